@@ -136,7 +136,7 @@ func (d *doctor) checkQEMU(ctx context.Context) finding.Finding {
 	case d.unpacks():
 		return ok("up unpacks a QEMU of Debian 13 into the cache (%s); nothing is installed", qemuDownload)
 	}
-	return lack(err.Error(), d.install("qemu-system-x86", "QEMU 8.0 or newer")+", or "+importFile)
+	return lack(err.Error(), d.install(image.QEMUPackage(runtime.GOARCH), "QEMU 8.0 or newer")+", or "+importFile)
 }
 
 // unpacks reports whether up can get what it lacks from Debian.

@@ -211,5 +211,5 @@ func (o Options) emulator(ctx context.Context) (vm.Emulator, error) {
 	return image.FindQEMU(ctx, image.Options{Cache: o.Dirs.Images(), Progress: func(step string) {
 		o.Progress.Begin("QEMU")
 		o.Progress.Say(step)
-	}}, o.Profile.hasConnectX())
+	}}, "amd64", o.Profile.hasConnectX())
 }

@@ -31,12 +31,12 @@ func BootFromImage(ctx context.Context, d rack.Dirs, p *rack.Progress) (Boot, er
 func Prepare(ctx context.Context, d rack.Dirs, p *rack.Progress) (o Options, err error) {
 	o = Options{Dirs: d, Progress: p}
 	defer func() { p.End(err) }()
-	binary, version, err := vm.Find()
+	binary, version, err := vm.FindFor("amd64")
 	if err != nil {
 		return o, err
 	}
 	p.Begin("image of nested nodes")
-	nested, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Progress: p.Say, Watch: p.Watch})
+	nested, err := image.NodeOf("amd64").Ensure(ctx, image.Options{Cache: d.Images(), Progress: p.Say, Watch: p.Watch})
 	if err != nil {
 		return o, err
 	}

@@ -113,7 +113,10 @@ survey() {
 	have_certificates || need ca-certificates "TLS root certificates" "go and apt fetch over https"
 	find_go >/dev/null || need golang-1.N-go "Go $min_go or newer" \
 		"compiles rackless; go.mod asks for $(mod_go), which an older Go fetches itself"
-	have_qemu || need qemu-system-x86 "QEMU $min_qemu or newer" "runs the nodes of a lab"
+	[ "$(uname -m)" = aarch64 ] || have_qemu || need qemu-system-x86 "QEMU $min_qemu or newer" "runs the nodes of a lab"
+	if [ "$(uname -m)" = aarch64 ] || { [ "$1" != lab ] && [ "$1" != emulate ]; }; then
+		have qemu-system-aarch64 || need qemu-system-arm "QEMU for Arm" "runs arm64 nodes; in tests, libvirt asks it what Arm domains may have"
+	fi
 	if [ "$1" != lab ]; then
 		have mmdebstrap || need mmdebstrap "mmdebstrap" "builds the disk of emulated hosts"
 		have qemu-img || need qemu-utils "qemu-img" "the same, and the disk of each host over it"
@@ -144,7 +147,6 @@ survey() {
 		have xmllint || need libxml2-utils "xmllint" "libvirt's virt-xml-validate runs it"
 		[ -d /usr/share/OVMF ] || need ovmf "UEFI for x86_64" "domains of plans boot by it; libvirt looks for it in tests"
 		[ -d /usr/share/AAVMF ] || need qemu-efi-aarch64 "UEFI for Arm" "the same, of plans for Arm hosts"
-		have qemu-system-aarch64 || need qemu-system-arm "QEMU for Arm" "libvirt asks it what Arm domains may have, in tests"
 	fi
 	if [ "$1" = race ]; then
 		have gcc || need gcc "a C compiler" "Go's race detector is linked with it"
@@ -233,9 +235,13 @@ ID='' VERSION_ID='' VERSION_CODENAME='' PRETTY_NAME='an unknown system'
 # shellcheck source=/dev/null
 if [ -r /etc/os-release ]; then . /etc/os-release; fi
 survey "$mode"
-if [ "$ID" != debian ] || [ "$(uname -m)" != x86_64 ] || ! at_least "${VERSION_ID:-99}" 12; then
+case $mode-$(uname -m) in
+*-x86_64 | lab-aarch64) this_arch=1 ;; # emulated hosts and their tests are x86-64
+*) this_arch='' ;;
+esac
+if [ "$ID" != debian ] || [ -z "$this_arch" ] || ! at_least "${VERSION_ID:-99}" 12; then
 	printf '%s\n' ${reports[@]+"${reports[@]}"} >&2
-	die "$PRETTY_NAME on $(uname -m): rackless installs its needs, and makes nodes from packages, on Debian 12 or newer on x86_64 only
+	die "$PRETTY_NAME on $(uname -m): rackless installs its needs, and makes nodes from packages, on Debian 12 or newer only, on x86_64 and for labs also on aarch64
 (a virtual machine or a container will do); missing here: ${packages[*]:-nothing but Debian itself}"
 fi
 if [ -r /dev/kvm ] && [ -w /dev/kvm ]; then

@@ -27,10 +27,10 @@ import (
 func made(t testing.TB) (cache string, images []*Image) {
 	t.Helper()
 	cache = t.TempDir()
-	node := nodeRecipe("sid", "linux-image-amd64", "")
+	node := nodeRecipe("sid", "amd64", "linux-image-amd64", "")
 	for _, img := range []*Image{
 		{Name: Node.name, Key: node.Key(), Recipe: node, Kernel: "vmlinux", Initramfs: "initramfs.cpio"},
-		{Name: QEMU.name, Key: qemuRecipe().Key(), Recipe: qemuRecipe(), Others: []string{loaderName, "libc.so.6"}},
+		{Name: QEMU.name, Key: qemuRecipe("amd64").Key(), Recipe: qemuRecipe("amd64"), Others: []string{"qemu-system-x86_64", "libc.so.6"}},
 	} {
 		e := at(cache, img.Key)
 		err := e.make(t.Context(), Options{}, img, func(_ context.Context, _ Options, _, out string, img *Image) error {
@@ -106,7 +106,7 @@ func TestImagesAreCarriedToAnotherCache(t *testing.T) {
 		if _, err := QEMU.Find(limited(t), o); err != nil {
 			t.Errorf("%s: QEMU: %v", tt.name, err)
 		}
-		info, err := os.Stat(filepath.Join(got[1].Dir, loaderName))
+		info, err := os.Stat(filepath.Join(got[1].Dir, "qemu-system-x86_64"))
 		if err != nil || info.Mode().Perm() != 0o755 {
 			t.Errorf("%s: the loader: %v, %v", tt.name, info, err)
 		}
@@ -124,8 +124,8 @@ func TestImagesAreCarriedToAnotherCache(t *testing.T) {
 // its own release.
 func TestWhichImagesServe(t *testing.T) {
 	t.Parallel()
-	r := nodeRecipe("bookworm", "linux-image-amd64", "")
-	other := nodeRecipe("sid", "linux-image-amd64", "")
+	r := nodeRecipe("bookworm", "amd64", "linux-image-amd64", "")
+	other := nodeRecipe("sid", "amd64", "linux-image-amd64", "")
 	old := other
 	old.FilesDigest = "00"
 	for _, tt := range []struct {
@@ -180,7 +180,7 @@ func tarOf(t testing.TB, entries ...tarEntry) []byte {
 // indexOf returns the index of an archive with an image of nodes, changed by hand.
 func indexOf(t testing.TB, change func(*archiveIndex)) tarEntry {
 	t.Helper()
-	r := nodeRecipe("sid", "linux-image-amd64", "")
+	r := nodeRecipe("sid", "amd64", "linux-image-amd64", "")
 	x := archiveIndex{1, runtime.GOARCH, []*Image{{
 		Name: Node.name, Key: r.Key(), Recipe: r, Kernel: "k", Initramfs: "i",
 		Sums: []sum{{"k", 6, hexOf("kernel")}, {"i", 4, hexOf("root")}}}}}

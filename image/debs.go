@@ -48,8 +48,8 @@ func (a apt) resolve(ctx context.Context, packages []string) ([]string, error) {
 
 // kernelPackage returns "name=version" of the package with the kernel itself that a meta package
 // such as linux-image-amd64 stands for.
-func kernelPackage(ctx context.Context, meta string) (string, error) {
-	out, err := run(ctx, command{name: "apt-cache", args: []string{"depends", "--important", meta}})
+func (a apt) kernelPackage(ctx context.Context, meta string) (string, error) {
+	out, err := a.run(ctx, "", "apt-cache", "depends", "--important", meta)
 	if err != nil {
 		return "", fmt.Errorf("find the kernel package: %w; if apt does not know it, run: apt-get update", err)
 	}
@@ -59,7 +59,7 @@ func kernelPackage(ctx context.Context, meta string) (string, error) {
 		if !ok || !strings.HasPrefix(name, "linux-image-") {
 			continue
 		}
-		out, err := run(ctx, command{name: "apt-cache", args: []string{"show", "--no-all-versions", name}})
+		out, err := a.run(ctx, "", "apt-cache", "show", "--no-all-versions", name)
 		if err != nil {
 			return "", fmt.Errorf("find the kernel package: %w", err)
 		}

@@ -2,6 +2,7 @@ package image
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -64,10 +66,16 @@ func Full(name string) *Kind {
 		}}
 }
 
-// Named returns the image with a name of a lab file: that of small nodes, or of full ones.
-func Named(name string) (*Kind, error) {
-	if name == Node.name {
-		return Node, nil
+// Named returns the image of nodes of an architecture, "" for that of this machine, with a name of a lab file: that of
+// small nodes, or of full ones.
+func Named(name, arch string) (*Kind, error) {
+	switch arch = cmp.Or(arch, runtime.GOARCH); {
+	case arch != amd64 && arch != arm64:
+		return nil, fmt.Errorf("no images for %q: want %s or %s", arch, amd64, arm64)
+	case name == Node.name:
+		return NodeOf(arch), nil
+	case arch != amd64:
+		return nil, fmt.Errorf("no image %q for %s: want %s", name, arch, Node.name)
 	}
 	k := Full(name)
 	if names := FullNames(); !slices.Contains(names, k.name) {
@@ -215,4 +223,6 @@ func (i *Image) IsFull() bool { return i.Disk != "" && i.Name != hostName }
 func (i *Image) BootsItself() bool { return i.Name == ownName }
 
 // KernelArgs is the command line of the image's kernel.
-func (i *Image) KernelArgs() string { return words.Either(i.IsFull(), fullArgs, KernelArgs) }
+func (i *Image) KernelArgs() string {
+	return i.Recipe.inArch(words.Either(i.IsFull(), fullArgs, KernelArgs))
+}

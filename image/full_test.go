@@ -18,7 +18,7 @@ func TestNamesOfFullImages(t *testing.T) {
 			t.Errorf("%s is not in %q", want, FullNames())
 		}
 	}
-	if k, err := Named("builtin"); k != Node || err != nil {
+	if k, err := Named("builtin"); k.name != Node.name || err != nil {
 		t.Errorf("builtin is %v, %v", k, err)
 	}
 	for _, name := range []string{"ubuntu", "debian-12+x"} {

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -50,6 +52,27 @@ func (i *Image) DiskSum() string {
 		}
 	}
 	return ""
+}
+
+// Arch is the architecture of the machines that the image is for, as Go names it.
+func (i *Image) Arch() string {
+	if i.Name == QEMU.name {
+		return words.Either(slices.Contains(i.Recipe.Programs, vm.Program(arm64)), arm64, amd64)
+	}
+	return cmp.Or(i.Recipe.Arch, amd64)
+}
+
+// Of is the kind of an image of k: of k there are several, for the architectures or for the disks of users.
+func (k *Kind) Of(i *Image) *Kind {
+	switch k.name {
+	case Node.name:
+		return NodeOf(i.Arch())
+	case QEMU.name:
+		return QEMUOf(i.Arch())
+	case ownName:
+		return Own(i.Recipe.Disk)
+	}
+	return k
 }
 
 // files are those that the image cannot do without.

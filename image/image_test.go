@@ -318,9 +318,9 @@ func TestRemove(t *testing.T) {
 }
 
 func TestRecipeKeyOfNodes(t *testing.T) {
-	base := nodeRecipe("bookworm", "linux-image-amd64", "")
+	base := nodeRecipe("bookworm", "amd64", "linux-image-amd64", "")
 	key := base.Key()
-	if again := nodeRecipe("bookworm", "linux-image-amd64", "").Key(); again != key || len(key) != 16 {
+	if again := nodeRecipe("bookworm", "amd64", "linux-image-amd64", "").Key(); again != key || len(key) != 16 {
 		t.Errorf("keys %s and %s of the same recipe", key, again)
 	}
 	for name, change := range map[string]func(*Recipe){
@@ -335,12 +335,13 @@ func TestRecipeKeyOfNodes(t *testing.T) {
 		"modules":       func(r *Recipe) { r.Modules[0], r.Modules[1] = r.Modules[1], r.Modules[0] },
 		"optional ones": func(r *Recipe) { r.Optional = r.Optional[1:] },
 		"drivers":       func(r *Recipe) { r.Drivers = r.Drivers[1:] },
+		"architecture":  func(r *Recipe) { r.Arch = "arm64" },
 		"our own files": func(r *Recipe) { r.FilesDigest = "00" },
 		"one moved from a list to the next": func(r *Recipe) {
 			r.Modules, r.Optional = r.Modules[:len(r.Modules)-1], append(r.Modules[len(r.Modules)-1:], r.Optional...)
 		},
 	} {
-		r := nodeRecipe("bookworm", "linux-image-amd64", "")
+		r := nodeRecipe("bookworm", "amd64", "linux-image-amd64", "")
 		change(&r)
 		if r.Key() == key {
 			t.Errorf("%s: the key does not change", name)

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -20,11 +21,16 @@ import (
 )
 
 // Node is the image of the nodes of labs: a kernel and an initial file system.
-var Node = &Kind{name: "builtin", label: "the image", room: "1 GB",
-	recipe: func(_ context.Context, o Options) (Recipe, builder, error) {
-		r, err := currentNodeRecipe(o)
-		return r, buildNode, err
-	}}
+var Node = NodeOf(runtime.GOARCH)
+
+// NodeOf is the image of nodes of an architecture, which is named as in Go.
+func NodeOf(arch string) *Kind {
+	return &Kind{name: "builtin", label: "the image", room: "1 GB",
+		recipe: func(_ context.Context, o Options) (Recipe, builder, error) {
+			r, err := currentNodeRecipe(o, arch)
+			return r, buildNode, err
+		}}
+}
 
 // KernelArgs is the command line of the built-in image's kernel. What it turns off costs boot time,
 // most of all under emulation, and protects nothing in a throw-away guest: self-tests of the crypto
@@ -48,10 +54,10 @@ const KernelArgs = "console=ttyS0 loglevel=4 panic=-1 no_timer_check cryptomgr.n
 const ConnectXArg = " rackless.nic=connectx numa=off"
 
 // currentNodeRecipe decides the release and the kernel from what this machine offers.
-func currentNodeRecipe(o Options) (Recipe, error) {
+func currentNodeRecipe(o Options, arch string) (Recipe, error) {
 	release := cmp.Or(thisSystem().Codename, "unknown")
 	if o.Kernel == "" {
-		return nodeRecipe(release, "linux-image-amd64", ""), nil
+		return nodeRecipe(release, arch, "linux-image-"+arch, ""), nil
 	}
 	b, err := userfile.Read(o.Kernel, userfile.Kernel)
 	if err != nil {
@@ -62,7 +68,7 @@ func currentNodeRecipe(o Options) (Recipe, error) {
 	if err != nil {
 		return Recipe{}, err
 	}
-	return nodeRecipe(release, abs, hex.EncodeToString(sum[:])), nil
+	return nodeRecipe(release, arch, abs, hex.EncodeToString(sum[:])), nil
 }
 
 // buildNode makes the image of nodes: packages are unpacked, and what the recipe names is taken out.
@@ -70,13 +76,17 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	r := img.Recipe
 	img.Kernel, img.Initramfs = "vmlinux", "initramfs.cpio"
 	root := filepath.Join(work, "root")
-	debs, err := apt{}.resolve(ctx, r.Packages)
+	a, err := nodeApt(ctx, o, filepath.Join(work, "apt"), r)
+	if err != nil {
+		return err
+	}
+	debs, err := a.resolve(ctx, r.Packages)
 	if err != nil {
 		return err
 	}
 	// Debian's kernel is downloaded with the rest; one that the user names lies here already.
 	if r.KernelDigest == "" {
-		name, err := kernelPackage(ctx, r.Kernel)
+		name, err := a.kernelPackage(ctx, r.Kernel)
 		if err != nil {
 			return err
 		}
@@ -85,7 +95,7 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	o.progress("download %d Debian packages", len(debs))
 	archives := filepath.Join(work, "debs")
 	o.watch(count(filepath.Join(archives, "*.deb"), len(debs)))
-	if err := (apt{}).download(ctx, archives, debs); err != nil {
+	if err := a.download(ctx, archives, debs); err != nil {
 		return err
 	}
 	o.progress("unpack %d Debian packages", len(debs))
@@ -112,7 +122,7 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	if err != nil {
 		return err
 	}
-	if !bytes.HasPrefix(vmlinux, elfMagic) {
+	if r.Arch == "" && !bytes.HasPrefix(vmlinux, elfMagic) {
 		if vmlinux, err = extractVmlinux(vmlinux); err != nil {
 			return fmt.Errorf("kernel %s: %w", kernel, err)
 		}
@@ -132,6 +142,17 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 		return err
 	}
 	return os.WriteFile(filepath.Join(out, img.Initramfs), buf.Bytes(), 0o644)
+}
+
+// nodeApt is the apt that has the packages of a recipe: this machine's, or for another architecture one that knows the
+// same release.
+func nodeApt(ctx context.Context, o Options, dir string, r Recipe) (apt, error) {
+	if cmp.Or(r.Arch, amd64) == runtime.GOARCH {
+		return apt{}, nil
+	}
+	o.progress("download the package lists of Debian %s for %s", r.Release, cmp.Or(r.Arch, amd64))
+	r.Suites = []string{r.Release, r.Release + "-updates", r.Release + "-security"}
+	return newApt(ctx, dir, r)
 }
 
 // pickModules reads the modules that every node loads, and those of hardware that few nodes have.
@@ -255,7 +276,7 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers d
 		return err
 	}
 	err := eachFile(own("node"), func(path string, content []byte, mode int64) error {
-		a.file(path, string(content), uint64(mode))
+		a.file(path, r.inArch(string(content)), uint64(mode))
 		return nil
 	})
 	if err != nil {

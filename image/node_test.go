@@ -1,10 +1,38 @@
 package image
 
 import (
+	"encoding/json"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
+
+// What arm64 has in place of words of x86 is found in the files of nodes and in the arguments of the kernel.
+func TestNodesOfArm64(t *testing.T) {
+	const archless, arm = "", "arm64"
+	all := KernelArgs
+	if err := eachFile(own("node"), func(_ string, content []byte, _ int64) error {
+		all += string(content)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	got := Recipe{Arch: arm}.inArch(all)
+	for word, want := range map[string]string{"console=ttyS0": "console=ttyAMA0", "ttyS0::respawn": "ttyAMA0::respawn",
+		`!= "0 0x0"`: `!= "63 0x0"`, " no_timer_check": " cma=0"} {
+		if !strings.Contains(all, word) || strings.Contains(got, word) || !strings.Contains(got, want) {
+			t.Errorf("%s does not become %s", word, want)
+		}
+	}
+	if (Recipe{Arch: archless}).inArch(all) != all {
+		t.Error("nodes of x86 have other files")
+	}
+	old, err := json.Marshal(qemuRecipe("amd64"))
+	if err != nil || runtime.GOARCH == "amd64" && strings.Contains(string(old), "arch") {
+		t.Errorf("the key of images that were made before has changed: %s, %v", old, err)
+	}
+}
 
 func TestAKernelOfTheUsersOwnIsFoundWithItsModules(t *testing.T) {
 	const version = "6.1.0-test"

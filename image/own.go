@@ -47,7 +47,7 @@ const ownDisk, maxOwnDisk = 8 << 30, 2 << 40
 // files that cloud-init looks for.
 var Seeds = &Kind{name: seedsName, label: "the seed of users' images", room: "200 MB",
 	recipe: func(context.Context, Options) (Recipe, builder, error) {
-		r, err := currentNodeRecipe(Options{})
+		r, err := currentNodeRecipe(Options{}, amd64)
 		r = Recipe{Format: 1, Release: r.Release, Packages: slices.Sorted(maps.Keys(seedTools)), Keep: seedPlugins,
 			FilesDigest: treeDigest(eachOwnFile)}
 		for _, name := range r.Packages {

@@ -1,52 +1,70 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/vm"
 )
 
 // QEMU is the emulator of Debian 13's backports with its loader and its libraries, for labs that need a newer one than
 // the machine has. It is unpacked and not installed.
-var QEMU = &Kind{name: "qemu", label: "QEMU", room: "400 MB",
-	recipe: func(ctx context.Context, _ Options) (Recipe, builder, error) { return qemuRecipe(), buildQEMU, nil }}
+var QEMU = QEMUOf(runtime.GOARCH)
+
+// QEMUPackage is Debian's package with the QEMU for machines of an architecture.
+func QEMUPackage(arch string) string {
+	return "qemu-system-" + words.Either(arch == arm64, "arm", "x86")
+}
+
+// QEMUOf is the QEMU for machines of an architecture, which is named as in Go.
+func QEMUOf(arch string) *Kind {
+	return &Kind{name: "qemu", label: "QEMU", room: "400 MB",
+		recipe: func(context.Context, Options) (Recipe, builder, error) { return qemuRecipe(arch), buildQEMU, nil }}
+}
 
 // qemuRelease is the release of Debian whose backports have a QEMU with vfio-user.
 const qemuRelease = "trixie"
 
-// loaderName is the name of the dynamic loader in the image. The loader is what is started, and processes are found by
-// the name of their program; see vm.Strays.
-const loaderName, qemuName = "qemu-system-x86_64", "qemu.elf"
+// qemuName is the name of the emulator in the image. The dynamic loader has that of the recipe's program: the loader is
+// what is started, and processes are found by the name of their program; see vm.Strays.
+const qemuName = "qemu.elf"
 
 // qemuRecipe is what the image is made of. Format is to be raised when buildQEMU makes another image of the same
 // recipe.
-func qemuRecipe() Recipe {
-	return Recipe{
+func qemuRecipe(arch string) Recipe {
+	r := Recipe{
 		Format:  1,
 		Release: qemuRelease,
+		Arch:    recipeArch(runtime.GOARCH),
 		Suites: []string{qemuRelease, qemuRelease + "-updates", qemuRelease + "-backports",
 			qemuRelease + "-security"},
-		Packages:   []string{"qemu-system-x86"},
-		Programs:   []string{"qemu-system-x86_64"},
+		Packages:   []string{QEMUPackage(arch)},
+		Programs:   []string{vm.Program(arch)},
 		Backported: []string{"qemu", "seabios"},
 		// The firmware of a q35 machine that starts a kernel directly.
 		Keep: []string{"usr/share/seabios/bios-256k.bin", "usr/share/qemu/kvmvapic.bin",
 			"usr/share/qemu/linuxboot_dma.bin", "usr/share/qemu/pvh.bin"},
 	}
+	if arch == arm64 { // which starts a kernel without firmware
+		r.Backported, r.Keep = []string{"qemu"}, nil
+	}
+	return r
 }
 
 // Emulator returns how the QEMU of an image is started. It runs by the loader and the libraries of the image, whatever
 // C library this machine has.
 func (i *Image) Emulator() vm.Emulator {
 	return vm.Emulator{
-		Path: filepath.Join(i.Dir, loaderName),
+		Path: filepath.Join(i.Dir, i.Recipe.Programs[0]),
 		// An image has one field for a version. In this one it is that of QEMU.
 		Version: i.KernelVer,
 		Lead:    []string{"--library-path", i.Dir, filepath.Join(i.Dir, qemuName), "-L", i.Dir},
@@ -55,16 +73,16 @@ func (i *Image) Emulator() vm.Emulator {
 
 // FindQEMU returns the installed QEMU, or where there is none that will do, one in the cache. The installed one comes
 // first: it is the one that the user updates, and nothing has to be downloaded. vfioUser asks for one that connects to
-// devices in other processes.
-func FindQEMU(ctx context.Context, o Options, vfioUser bool) (e vm.Emulator, err error) {
-	e.Path, e.Version, err = vm.Find()
+// devices in other processes; arch is the architecture of the machines.
+func FindQEMU(ctx context.Context, o Options, arch string, vfioUser bool) (e vm.Emulator, err error) {
+	e.Path, e.Version, err = vm.FindFor(arch)
 	if err == nil {
 		if !vfioUser || e.HasVFIOUser() {
 			return e, nil
 		}
 		err = fmt.Errorf("a ConnectX needs QEMU 10.1 or newer with vfio-user, and the installed one is %s", e.Version)
 	}
-	img, other := QEMU.Ensure(ctx, o)
+	img, other := QEMUOf(arch).Ensure(ctx, o)
 	if other != nil {
 		return e, fmt.Errorf("%w; no other can be had: %w", err, other)
 	}
@@ -88,7 +106,7 @@ func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) err
 		return err
 	}
 	for _, d := range debs {
-		if v, ok := strings.CutPrefix(d, "qemu-system-x86="); ok {
+		if v, ok := strings.CutPrefix(d, r.Packages[0]+"="); ok {
 			o.progress("download QEMU %s of Debian 13 and its libraries (%d packages, %d MB); nothing is installed", v,
 				len(debs), size/1e6)
 		}
@@ -108,7 +126,7 @@ func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) err
 	if err := img.gather(root, out, r); err != nil {
 		return err
 	}
-	made := Image{Dir: out}
+	made := Image{Dir: out, Recipe: r}
 	img.KernelVer, err = made.Emulator().AskVersion()
 	return err
 }
@@ -138,7 +156,7 @@ func (i *Image) gather(root, out string, r Recipe) error {
 		case f == program:
 			name = qemuName
 		case strings.HasPrefix(name, "ld-linux"):
-			name = loaderName
+			name = r.Programs[0]
 		}
 		if slices.Contains(i.Others, name) {
 			continue // the loader has two names
@@ -189,6 +207,8 @@ func newApt(ctx context.Context, dir string, r Recipe) (apt, error) {
 	set("Dir::Log", dir)
 	// What a mistake could install here would be another release's: dpkg is out of reach.
 	set("Dir::Bin::dpkg", "/bin/false")
+	set("APT::Architecture", cmp.Or(r.Arch, amd64))
+	set("APT::Architectures", cmp.Or(r.Arch, amd64))
 	set("APT::Install-Recommends", "false")
 	set("Acquire::Languages", "none")
 	// As root: the user _apt may not write into this directory.

@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A Recipe is everything that decides what an image holds; of the versions of its packages, those
@@ -20,6 +22,8 @@ type Recipe struct {
 	Format int `json:"format"` // raised when the builder itself changes what it makes from the same recipe
 	// Release is the Debian release ("bookworm") whose packages apt offers on this machine.
 	Release string `json:"release"`
+	// Arch is the architecture of the packages as Debian and Go name it; empty means amd64.
+	Arch string `json:"arch,omitempty"`
 	// Suites are those that the packages of a host come from: "bookworm", "bookworm-security", ...
 	Suites []string `json:"suites,omitempty"`
 	// Kernel of a node is a Debian package, or the path of a kernel image; see KernelDigest.
@@ -65,10 +69,11 @@ type Link struct {
 // it is optional.
 //
 // The image has 76 MB, and the smallest node 256 MiB, of which 107 are left; see KernelArgs.
-func nodeRecipe(release, kernel, kernelDigest string) Recipe {
+func nodeRecipe(release, arch, kernel, kernelDigest string) Recipe {
 	return Recipe{
 		Format:       1,
 		Release:      release,
+		Arch:         recipeArch(arch),
 		Kernel:       kernel,
 		KernelDigest: kernelDigest,
 		Packages: []string{
@@ -108,6 +113,24 @@ func nodeRecipe(release, kernel, kernelDigest string) Recipe {
 
 		FilesDigest: filesDigest(own("node")),
 	}
+}
+
+// recipeArch is an architecture as a recipe has it.
+func recipeArch(arch string) string { return words.If(arch != amd64, arch) }
+
+const amd64, arm64 = "amd64", "arm64"
+
+// armWords are words of KernelArgs and of the files of nodes with what arm64 has in their place: its console, the
+// number of the system call read, and no arguments of x86. Debian's kernel keeps 64 MiB for devices (CMA) there, which
+// count as free and which most of the kernel cannot have.
+var armWords = strings.NewReplacer("ttyS0", "ttyAMA0", `"0 0x0"`, `"63 0x0"`, " no_timer_check", " cma=0", " pci=lastbus=0", "")
+
+// inArch returns a text for nodes of the recipe's architecture.
+func (r Recipe) inArch(text string) string {
+	if r.Arch == arm64 {
+		return armWords.Replace(text)
+	}
+	return text
 }
 
 // hostRecipe returns the recipe of the image of hosts from the suites of a release.

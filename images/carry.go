@@ -1,11 +1,13 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 
 	"github.com/rackless/rackless/image"
@@ -36,18 +38,18 @@ func (c *Carried) note(all []*image.Image) {
 	}
 }
 
-// Export writes a QEMU and the images with the names of lab files into a file, and makes those that the cache lacks.
-// keyFile is the private key to sign with; it may be empty.
-func Export(ctx context.Context, file string, names []string, keyFile string, o image.Options) (c Carried, err error) {
+// Export writes a QEMU and the images with the names of lab files, for nodes of an architecture, into a file, and makes
+// those that the cache lacks. The QEMU runs on machines like this one. keyFile is the private key to sign with; it may be empty.
+func Export(ctx context.Context, file string, arch string, names []string, keyFile string, o image.Options) (c Carried, err error) {
 	var key ed25519.PrivateKey
 	if keyFile != "" {
 		if key, err = readKey(keyFile, image.ParsePrivateKey); err != nil {
 			return c, err
 		}
 	}
-	kinds := []*image.Kind{image.QEMU}
+	kinds := []*image.Kind{image.QEMUOf(cmp.Or(arch, runtime.GOARCH))}
 	for _, name := range names {
-		k, err := image.Named(name)
+		k, err := image.Named(name, arch)
 		if err != nil {
 			return c, err
 		}

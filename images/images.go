@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +31,7 @@ type Item struct {
 	Name      string     `json:"name,omitempty"` // of its kind, such as "builtin"
 	State     string     `json:"state"`          // "whole" or "damaged"
 	Current   bool       `json:"current"`        // up without --kernel would use it
+	Arch      string     `json:"arch,omitempty"` // of the nodes, if it is not that of this machine
 	Release   string     `json:"release,omitempty"`
 	Kernel    string     `json:"kernel,omitempty"` // version
 	QEMU      string     `json:"qemu,omitempty"`   // version
@@ -114,11 +116,12 @@ func (l *Listing) add(ctx context.Context, d rack.Dirs, k *image.Kind) error {
 		return err
 	}
 	for _, i := range images {
-		if k.IsOwn() { // each has the recipe of its user's file, which may be gone
-			current, _ = image.Own(i.Recipe.Disk).CurrentKey(ctx, image.Options{}, nil)
-		}
+		current, _ := k.Of(i).CurrentKey(ctx, image.Options{}, images) // a user's file may be gone
 		item := Item{Key: i.Key, Name: i.Name, State: Whole, Current: i.Key == current, Release: i.Recipe.Release,
 			Kernel: i.KernelVer, Built: &i.Built}
+		if i.Arch() != runtime.GOARCH {
+			item.Arch = i.Arch()
+		}
 		if k == image.QEMU {
 			item.Kernel, item.QEMU = "", i.KernelVer
 		}

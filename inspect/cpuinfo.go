@@ -209,6 +209,7 @@ func (c cpuinfo) model() string {
 //
 // Source: the technical reference manual of each core, register MIDR_EL1.
 var armModels = map[[2]string]string{
+	{"0x00", "0x051"}: "QEMU's max", // target/arm/tcg/cpu64.c
 	{"0x41", "0xd07"}: "ARM Cortex-A57",
 	{"0x41", "0xd08"}: "ARM Cortex-A72",
 	{"0x41", "0xd0b"}: "ARM Cortex-A76",

@@ -65,6 +65,7 @@ func (d *decoder) document(body ast.Node) *file {
 		{"links", func(path string, n ast.Node) { f.Links = d.links(path, n) }},
 		{"vsphere", func(path string, n ast.Node) { f.VSphere = d.vsphere(path, n) }},
 		{"slurm", func(path string, n ast.Node) { f.Slurm = d.slurm(path, n) }},
+		{"arch", func(path string, n ast.Node) { f.Arch = enum(d, path, n, arches(), nil) }},
 		{"home", func(path string, n ast.Node) { f.Home = enum(d, path, n, homes(), nil) }},
 		{"defaults", func(path string, n ast.Node) {
 			f.Defaults = new(settings)

@@ -52,6 +52,7 @@ func Diff(from, to *Lab) []Change {
 	}
 	add("", "name", from.Name, to.Name, Rebuild)
 	add("", "driver", string(from.Driver), string(to.Driver), Rebuild)
+	add("", "arch", cmp.Or(string(from.Arch), "of this machine"), cmp.Or(string(to.Arch), "of this machine"), Rebuild)
 	add("", "workload", string(from.Workload), string(to.Workload), Live)
 	// Where a lab is placed decides what its nodes are made of. Labs that were recorded before
 	// there were these keys have the defaults.

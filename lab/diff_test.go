@@ -79,6 +79,8 @@ func TestDiff(t *testing.T) {
 		{"the controller of Slurm", "name: x\nnodes: {a: {image: debian-12+slurm}, b: {image: debian-12+slurm}}",
 			"name: x\nslurm: {controller: b}\nnodes: {a: {image: debian-12+slurm}, b: {image: debian-12+slurm}}",
 			[]string{"lab: slurm.controller a -> b (live)"}, Live},
+		{"an architecture", "name: x\nnodes: {a: {}}", "name: x\narch: arm64\nnodes: {a: {}}",
+			[]string{"lab: arch of this machine -> arm64 (rebuild)"}, Rebuild},
 		{"a shared home", "name: x\nnodes: {a: {image: debian-12}, b: {}}",
 			"name: x\nhome: shared\nnodes: {a: {image: debian-12}, b: {}}",
 			[]string{"a: home own -> shared (recreate)"}, Recreate},

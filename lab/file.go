@@ -39,6 +39,8 @@ type file struct {
 	Slurm *fileSlurm `json:"slurm,omitempty"`
 	// Where in vSphere the nodes go, for driver vsphere.
 	VSphere *VSphere `json:"vsphere,omitempty"`
+	// Architecture of the nodes of an emulated lab. Absent: that of this machine. Another one is emulated without KVM.
+	Arch *Arch `json:"arch,omitempty"`
 	// /home of the full nodes: own is on the disk of each, shared is one directory of the lab for all of them.
 	Home *Home `json:"home,omitempty"`
 	// Settings for every node that does not have its own.

@@ -82,6 +82,8 @@ type Lab struct {
 	Nodes    []Node   `json:"nodes"` // in the order of the file, counts expanded; never empty
 	Slurm    *Slurm   `json:"slurm,omitempty"`
 	VSphere  *VSphere `json:"vsphere,omitempty"` // of driver vsphere
+	// Arch is the architecture of the nodes; "" stands for that of the machine that they run on.
+	Arch Arch `json:"arch,omitempty"`
 	// Home is HomeShared, or "" for HomeOwn.
 	Home Home `json:"home,omitempty"`
 
@@ -130,6 +132,17 @@ const (
 func pageSizes() []Hugepages {
 	return []Hugepages{HugepagesAuto, Hugepages1GiB, Hugepages2MiB, HugepagesOff}
 }
+
+// Arch is an architecture as Debian, Go and Kubernetes name it.
+type Arch string
+
+// The architectures of nodes.
+const (
+	ArchAMD64 Arch = "amd64"
+	ArchARM64 Arch = "arm64"
+)
+
+func arches() []Arch { return []Arch{ArchAMD64, ArchARM64} }
 
 // Home says where /home of the nodes with a disk is.
 type Home string

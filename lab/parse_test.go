@@ -64,7 +64,7 @@ func TestPairHasEveryDefault(t *testing.T) {
 func TestExamples(t *testing.T) {
 	sizes := map[string]int{"pair": 2, "sixteen": 16, "sixtyfour": 64, "full": 6, "connectx": 2, "incast": 6,
 		"soft-roce": 2, "epyc-pair": 2, "epyc-lab": 2, "h20-four": 4, "h20-vfs": 8, "h20-two": 2, "r740-one": 1,
-		"r740-eight": 8, "slurm": 4, "cluster": 4, "vsphere": 16, "course": 2}
+		"r740-eight": 8, "slurm": 4, "cluster": 4, "vsphere": 16, "course": 2, "arm64": 2}
 	files, err := filepath.Glob("../examples/*.yaml")
 	if err != nil || len(files) < len(sizes) {
 		t.Fatalf("found %q, %v", files, err)
@@ -93,8 +93,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// full.yaml promises to show every key but those of Slurm and of /home, which are for nodes that are not on a host, and
-// of vSphere, which are for another driver; the list of keys is taken from the schema, and so from the types.
+// full.yaml promises to show every key but those of Slurm, of /home and of another architecture, which are for nodes that
+// are not on a host, and of vSphere, which are for another driver; the list of keys is taken from the schema, and so from the types.
 func TestFullExampleShowsEveryKey(t *testing.T) {
 	data, err := os.ReadFile("../examples/full.yaml")
 	if err != nil {
@@ -108,7 +108,11 @@ func TestFullExampleShowsEveryKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data = slices.Concat(data, slurm, vsphere)
+	arm, err := os.ReadFile("../examples/arm64.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = slices.Concat(data, slurm, vsphere, arm)
 	var text strings.Builder // without comments
 	for line := range strings.Lines(string(data)) {
 		code, _, _ := strings.Cut(line, "#")

@@ -85,6 +85,7 @@ func (d *decoder) resolve(f *file) *Lab {
 		return nil
 	}
 	l.Links = f.Links
+	l.Arch = or(f.Arch, nil, "")
 	if or(f.Home, nil, HomeOwn) == HomeShared {
 		l.Home = HomeShared
 	}

@@ -88,6 +88,7 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	oneOfThese(property(s, "driver"), drivers(), DefaultDriver)
 	oneOfThese(property(s, "workload"), Workloads(), DefaultWorkload)
 	oneOfThese(property(s, "hugepages"), pageSizes(), DefaultHugepages)
+	oneOfThese(property(s, "arch"), arches(), "")
 	oneOfThese(property(s, "home"), homes(), HomeOwn)
 	tenants := property(s, "tenants")
 	tenants.Pattern, tenants.MaxLength, tenants.Default = tenantsPattern, length(maxPath), DefaultTenants

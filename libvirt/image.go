@@ -34,7 +34,7 @@ func (c *Conn) Install(ctx context.Context, img *image.Image) (*render.Boot, err
 	case c.system():
 		return c.install(ctx, img, poolDir)
 	case c.Local():
-		return &render.Boot{Kernel: img.KernelPath(), Initramfs: img.InitramfsPath(), Args: image.KernelArgs}, nil
+		return &render.Boot{Kernel: img.KernelPath(), Initramfs: img.InitramfsPath(), Args: img.KernelArgs()}, nil
 	}
 	return nil, fmt.Errorf("install image %s at %s: in a session of another machine it is not known where to: use "+
 		"/system there", img.Key, c.URI)
@@ -88,7 +88,7 @@ func (c *Conn) install(ctx context.Context, img *image.Image, dir string) (*rend
 	if err != nil {
 		return nil, fmt.Errorf("install image %s at %s: %w", img.Key, c.URI, err)
 	}
-	return &render.Boot{Kernel: paths[0], Initramfs: paths[1], Args: image.KernelArgs}, nil
+	return &render.Boot{Kernel: paths[0], Initramfs: paths[1], Args: img.KernelArgs()}, nil
 }
 
 // ensurePool makes the pool unless it is there, and starts it unless it runs.

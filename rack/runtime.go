@@ -129,7 +129,11 @@ func DriverOf(l *lab.Lab) string { return string(l.RunBy()) }
 // Check returns an error for what the driver of a lab cannot do, as Up does before it changes anything.
 func Check(l *lab.Lab) error {
 	d, err := driverNamed(l.Name, DriverOf(l))
-	if err != nil || d.Check == nil {
+	switch {
+	case err == nil && !d.Emulated && l.Arch != "":
+		return fmt.Errorf("lab %s: arch: %s is for emulated nodes, and those of driver %s are like their host: leave "+
+			"arch out", l.Name, l.Arch, d.Name)
+	case err != nil || d.Check == nil:
 		return err
 	}
 	return d.Check(l)

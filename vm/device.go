@@ -26,7 +26,12 @@ type PCIDevice struct {
 	Bus, Slot, Function uint32
 	Config              [64]uint32 // configuration space, as the guest reads it
 	Vectors             [][4]uint32
+	// ECAM is where the configuration space of all devices is in memory; 0 where it is reached by ports.
+	ECAM uint64 `json:",omitempty"`
 }
+
+// armECAM is where a machine virt has its ECAM with highmem-ecam=off (QEMU, hw/arm/virt.c, VIRT_PCIE_ECAM).
+const armECAM = 0x3f000000
 
 // Places in configuration space.
 const (
@@ -54,6 +59,15 @@ func ReadPCIDevice(ctx context.Context, q *qapi.Conn, socket, id string) (*PCIDe
 	}
 	if d == nil {
 		return nil, fmt.Errorf("QEMU has no PCI device %s", id)
+	}
+	var target struct {
+		Arch string `json:"arch"`
+	}
+	if err := q.Call(ctx, "query-target", nil, &target); err != nil {
+		return nil, err
+	}
+	if target.Arch == "aarch64" {
+		d.ECAM = armECAM
 	}
 	t, err := dialQTest(ctx, socket)
 	if err != nil {
@@ -223,7 +237,7 @@ func (t *qtest) fail(err error) {
 	}
 }
 
-// Configuration space is reached as since the first PCI machines, by an address and a data port.
+// Configuration space is reached as since the first PCI machines, by an address and a data port, or in memory.
 const (
 	pciAddress = 0xcf8
 	pciData    = 0xcfc
@@ -233,7 +247,15 @@ func (t *qtest) address(d *PCIDevice, at uint32) {
 	t.say("outl %#x %#x", pciAddress, 1<<31|d.Bus<<16|d.Slot<<11|d.Function<<8|at)
 }
 
+// mapped is the address of a register in the ECAM.
+func (d *PCIDevice) mapped(at uint32) uint64 {
+	return d.ECAM + uint64(d.Bus<<20|d.Slot<<15|d.Function<<12|at)
+}
+
 func (t *qtest) config(d *PCIDevice, at uint32) uint32 {
+	if d.ECAM != 0 {
+		return t.readl(d.mapped(at))
+	}
 	t.address(d, at)
 	t.say("inl %#x", pciData)
 	_ = t.flush() // the error is kept
@@ -241,6 +263,10 @@ func (t *qtest) config(d *PCIDevice, at uint32) uint32 {
 }
 
 func (t *qtest) setConfig(d *PCIDevice, at, value uint32) {
+	if d.ECAM != 0 {
+		t.writel(d.mapped(at), value)
+		return
+	}
 	t.address(d, at)
 	t.say("outl %#x %#x", pciData, value)
 }

@@ -41,7 +41,12 @@ func (d *fakeDevice) answer(line string) string {
 	var at, value uint64
 	word, rest, _ := strings.Cut(line, " ")
 	fmt.Sscanf(rest, "%v %v", &at, &value)
+	const mapped = armECAM | 5<<20 | 2<<15
 	switch {
+	case at&^0xff == mapped:
+		port := strings.NewReplacer("readl", "inl", "writel", "outl").Replace(word)
+		d.at = uint32(at - mapped)
+		return d.answer(fmt.Sprintf("%s %#x %#x", port, pciData, value))
 	case word == "outl" && at == pciAddress && value>>8 == 0x80<<16|5<<8|2<<3:
 		d.at = uint32(value & 0xff)
 	case word == "inl" && at == pciData:
@@ -86,6 +91,12 @@ func serveLines(t *testing.T, greeting string, answer func(string) string) strin
 }
 
 func TestPCIDeviceIsWrittenAsItWasRead(t *testing.T) {
+	for arch, ecam := range map[string]uint64{"x86_64": 0, "aarch64": armECAM} {
+		t.Run(arch, func(t *testing.T) { testPCIDevice(t, arch, ecam) })
+	}
+}
+
+func testPCIDevice(t *testing.T, arch string, ecam uint64) {
 	const pci = `{"return": [{"bus": 0, "devices": [{"bus": 0, "slot": 1, "function": 0, "qdev_id": "rng"},
 		{"bus": 0, "slot": 2, "function": 0, "qdev_id": "cx0", "pci_bridge": {"bus": {"number": 0}, "devices": [
 		{"bus": 5, "slot": 2, "function": 0, "qdev_id": "nic0"}]}}]}]}`
@@ -93,7 +104,7 @@ func TestPCIDeviceIsWrittenAsItWasRead(t *testing.T) {
 		if strings.Contains(line, "query-pci") {
 			return strings.ReplaceAll(pci, "\n", "")
 		}
-		return `{"return": {}}`
+		return `{"return": {"arch": "` + arch + `"}}`
 	})
 	q, err := qapi.DialQMP(limited(t), qmp)
 	if err != nil {
@@ -113,7 +124,7 @@ func TestPCIDeviceIsWrittenAsItWasRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &PCIDevice{Bus: 5, Slot: 2, Config: old.config,
+	want := &PCIDevice{Bus: 5, Slot: 2, Config: old.config, ECAM: ecam,
 		Vectors: [][4]uint32{{0, 0, 0, 1}, {0xfee00000, 0, 0x25, 0}, {0, 0, 0, 1}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("read (-want +got):\n%s", diff)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // minVersion is the oldest QEMU that rackless uses: the igb NIC with SR-IOV came with it.
@@ -21,13 +23,20 @@ type Emulator struct {
 	Lead    []string // arguments before all others: those of the loader of a QEMU that is not installed
 }
 
-// Find returns the path of the installed emulator and its version, e.g. "10.0.2", or an error that says how to get one.
-// With the error for one that is too old, it returns them as well.
-func Find() (path, version string, err error) {
-	path, err = exec.LookPath("qemu-system-x86_64")
+// Program is the name of the emulator of machines of an architecture, which is named as in Go.
+func Program(arch string) string {
+	return "qemu-system-" + words.Either(arch == "arm64", "aarch64", "x86_64")
+}
+
+// Find returns the path of the installed emulator of machines like this one, and its version, e.g. "10.0.2", or an
+// error that says how to get one. With the error for one that is too old, it returns them as well.
+func Find() (path, version string, err error) { return FindFor(runtime.GOARCH) }
+
+// FindFor is Find for machines of an architecture.
+func FindFor(arch string) (path, version string, err error) {
+	path, err = exec.LookPath(Program(arch))
 	if err != nil {
-		return "", "", errors.New("qemu-system-x86_64 is not in PATH: install QEMU 8.0 or newer; rackless doctor " +
-			"says how")
+		return "", "", errors.New(Program(arch) + " is not in PATH: install QEMU 8.0 or newer; rackless doctor says how")
 	}
 	if version, err = (Emulator{Path: path}).AskVersion(); err != nil {
 		return "", "", err

@@ -96,8 +96,9 @@ func hostCPU() string {
 	first, _, _ := strings.Cut(string(b), "\n\n") // the first processor stands for all
 	var keep []string
 	for line := range strings.Lines(first) {
-		if k, _, _ := strings.Cut(line, "\t"); k == "model name" || k == "flags" || k == "microcode" ||
-			k == "stepping" {
+		switch k, _, _ := strings.Cut(line, "\t"); k {
+		case "model name", "flags", "microcode", "stepping", // x86
+			"Features", "CPU implementer", "CPU variant", "CPU part", "CPU revision": // ARM
 			keep = append(keep, line)
 		}
 	}

@@ -61,13 +61,13 @@ type buildOutput struct {
 
 // newImageBuildCmd makes rackless image build.
 func newImageBuildCmd(a *app) *cobra.Command {
-	var format, kernel string
+	var format, kernel, arch string
 	cmd := &cobra.Command{
 		Use:   "build [IMAGE]",
 		Short: "Build a node image now, so that the first up is fast",
 		Args:  cli.MaxArgs(1, "at most one image"),
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, args []string) error {
-			k, err := image.Named(append(args, lab.DefaultImage)[0])
+			k, err := image.Named(append(args, lab.DefaultImage)[0], arch)
 			if err != nil {
 				return &cli.Error{Code: exitUsage, Err: err}
 			}
@@ -85,7 +85,14 @@ func newImageBuildCmd(a *app) *cobra.Command {
 	outputFlag(cmd, &format)
 	cmd.Flags().StringVar(&kernel, "kernel", "",
 		"kernel image to use instead of Debian's; its modules are in /lib/modules or beside it")
+	archFlag(cmd, &arch)
 	return cmd
+}
+
+// archFlag adds the flag --arch.
+func archFlag(cmd *cobra.Command, arch *string) {
+	cmd.Flags().StringVar(arch, "arch", "",
+		"architecture of the nodes, amd64 or arm64 (default: that of this machine)")
 }
 
 // inCache does what takes a minute or downloads packages: without steps it would look hung.
@@ -100,7 +107,7 @@ func (a *app) inCache(d rack.Dirs, do func(o image.Options) error) error {
 
 // newImageExportCmd makes rackless image export.
 func newImageExportCmd(a *app) *cobra.Command {
-	var format, key string
+	var format, key, arch string
 	cmd := &cobra.Command{
 		Use:   "export FILE [IMAGE...]",
 		Short: "Write QEMU and node images into one file, for machines that cannot make them",
@@ -112,7 +119,7 @@ func newImageExportCmd(a *app) *cobra.Command {
 			}
 			var c images.Carried
 			if err := a.inCache(d, func(o image.Options) (err error) {
-				c, err = images.Export(ctx, args[0], names, key, o)
+				c, err = images.Export(ctx, args[0], arch, names, key, o)
 				return err
 			}); err != nil {
 				return err
@@ -122,6 +129,7 @@ func newImageExportCmd(a *app) *cobra.Command {
 	}
 	outputFlag(cmd, &format)
 	cmd.Flags().StringVar(&key, "key", "", "sign with the private key in this `FILE` (PEM, Ed25519)")
+	archFlag(cmd, &arch)
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -58,6 +59,7 @@ func (s Spec) full() bool { return s.Image != nil && s.Image.IsFull() }
 // A machine is what differs between the ways to start one QEMU.
 type machine struct {
 	spec  Spec
+	arch  string       // as Go names it; empty means amd64
 	accel string       // "kvm" or "tcg"
 	image *image.Image // booted; nil for a clone
 	ram   string       // memory file, or "" for anonymous memory
@@ -69,6 +71,24 @@ type machine struct {
 	// see vm.AwaitClock
 	trustTSC bool
 	moreArgs string // for the guest's kernel
+}
+
+// hardware is how QEMU makes machines of an architecture.
+type hardware struct {
+	machine string
+	cpu     string // where it is emulated
+	more    []string
+	memory  int64 // address where it begins
+}
+
+func (m machine) hardware() hardware { return hardwareOf[cmp.Or(m.arch, "amd64")] }
+
+var hardwareOf = map[string]hardware{
+	// Without the HPET, whose timer QEMU keeps running at 250 Hz after the guest has left it: half of what an idle
+	// node costs. qemu64 has no vector extensions to speak of: user space then takes simple code paths, which are the
+	// cheap ones to translate.
+	"amd64": {"q35,hpet=off,vmport=off", "qemu64", []string{"-device", "vmgenid,guid=auto"}, 0},
+	"arm64": {"virt,gic-version=max,highmem-ecam=off", "max,pauth-impdef=on", nil, 1 << 30},
 }
 
 // args returns QEMU's arguments. Everything that the guest can see is a function of image,
@@ -85,9 +105,8 @@ func (m machine) args() []string {
 		a = append(a, "-no-reboot")
 	}
 	a = append(a, "-display", "none", "-m", strconv.FormatInt(s.Memory>>20, 10)+"M", "-smp", strconv.Itoa(s.CPUs))
-	// Without the HPET, whose timer QEMU keeps running at 250 Hz after the guest has left it: half
-	// of what an idle node costs.
-	mach := "q35,hpet=off,vmport=off"
+	h := m.hardware()
+	mach := h.machine
 	if m.ram != "" {
 		a = append(a, "-object", vm.MemoryFile("ram", s.Memory, m.ram, m.share))
 		mach += ",memory-backend=ram"
@@ -98,13 +117,9 @@ func (m machine) args() []string {
 	a = append(a, "-machine", mach)
 	if m.accel == "kvm" {
 		a = append(a, "-accel", "kvm", "-cpu", "host")
-	} else if s.full() {
-		// Programs of a distribution are built for more than qemu64: GROMACS wants SSE4.1, wheels of PyPI want AVX.
-		a = append(a, "-accel", "tcg,thread=multi", "-cpu", "max")
 	} else {
-		// qemu64 has no vector extensions to speak of: user space then takes simple code paths,
-		// which are the cheap ones to translate.
-		a = append(a, "-accel", "tcg,thread=multi", "-cpu", "qemu64")
+		// Programs of a distribution are built for more than qemu64: GROMACS wants SSE4.1, wheels of PyPI want AVX.
+		a = append(a, "-accel", "tcg,thread=multi", "-cpu", words.Either(s.full(), "max", h.cpu))
 	}
 	if m.image != nil && !m.image.BootsItself() {
 		kernelArgs := m.image.KernelArgs() + m.moreArgs
@@ -117,7 +132,8 @@ func (m machine) args() []string {
 			",logappend=on", "-serial", "chardev:con", "-device", "virtio-serial-pci,id=vser", "-chardev",
 		sockets.Chardev("ga", vm.SocketAgent), "-device", "virtserialport,bus=vser.0,chardev=ga,name="+agentPort,
 		"-chardev", sockets.Chardev("setup", socketSetup), "-device", "virtserialport,bus=vser.0,chardev=setup,name="+
-			setupPort, "-device", "virtio-rng-pci", "-device", "vmgenid,guid=auto")
+			setupPort, "-device", "virtio-rng-pci")
+	a = append(a, h.more...)
 	for i := range SSHPorts {
 		if s.full() {
 			id := fmt.Sprintf("ssh%d", i)

@@ -112,9 +112,9 @@ func keepCold(all []block, flags []uint64, places [][]int64) {
 	}
 }
 
-// pageFlags asks a guest what its pages are.
-func pageFlags(ctx context.Context, a *guest.Agent) ([]uint64, error) {
-	out, err := a.Output(ctx, "cat", "/proc/kpageflags")
+// pageFlags asks a guest what the pages of its memory are, which begins at an address.
+func pageFlags(ctx context.Context, a *guest.Agent, memory int64) ([]uint64, error) {
+	out, err := a.Output(ctx, "tail", "-c", fmt.Sprintf("+%d", memory/4096*8+1), "/proc/kpageflags")
 	if err != nil {
 		return nil, err
 	}

@@ -46,6 +46,7 @@ type Driver struct {
 
 // vm returns the process of a machine.
 func (d *Driver) vm(m machine) vm.Machine {
+	m.arch = d.Image.Arch()
 	return vm.Machine{Name: m.spec.Name, Binary: d.Binary, Lead: d.Lead, Dir: m.spec.Dir, Sockets: m.spec.sockets(),
 		Args: m.args()}
 }
@@ -53,10 +54,13 @@ func (d *Driver) vm(m machine) vm.Machine {
 // image is what a node boots.
 func (d *Driver) image(s Spec) *image.Image { return cmp.Or(s.Image, d.Image) }
 
+// trustTSC reports whether the kernels of templates are told not to doubt their TSC; see vm.TrustTSC.
+func (d *Driver) trustTSC() bool { return d.Image.Arch() == "amd64" && vm.TrustTSC(d.Accel) }
+
 // templateKey names the template that serves a shape: a hash of everything the guest can see.
 func (d *Driver) templateKey(s Spec) string {
 	m := machine{spec: Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]NIC, len(s.NICs)), Adapters: s.Adapters,
-		Image: s.Image}, accel: d.Accel, ram: "ram"}
+		Image: s.Image}, arch: d.Image.Arch(), accel: d.Accel, ram: "ram"}
 	img := d.image(s)
 	if img.IsFull() {
 		m.disk = fileDisk
@@ -64,7 +68,7 @@ func (d *Driver) templateKey(s Spec) string {
 	if s.Home.Dir != "" {
 		m.spec.Home = templateHome("")
 	}
-	parts := append(m.args(), img.Key, img.KernelArgs(), d.Version, fmt.Sprint(vm.TrustTSC(d.Accel)))
+	parts := append(m.args(), img.Key, img.KernelArgs(), d.Version, fmt.Sprint(d.trustTSC()))
 	if img.IsFull() {
 		// The disk of the template lies on this very file: that of another build of the same recipe has other blocks.
 		parts = append(parts, img.DiskSum())
@@ -116,7 +120,7 @@ const clockAttempts = 3
 // makeTemplate boots the template, again where its kernel could not measure its clock.
 func (d *Driver) makeTemplate(ctx context.Context, c vm.Cache, key string, s Spec) (*vm.Template, error) {
 	c.Note("boot the template (%d CPU, %d MiB, %s)", s.CPUs, s.Memory>>20, d.Accel)
-	if vm.TrustTSC(d.Accel) && !d.image(s).BootsItself() { // whose kernel takes no argument
+	if d.trustTSC() && !d.image(s).BootsItself() { // whose kernel takes no argument
 		for range clockAttempts {
 			t, err := d.bootTemplate(ctx, c, key, s, true)
 			if !errors.Is(err, vm.ErrClock) {
@@ -148,7 +152,7 @@ func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 	}
 	img := d.image(s)
 	home := s.Home.Dir != ""
-	m := machine{spec: shape, accel: d.Accel, image: img, share: true, trustTSC: trustTSC, moreArgs: d.moreArgs}
+	m := machine{spec: shape, arch: img.Arch(), accel: d.Accel, image: img, share: true, trustTSC: trustTSC, moreArgs: d.moreArgs}
 	b := vm.Boot{
 		Machine: func(_ context.Context, dir string) (vm.Machine, error) {
 			m.spec.Dir, m.ram = dir, filepath.Join(dir, fileRAM)
@@ -216,7 +220,7 @@ func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error
 	b.Settle = func(ctx context.Context, dir string) (func(), error) {
 		return settle(ctx, dir, *m, func(ctx context.Context, agent *guest.Agent) (err error) {
 			if _, err = agent.Output(ctx, "sh", "-c", clearMemory); err == nil {
-				a.flags, err = pageFlags(ctx, agent)
+				a.flags, err = pageFlags(ctx, agent, m.hardware().memory)
 			}
 			return err
 		})

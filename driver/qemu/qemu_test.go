@@ -112,6 +112,9 @@ func TestArguments(t *testing.T) {
 	users := empty
 	users.Image = &own
 
+	arm := *image
+	arm.Recipe.Arch = "arm64"
+
 	for name, m := range map[string]machine{
 		"full-home": {spec: home, accel: "tcg", image: &disk, ram: "/c/templates/t/ram",
 			disk: "/r/pair/vm00/disk.qcow2"},
@@ -131,6 +134,7 @@ func TestArguments(t *testing.T) {
 		"clone":         {spec: one, accel: "tcg", ram: "/c/templates/t/ram"},
 		"cold":          {spec: one, accel: "tcg", image: image},
 		"two-nics":      {spec: two, accel: "tcg", ram: "/c/templates/t/ram"},
+		"arm64":         {spec: unplugged, arch: "arm64", accel: "tcg", image: &arm, ram: "/c/templates/t/ram", share: true},
 		"kvm":           {spec: one, accel: "kvm", image: image},
 		"comma-in-path": {spec: comma, accel: "tcg", ram: "/c,x/ram"},
 	} {
@@ -180,9 +184,10 @@ func TestTemplateKey(t *testing.T) {
 		"a shared /home": {func(_ *Driver, s *Spec) {
 			s.Home = Home{Dir: "/r/home.dir", Security: "mapped-xattr"}
 		}, false},
-		"QEMU":        {func(d *Driver, _ *Spec) { d.Version = "10.0.3" }, false},
-		"image":       {func(d *Driver, _ *Spec) { d.Image.Key = "l" }, false},
-		"accelerator": {func(d *Driver, _ *Spec) { d.Accel = "kvm" }, false},
+		"QEMU":         {func(d *Driver, _ *Spec) { d.Version = "10.0.3" }, false},
+		"image":        {func(d *Driver, _ *Spec) { d.Image.Key = "l" }, false},
+		"architecture": {func(d *Driver, _ *Spec) { d.Image.Recipe.Arch = "arm64" }, false},
+		"accelerator":  {func(d *Driver, _ *Spec) { d.Accel = "kvm" }, false},
 		"less than a MiB, which QEMU is not given": {func(_ *Driver, s *Spec) { s.Memory++ }, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,12 +26,23 @@ import (
 
 const homepage = "https://github.com/rackless/rackless"
 
-// formats are the packages, and what they call the programs that rackless is better with. Nothing is needed: up unpacks
-// a QEMU where there is none.
+// formats are the packages, and what they call the programs that rackless is better with; emulators say what stands for
+// EMULATOR by the architecture. Nothing is needed: up unpacks a QEMU where there is none.
 var formats = map[string][]string{
-	"deb": {"qemu-system-x86", "qemu-utils", "mmdebstrap"},
-	"rpm": {"qemu-system-x86-core", "qemu-img"},
+	"deb": {"EMULATOR", "qemu-utils", "mmdebstrap"},
+	"rpm": {"EMULATOR-core", "qemu-img"},
 	"apk": nil, // knows no recommendations
+}
+
+var emulators = map[string]string{"deb amd64": "qemu-system-x86", "deb arm64": "qemu-system-arm",
+	"rpm amd64": "qemu-system-x86", "rpm arm64": "qemu-system-aarch64"}
+
+// recommended are the packages that one of a format recommends.
+func recommended(format, arch string) (names []string) {
+	for _, name := range formats[format] {
+		names = append(names, strings.Replace(name, "EMULATOR", emulators[format+" "+arch], 1))
+	}
+	return names
 }
 
 // base begins the names of the files of an architecture.
@@ -109,7 +120,7 @@ func (r *release) pack(w io.Writer, format, arch string, tree []file) error {
 			"Brings up emulated or passed-through nodes, proves every fact of them and\n" +
 			"measures them; plans and prepares hosts for GPU and RDMA virtual machines.",
 		Vendor: "rackless", Homepage: homepage, License: "Apache-2.0", DisableGlobbing: true, MTime: r.time,
-		Overridables: nfpm.Overridables{Recommends: formats[format], Contents: contents,
+		Overridables: nfpm.Overridables{Recommends: recommended(format, arch), Contents: contents,
 			RPM: nfpm.RPM{BuildHost: "rackless", Summary: "RDMA labs of many nodes on one machine"}},
 	})
 	if err := nfpm.PrepareForPackager(info, format); err != nil {

@@ -61,14 +61,15 @@ type manager struct {
 var managers = map[string]manager{
 	"debian": {"apt-get install --no-install-recommends", nil},
 	"fedora": {"dnf install", map[string]string{"libvirt-daemon-system": "libvirt-daemon-kvm",
-		"qemu-system-x86": "qemu-system-x86-core"}},
+		"qemu-system-x86": "qemu-system-x86-core", "qemu-system-arm": "qemu-system-aarch64-core"}},
 	// Its QEMU is built for KVM alone, and is not in PATH.
-	"rhel": {"dnf install", map[string]string{"libvirt-daemon-system": "libvirt-daemon-kvm", "qemu-system-x86": ""}},
-	"arch": {"pacman -S", map[string]string{"libvirt-daemon-system": "libvirt"}},
+	"rhel": {"dnf install", map[string]string{"libvirt-daemon-system": "libvirt-daemon-kvm", "qemu-system-x86": "",
+		"qemu-system-arm": ""}},
+	"arch": {"pacman -S", map[string]string{"libvirt-daemon-system": "libvirt", "qemu-system-arm": "qemu-system-aarch64"}},
 	"suse": {"zypper install", map[string]string{"libvirt-daemon-system": "libvirt-daemon-qemu",
-		"qemu-system-x86": "qemu-x86"}},
+		"qemu-system-x86": "qemu-x86", "qemu-system-arm": "qemu-arm"}},
 	"alpine": {"apk add", map[string]string{"libvirt-daemon-system": "libvirt-daemon",
-		"qemu-system-x86": "qemu-system-x86_64"}},
+		"qemu-system-x86": "qemu-system-x86_64", "qemu-system-arm": "qemu-system-aarch64"}},
 }
 
 // Install returns the command that installs packages, which are given by their names in Debian. It is empty where the

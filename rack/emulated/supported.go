@@ -26,6 +26,10 @@ func Supported(l *lab.Lab) error {
 			l.Name, l.Driver)
 	}
 	for _, n := range l.Nodes {
+		if n.HasDisk() && arch(l) != string(lab.ArchAMD64) {
+			return fmt.Errorf("lab %s: node %s asks for image %s, and nodes of %s have image %s only: leave image out",
+				l.Name, n.Name, n.Image, arch(l), lab.DefaultImage)
+		}
 		if err := supported(n); err != nil {
 			return fmt.Errorf("lab %s: node %s %w", l.Name, n.Name, err)
 		}

@@ -21,8 +21,11 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 		"a place on a host": {"host: {reserve: 4}\nhugepages: 2MiB\ntenants: ignore\naffinity: [{nodes: [vm], numa: " +
 			"different}]\n" +
 			"nodes: {vm: {count: 2, smt: off, guest_numa: on}}", ""},
-		"another driver": {"driver: libvirt\nnodes: {vm: {}}", "lab x: driver libvirt puts nodes on a host"},
-		"an image":       {"nodes: {vm: {image: a.qcow2}}", ""},
+		"another driver":  {"driver: libvirt\nnodes: {vm: {}}", "lab x: driver libvirt puts nodes on a host"},
+		"an architecture": {"arch: arm64\nnodes: {vm: {}}", ""},
+		"a disk for another architecture": {"arch: arm64\nnodes: {a: {}, vm: {image: debian-12}}",
+			"lab x: node vm asks for image debian-12, and nodes of arm64 have image builtin only: leave image out"},
+		"an image": {"nodes: {vm: {image: a.qcow2}}", ""},
 		"an image in the memory of a small node": {"nodes: {vm: {image: a.qcow2, memory: 256MiB}}",
 			"lab x: node vm has 256MiB for the system of a.qcow2: set memory: 512MiB, or more"},
 		"a GPU": {"nodes: {vm: {gpus: 1}}",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -29,6 +30,9 @@ import (
 func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p *rack.Progress) (err error) {
 	u := &upRun{Rack: r.Rack, opts: o, progress: p, setups: make(map[string]*guest.Setup)}
 	defer func() { err = errors.Join(err, u.closeSetups()) }()
+	if arch(r.Lab) == runtime.GOARCH { // as if the file left it out
+		u.change(func(l *lab.Lab) { l.Arch = "" })
+	}
 	// Before the labs are compared: it decides what the NICs are.
 	if err := u.chooseEmulator(ctx, old); err != nil {
 		return err
@@ -116,13 +120,23 @@ func hasConnectX(l *lab.Lab) bool { return slices.ContainsFunc(l.Nodes, lab.Node
 // setNICs gives each node of the lab the NICs that model returns. The lab that is kept says so: it is compared with the
 // next one, and shown by ls.
 func (u *upRun) setNICs(model func(lab.Node) lab.NICModel) {
+	u.change(func(l *lab.Lab) {
+		for i, n := range l.Nodes {
+			l.Nodes[i].NIC = model(n)
+		}
+	})
+}
+
+// change changes the lab that is asked for.
+func (u *upRun) change(do func(*lab.Lab)) {
 	l := *u.Lab
 	l.Nodes = slices.Clone(l.Nodes)
-	for i, n := range l.Nodes {
-		l.Nodes[i].NIC = model(n)
-	}
+	do(&l)
 	u.Lab, u.State.Lab = &l, &l
 }
+
+// arch is the architecture of the lab's nodes, as Go names it.
+func arch(l *lab.Lab) string { return cmp.Or(string(l.Arch), runtime.GOARCH) }
 
 // decideNICs decides what the NICs are of nodes that leave it open. Those that run have theirs.
 func (u *upRun) decideNICs(old *rack.State) {
@@ -146,13 +160,13 @@ func (u *upRun) chooseEmulator(ctx context.Context, old *rack.State) error {
 	u.emulator, u.emulatorErr = image.FindQEMU(ctx, image.Options{Cache: u.Dirs.Images(), Progress: func(step string) {
 		begin.Do(func() { u.progress.Begin("QEMU") })
 		u.progress.Say(step)
-	}}, hasConnectX(u.Lab))
+	}}, arch(u.Lab), hasConnectX(u.Lab))
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if e := &u.emulator; u.emulatorErr != nil && hasConnectX(u.Lab) {
 		why := u.emulatorErr
-		if e.Path, e.Version, u.emulatorErr = vm.Find(); u.emulatorErr != nil {
+		if e.Path, e.Version, u.emulatorErr = vm.FindFor(arch(u.Lab)); u.emulatorErr != nil {
 			u.emulatorErr = why
 			return nil
 		}
@@ -195,6 +209,9 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 	s := u.State
 	var err error
 	s.Accel, s.Emulate, err = rack.Accelerator(u.opts.Accel, func() (bool, string, error) {
+		if u.Lab.Arch != "" {
+			return false, fmt.Sprintf("nodes of %s are emulated on a machine of %s", u.Lab.Arch, runtime.GOARCH), nil
+		}
 		return u.qemu.ProbeKVM(ctx, u.Dirs.Cache)
 	})
 	if err != nil {
@@ -226,7 +243,7 @@ func (u *upRun) ensureImages(ctx context.Context) error {
 	u.images = make(map[string]*image.Image)
 	p.Begin("image")
 	var err error
-	if u.images[lab.DefaultImage], err = image.Node.Ensure(ctx, o); err != nil {
+	if u.images[lab.DefaultImage], err = image.NodeOf(arch(u.Lab)).Ensure(ctx, o); err != nil {
 		return err
 	}
 	for _, n := range u.Lab.Nodes {

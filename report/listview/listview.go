@@ -62,6 +62,7 @@ func Images(out images.Listing, now time.Time) *show.Grid {
 		if i.QEMU != "" {
 			what = "QEMU " + i.QEMU
 		}
+		what += words.If(i.Arch != "", " for "+i.Arch)
 		g.Add(mark+" "+i.Key, what, i.State, i.Kernel, i.Release, words.Bytes(i.Bytes), age(i.Built))
 		for _, t := range i.Templates {
 			template(t)
