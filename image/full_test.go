@@ -18,11 +18,11 @@ func TestNamesOfFullImages(t *testing.T) {
 			t.Errorf("%s is not in %q", want, FullNames())
 		}
 	}
-	if k, err := Named("builtin"); k.name != Node.name || err != nil {
+	if k, err := Named("builtin", "amd64"); k.name != Node.name || err != nil {
 		t.Errorf("builtin is %v, %v", k, err)
 	}
 	for _, name := range []string{"ubuntu", "debian-12+x"} {
-		if _, err := Named(name); err == nil || !strings.Contains(err.Error(), "debian-12+mpi+slurm") {
+		if _, err := Named(name, "amd64"); err == nil || !strings.Contains(err.Error(), "debian-12+mpi+slurm") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, _, err := Full(name).recipe(t.Context(), Options{}); err == nil {
