@@ -152,7 +152,8 @@ func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 	}
 	img := d.image(s)
 	home := s.Home.Dir != ""
-	m := machine{spec: shape, arch: img.Arch(), accel: d.Accel, image: img, share: true, trustTSC: trustTSC, moreArgs: d.moreArgs}
+	m := machine{spec: shape, arch: img.Arch(), accel: d.Accel, image: img, share: true, trustTSC: trustTSC,
+		moreArgs: d.moreArgs}
 	b := vm.Boot{
 		Machine: func(_ context.Context, dir string) (vm.Machine, error) {
 			m.spec.Dir, m.ram = dir, filepath.Join(dir, fileRAM)
