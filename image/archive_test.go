@@ -30,7 +30,8 @@ func made(t testing.TB) (cache string, images []*Image) {
 	node := nodeRecipe("sid", "amd64", "linux-image-amd64", "")
 	for _, img := range []*Image{
 		{Name: Node.name, Key: node.Key(), Recipe: node, Kernel: "vmlinux", Initramfs: "initramfs.cpio"},
-		{Name: QEMU.name, Key: qemuRecipe("amd64").Key(), Recipe: qemuRecipe("amd64"), Others: []string{"qemu-system-x86_64", "libc.so.6"}},
+		{Name: QEMU.name, Key: qemuRecipe("amd64").Key(), Recipe: qemuRecipe("amd64"),
+			Others: []string{"qemu-system-x86_64", "libc.so.6"}},
 	} {
 		e := at(cache, img.Key)
 		err := e.make(t.Context(), Options{}, img, func(_ context.Context, _ Options, _, out string, img *Image) error {

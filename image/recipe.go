@@ -123,7 +123,8 @@ const amd64, arm64 = "amd64", "arm64"
 // armWords are words of KernelArgs and of the files of nodes with what arm64 has in their place: its console, the
 // number of the system call read, and no arguments of x86. Debian's kernel keeps 64 MiB for devices (CMA) there, which
 // count as free and which most of the kernel cannot have.
-var armWords = strings.NewReplacer("ttyS0", "ttyAMA0", `"0 0x0"`, `"63 0x0"`, " no_timer_check", " cma=0", " pci=lastbus=0", "")
+var armWords = strings.NewReplacer("ttyS0", "ttyAMA0", `"0 0x0"`, `"63 0x0"`,
+	" no_timer_check", " cma=0", " pci=lastbus=0", "")
 
 // inArch returns a text for nodes of the recipe's architecture.
 func (r Recipe) inArch(text string) string {

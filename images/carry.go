@@ -39,8 +39,10 @@ func (c *Carried) note(all []*image.Image) {
 }
 
 // Export writes a QEMU and the images with the names of lab files, for nodes of an architecture, into a file, and makes
-// those that the cache lacks. The QEMU runs on machines like this one. keyFile is the private key to sign with; it may be empty.
-func Export(ctx context.Context, file string, arch string, names []string, keyFile string, o image.Options) (c Carried, err error) {
+// those that the cache lacks. The QEMU runs on machines like this one. keyFile is the private key to sign with; it may
+// be empty.
+func Export(ctx context.Context, file, arch string, names []string, keyFile string,
+	o image.Options) (c Carried, err error) {
 	var key ed25519.PrivateKey
 	if keyFile != "" {
 		if key, err = readKey(keyFile, image.ParsePrivateKey); err != nil {

@@ -46,7 +46,7 @@ func TestFaultsOfSetupAndSlurmHaveAdvice(t *testing.T) {
 		"nodes: {vm: {setup: [" + many("x", 8193) + "]}}":  "(have 8193 bytes",
 		"slurm: {controller: vm}\nnodes: {vm: {}}":         "write image: debian-12+slurm",
 		"home: shared\nnodes: {vm: {}}":                    "no node has a /home (have shared); write image: debian-12",
-		"arch: x86_64\nnodes: {vm: {}}":                    "arch: unknown value (have \"x86_64\", want amd64 or arm64)",
+		"arch: x86_64\nnodes: {vm: {}}":                    "(have \"x86_64\", want amd64 or arm64)",
 		"home: nfs\nnodes: {vm: {image: debian-12}}":       "home: unknown value (have \"nfs\", want own or shared)",
 		"slurm: {controler: vm}\nnodes: {vm: {}}":          "did you mean controller?",
 		"slurm: {controller: vm1}\nnodes: {vm01: " + slurm: "did you mean vm01?",

@@ -36,7 +36,8 @@ func Find() (path, version string, err error) { return FindFor(runtime.GOARCH) }
 func FindFor(arch string) (path, version string, err error) {
 	path, err = exec.LookPath(Program(arch))
 	if err != nil {
-		return "", "", errors.New(Program(arch) + " is not in PATH: install QEMU 8.0 or newer; rackless doctor says how")
+		return "", "", fmt.Errorf("%s is not in PATH: install QEMU 8.0 or newer; rackless doctor says how",
+			Program(arch))
 	}
 	if version, err = (Emulator{Path: path}).AskVersion(); err != nil {
 		return "", "", err

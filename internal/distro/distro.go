@@ -65,7 +65,8 @@ var managers = map[string]manager{
 	// Its QEMU is built for KVM alone, and is not in PATH.
 	"rhel": {"dnf install", map[string]string{"libvirt-daemon-system": "libvirt-daemon-kvm", "qemu-system-x86": "",
 		"qemu-system-arm": ""}},
-	"arch": {"pacman -S", map[string]string{"libvirt-daemon-system": "libvirt", "qemu-system-arm": "qemu-system-aarch64"}},
+	"arch": {"pacman -S", map[string]string{"libvirt-daemon-system": "libvirt",
+		"qemu-system-arm": "qemu-system-aarch64"}},
 	"suse": {"zypper install", map[string]string{"libvirt-daemon-system": "libvirt-daemon-qemu",
 		"qemu-system-x86": "qemu-x86", "qemu-system-arm": "qemu-arm"}},
 	"alpine": {"apk add", map[string]string{"libvirt-daemon-system": "libvirt-daemon",
