@@ -94,8 +94,8 @@ func TestExamples(t *testing.T) {
 }
 
 // full.yaml promises to show every key but those of Slurm, of /home and of another architecture, which are for nodes
-// that are not on a host, and of vSphere, which are for another driver; the list of keys is taken from the schema, and so from the
-// types.
+// that are not on a host, and of vSphere, which are for another driver; the list of keys is taken from the
+// schema, and so from the types.
 func TestFullExampleShowsEveryKey(t *testing.T) {
 	data, err := os.ReadFile("../examples/full.yaml")
 	if err != nil {
