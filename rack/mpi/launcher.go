@@ -150,7 +150,7 @@ const have = `for p; do command -v "$p" >/dev/null && { echo "$p"; exit; }; done
 // compile makes a program of its second argument, where there is none at the path yet, and prints it.
 const compile = `[ -x "$1" ] || {
 	cc=$(command -v mpicc.openmpi || command -v mpicc) || { echo "no mpicc" >&2; exit 3; }
-	echo "$2" | $cc -O2 -s -o "$1.new" -x c - && mv "$1.new" "$1"
+	printf %s "$2" | $cc -O2 -s -o "$1.new" -x c - && mv "$1.new" "$1"
 } && cat "$1"`
 
 // receive keeps a program from its standard input, where there is none at the path yet.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -168,10 +169,11 @@ func TestInputs(t *testing.T) {
 
 // The scripts run here as in a node.
 func TestScriptsOfInputs(t *testing.T) {
-	dir := t.TempDir() + "/x"
+	bin := t.TempDir()
+	dir := bin + "/x"
 	sh := func(stdin []byte, argv ...string) (string, error) {
 		cmd := exec.Command("sh", append([]string{"-c"}, argv...)...)
-		cmd.Stdin = bytes.NewReader(stdin)
+		cmd.Stdin, cmd.Env = bytes.NewReader(stdin), []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
 		out, err := cmd.Output()
 		return string(out), err
 	}
@@ -187,6 +189,15 @@ func TestScriptsOfInputs(t *testing.T) {
 	}
 	if _, err := sh(nil, pack, "sh", dir+"3", "false; true"); err == nil {
 		t.Error("a step of a script failed, and nobody knows")
+	}
+	// A compiler that copies: the source is not changed on its way, as by dash's echo.
+	const source = `puts("\n");`
+	cc := "#!/bin/sh\ncat >\"$4\"\n"
+	if err := os.WriteFile(bin+"/mpicc.openmpi", []byte(cc), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if made, err := sh(nil, compile, "sh", dir+"4", source); err != nil || made != source {
+		t.Errorf("%q, %v", made, err)
 	}
 	p := bench.Program{Input: "x", Results: "made sub/made"}
 	run := within(p, []string{"sh", "-c", "cat; test ! -e made; echo $?; echo 3 >made; echo 4 >sub/made; exit 5"})
