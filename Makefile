@@ -13,7 +13,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE := golang.org/x/tools/cmd/deadcode@v0.51.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-emulate build lab cluster-demo study-demo studies publish-studies test test-fast test-long test-faults test-judges test-release release release-images install uninstall race lint fuzz bench update clean
+.PHONY: help setup setup-emulate build lab cluster-demo study-demo studies publish-studies publish-cluster test test-fast test-long test-faults test-judges test-release release release-images install uninstall race lint fuzz bench update clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -23,6 +23,10 @@ setup: ## install what "make lab" needs (Debian 12 or newer; says what and why f
 
 setup-emulate: ## install what "rackless emulate" needs too: the tutorial begins with it
 	@hack/setup.sh emulate
+
+.PHONY: setup-cluster
+setup-cluster:
+	@hack/setup.sh cluster
 
 build: ## compile bin/rackless, one static binary
 	$(GO) build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/rackless ./cmd/rackless
@@ -42,16 +46,18 @@ study-demo: setup ## a small real study in some minutes: what loss does to RDMA 
 	bin/rackless study report demo
 	@echo "The page is out/demo.html. The lab is up; to take it down: bin/rackless down examples/soft-roce.yaml"
 
-CLUSTER_TESTS := mpi_mbw_mr/n2,mpi_mbw_mr/n4,mpi_alltoall/n2,mpi_alltoall/n4
-cluster-demo: setup-emulate ## four Debian nodes: MPI over RDMA with its proof, LAMMPS on 1, 2 and 4 nodes and outside of them; its page is out/cluster.html
+CLUSTER_TESTS := mpi_mbw_mr/n2,mpi_mbw_mr/n4,mpi_alltoall/n2,mpi_alltoall/n4,mooncake_write,mooncake_read
+cluster-demo: setup-cluster ## four Debian nodes: MPI and Mooncake over RDMA with their proof, LAMMPS on 1, 2 and 4 nodes and outside of them; its page is out/cluster.html
 	@$(MAKE) --no-print-directory build
 	@mkdir -p out
 	bin/rackless up examples/cluster.yaml
-	bin/rackless bench cluster --quick --tests $(CLUSTER_TESTS)
+	hack/mooncake.sh cluster vm00 vm01
+	bin/rackless bench cluster --quick --pairs vm01:vm00 --tests $(CLUSTER_TESTS)
+	bin/rackless report cluster --html out/cluster-tests.html
 	bin/rackless study run examples/studies/cluster.yaml --restart
 	bin/rackless study report cluster --format html --out out/cluster.html
 	bin/rackless study report cluster
-	@echo "The page is out/cluster.html. The lab is up; to take it down: bin/rackless down cluster"
+	@echo "The pages are out/cluster-tests.html and out/cluster.html. The lab is up; to take it down: bin/rackless down cluster"
 
 STUDIES := protected contention loss mtu loss-connectx mtu-connectx incast cluster aa-idle aa-load aa-loss
 studies: ## run the studies of examples/studies on an idle machine, which takes long, and write docs/studies
@@ -72,6 +78,12 @@ publish-studies: build ## write docs/studies from the runs in out/studies.db, an
 	@# What the programs printed is most of the file, and no report reads it.
 	cp out/studies.db out/studies/studies.db && sqlite3 out/studies/studies.db "DELETE FROM output; VACUUM"
 	gzip -9nc out/studies/studies.db >docs/studies/studies.db.gz
+
+publish-cluster: build ## write the tests of the last make cluster-demo, with their figures, into docs/studies
+	@mkdir -p docs/studies/cluster-tests
+	dir=$$(bin/rackless report cluster | sed -n 's,^results: *\(.*\)/samples.jsonl$$,\1,p') && \
+		cp "$$dir/samples.jsonl" "$$dir/report.json" docs/studies/cluster-tests/
+	bin/rackless report cluster --format md >docs/studies/cluster-tests.md
 
 test: ## install what the tests need and run them all, those that start labs too
 	@hack/setup.sh test

@@ -16,7 +16,9 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/tally"
+	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/studyview"
+	"github.com/rackless/rackless/results"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/stats"
@@ -197,6 +199,39 @@ func TestWhatIsSaidOfConnectXFollowsFromItsRuns(t *testing.T) {
 		say := strings.Replace(s.format, "%.0f to %.0f", fmt.Sprintf("%.0f to %.0f", low, high), 1)
 		if say = strings.ReplaceAll(say, "%%", "%"); !strings.Contains(string(text), say) {
 			t.Errorf("docs/studies/README.md does not say %q", say)
+		}
+	}
+}
+
+// The tests of make cluster-demo, too, are what their figures show, and each of them proved that it used RDMA.
+func TestPublishedClusterTests(t *testing.T) {
+	const dir = "../../docs/studies/cluster-tests"
+	data, err := results.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(dir + ".md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var now bytes.Buffer
+	if err := report.Markdown(&now, data); err != nil || now.String() != string(text) {
+		t.Errorf("%s.md is not what %s shows; run make publish-cluster (%v)", dir, dir, err)
+	}
+	raw, err := os.Open(filepath.Join(dir, results.SamplesFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	samples, err := bench.ReadSamples(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []string{"mpi_mbw_mr/n4/p1", "mpi_alltoall/n4/p1", "mooncake_write", "mooncake_read"} {
+		if !slices.ContainsFunc(samples, func(s bench.Sample) bool {
+			return s.Test == test && s.Error == "" && s.RDMAPackets > 0
+		}) {
+			t.Errorf("%s has no figure of %s, or no proof", dir, test)
 		}
 	}
 }
