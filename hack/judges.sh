@@ -27,7 +27,7 @@ build() {
 }
 
 mkdir -p "$cache"
-[ $# -gt 0 ] || set -- ansible reframe nova kubevirt kubelet axe incus
+[ $# -gt 0 ] || set -- ansible reframe nova kubevirt apiserver kubelet axe incus
 for judge; do
 	case $judge in
 	ansible) install ansible 'ansible-core==2.19.14' ;;
@@ -59,9 +59,13 @@ for judge; do
 			rm -r "$debs"
 		fi
 		;;
+	apiserver)
+		(cd / && "${GO:-go}" mod download kubevirt.io/kubevirt@v1.6.0)
+		build apiserver render/export
+		;;
 	kubelet) build kubelet plan/rivals ;;
 	*)
-		echo "judges.sh: $judge: want kubelet, ansible, reframe, nova, kubevirt, axe or incus" >&2
+		echo "judges.sh: $judge: want kubelet, ansible, reframe, nova, kubevirt, apiserver, axe or incus" >&2
 		exit 2
 		;;
 	esac

@@ -351,6 +351,17 @@ func TestNovaPlacesTheServers(t *testing.T) {
 	}
 }
 
+// kubeVirtDefinitions is the file of KubeVirt's source that defines its objects.
+func kubeVirtDefinitions(t *testing.T) string {
+	t.Helper()
+	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(strings.TrimSpace(string(cache)), "kubevirt.io/kubevirt@v1.6.0/pkg/virt-operator",
+		"resource/generate/components/validations_generated.go")
+}
+
 // The definitions of KubeVirt, by which an API server judges its objects, know every key that is written and take its
 // value, and KubeVirt's own admission refuses nothing. A misspelt key and a feature gate that is not there are found,
 // else the judges would be none.
@@ -361,16 +372,11 @@ func TestKubeVirtTakesTheObjects(t *testing.T) {
 	}
 	admission := judge(t, "kubevirt", "../kubevirt")
 	python := judge(t, "nova", "python") // which has YAML and JSON schemas
-	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	definitions := kubeVirtDefinitions(t)
 	script, err := filepath.Abs("testdata/judge-kubevirt.py")
 	if err != nil {
 		t.Fatal(err)
 	}
-	definitions := filepath.Join(strings.TrimSpace(string(cache)), "kubevirt.io/kubevirt@v1.6.0/pkg/virt-operator",
-		"resource/generate/components/validations_generated.go")
 	for _, c := range cases[:3] {
 		files, err := export.KubeVirt(input(t, c.lab, c.host))
 		if err != nil {

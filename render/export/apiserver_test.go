@@ -1,0 +1,193 @@
+package export_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/rackless/rackless/render/export"
+)
+
+// A real API server takes the objects for KubeVirt, by KubeVirt's own definitions, and refuses them where a key is
+// misspelt.
+func TestAnAPIServerTakesTheObjects(t *testing.T) {
+	t.Parallel()
+	if !*judges {
+		t.Skip("make test-judges builds a kube-apiserver")
+	}
+	s := startAPIServer(t, judge(t, "apiserver", "../apiserver"))
+	s.must(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: kubevirt}\n")
+	for kind, schema := range kubeVirtSchemas(t) {
+		s.must(t, fmt.Sprintf(definition, strings.ToLower(kind), kind, strings.ReplaceAll(schema, "\n", "\n      ")))
+	}
+	misspelt := 0
+	for _, c := range cases[:3] {
+		files, err := export.KubeVirt(input(t, c.lab, c.host))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if f.Path != "kubevirt.yaml" && f.Path != "machines.yaml" {
+				continue
+			}
+			for _, object := range documents.Split(string(f.Data), -1) {
+				if !strings.Contains(object, "\nkind: ") {
+					continue
+				}
+				s.must(t, object)
+				wrong := strings.Replace(object, "dedicatedCpuPlacement", "dedicatedCpuPlacment", 1)
+				if wrong == object {
+					continue
+				}
+				misspelt++
+				if code, said := s.apply(t, wrong); code < 400 || !strings.Contains(said, "dedicatedCpuPlacment") {
+					t.Errorf("%s: a misspelt key: %d: %s", c.name, code, said)
+				}
+			}
+		}
+	}
+	if misspelt == 0 {
+		t.Error("no key was misspelt")
+	}
+}
+
+// documents is what stands between the documents of a YAML file.
+var documents = regexp.MustCompile(`(?m)^---\n`)
+
+// definition defines a kind of KubeVirt's by its schema.
+const definition = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: %[1]ss.kubevirt.io}
+spec:
+  group: kubevirt.io
+  scope: Namespaced
+  names: {kind: %[2]s, plural: %[1]ss, singular: %[1]s}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      %[3]s
+`
+
+// kubeVirtSchemas returns the schemas of the kinds that are exported, out of KubeVirt's source.
+func kubeVirtSchemas(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(kubeVirtDefinitions(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, kind := range []string{"KubeVirt", "VirtualMachine"} {
+		m := regexp.MustCompile("(?s)\"" + strings.ToLower(kind) + "\": `(openAPIV3Schema:.*?)`").FindSubmatch(text)
+		if m == nil {
+			t.Fatalf("KubeVirt does not define %s", kind)
+		}
+		all[kind] = strings.TrimSpace(string(m[1]))
+	}
+	return all
+}
+
+// An apiServer is a kube-apiserver that ends with the test.
+type apiServer struct {
+	url, token string
+	client     http.Client
+}
+
+func startAPIServer(t *testing.T, program string) *apiServer {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := strconv.Itoa(free.Addr().(*net.TCPAddr).Port)
+	free.Close()
+	s := &apiServer{url: "https://127.0.0.1:" + port, token: rand.Text()}
+	// Its certificate is made when it starts.
+	s.client.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	var said bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), program, t.TempDir(), port, s.token)
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() }) // it was killed
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		if code, _, err := s.ask(t, http.MethodGet, "/readyz", nil); err == nil && code == http.StatusOK {
+			return s
+		}
+		if time.Now().After(deadline) {
+			_ = cmd.Process.Kill() // so that what it said can be read
+			_ = cmd.Wait()
+			t.Fatalf("the API server is not ready:\n%s", said.String())
+		}
+	}
+}
+
+func (s *apiServer) ask(t *testing.T, method, path string, body []byte) (code int, said string, err error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("Authorization", "Bearer "+s.token)
+	r.Header.Set("Content-Type", "application/apply-patch+yaml")
+	res, err := s.client.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(text), err
+}
+
+// plurals are where objects are, by their kinds.
+var plurals = map[string]string{"Namespace": "/api/v1/namespaces", "Secret": "/api/v1/namespaces/default/secrets",
+	"CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+	"KubeVirt":                 "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts",
+	"VirtualMachine":           "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"}
+
+// apply does what kubectl apply --server-side --validate=strict does.
+func (s *apiServer) apply(t *testing.T, object string) (code int, said string) {
+	t.Helper()
+	var o struct {
+		Kind     string
+		Metadata struct{ Name string }
+	}
+	if err := yaml.Unmarshal([]byte(object), &o); err != nil {
+		t.Fatal(err)
+	}
+	path := plurals[o.Kind] + "/" + o.Metadata.Name + "?fieldManager=rackless&fieldValidation=Strict"
+	code, said, err := s.ask(t, http.MethodPatch, path, []byte(object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code, said
+}
+
+// must applies an object that has to be taken. A kind that has just been defined takes a moment until it is there.
+func (s *apiServer) must(t *testing.T, object string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		code, said := s.apply(t, object)
+		if code == http.StatusOK || code == http.StatusCreated {
+			return
+		}
+		if code != http.StatusNotFound || time.Now().After(deadline) {
+			t.Fatalf("the API server refuses it with %d: %s\n%s", code, said, object)
+		}
+	}
+}
