@@ -123,11 +123,14 @@ func (e *emulatedHost) start(t *testing.T, command string) (output string, statu
 // bootID prints what differs from boot to boot.
 const bootID = "cat /proc/sys/kernel/random/boot_id"
 
+// reboot is the command that restarts a host.
+const reboot = "systemctl reboot"
+
 // reboot restarts the host and waits until the next boot has come to its end.
 func (e *emulatedHost) reboot(t *testing.T) {
 	t.Helper()
 	old := e.mustHost(t, bootID)
-	e.host(t, "systemctl reboot")
+	e.host(t, reboot)
 	if !e.bootAgain(t, old, commandLimit) {
 		t.Fatalf("host %s does not come back", e.name)
 	}
