@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rackless/rackless/internal/words"
@@ -22,6 +23,21 @@ const (
 
 // fewNodes are few enough for all pairs: ten. Each takes minutes of which no other is measured.
 const fewNodes = 5
+
+// CheckPairs returns what is wrong with a plan of pairs on any lab, or nil.
+func CheckPairs(plan string) error {
+	plans := []string{PairsAuto, PairsAll, PairsFirst, PairsRing}
+	if slices.Contains(plans, plan) {
+		return nil
+	}
+	for word := range strings.SplitSeq(plan, ",") {
+		if !strings.Contains(word, ":") {
+			return fmt.Errorf("%q are no pairs of nodes: want %s, or CLIENT:SERVER,...", plan,
+				strings.Join(plans, ", "))
+		}
+	}
+	return nil
+}
 
 // Pairs returns the pairs of nodes to measure, in the order of the nodes. In all plans but the ring the
 // earlier node of a pair is the server. A plan can also name the pairs, as CLIENT:SERVER,...
@@ -59,13 +75,12 @@ func Pairs(nodes []string, plan string) ([]Pair, error) {
 			pairs = pairs[:1] // the way back is the same pair
 		}
 	default:
+		if err := CheckPairs(plan); err != nil {
+			return nil, fmt.Errorf("make pairs: %w", err)
+		}
 		for word := range strings.SplitSeq(plan, ",") {
-			client, server, named := strings.Cut(word, ":")
-			switch {
-			case !named:
-				return nil, fmt.Errorf("make pairs: plan %q is unknown; use %s, or CLIENT:SERVER", plan,
-					strings.Join([]string{PairsAuto, PairsAll, PairsFirst, PairsRing}, ", "))
-			case !seen[client] || !seen[server] || client == server:
+			client, server, _ := strings.Cut(word, ":")
+			if !seen[client] || !seen[server] || client == server {
 				return nil, fmt.Errorf("make pairs: %q is no pair of %s", word, strings.Join(nodes, ", "))
 			}
 			pairs = append(pairs, Pair{Client: client, Server: server})

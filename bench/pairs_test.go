@@ -67,8 +67,8 @@ func TestPairsRefusesWhatIsNoLab(t *testing.T) {
 		{"one node", []string{"a"}, PairsAll, "make pairs: 1 node; at least 2 are needed"},
 		{"a node twice", []string{"a", "b", "a"}, PairsAll, `make pairs: node name "a" is empty or given twice`},
 		{"a node without a name", []string{"a", ""}, PairsAll, `make pairs: node name "" is empty or given twice`},
-		{"another plan", []string{"a", "b"}, "star", `make pairs: plan "star" is unknown; use auto, all, first, ` +
-			`ring, or CLIENT:SERVER`},
+		{"another plan", []string{"a", "b"}, "star", `make pairs: "star" are no pairs of nodes: want auto, all, ` +
+			`first, ring, or CLIENT:SERVER,...`},
 		{"a pair of a stranger", []string{"a", "b"}, "a:b,b:c", `make pairs: "b:c" is no pair of a, b`},
 		{"a node with itself", []string{"a", "b"}, "a:a", `make pairs: "a:a" is no pair of a, b`},
 	}

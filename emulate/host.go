@@ -52,6 +52,15 @@ type Options struct {
 // bootLimit bounds the boot until the agent answers. The largest profile of all takes minutes on two emulating cores.
 const bootLimit = 15 * time.Minute
 
+// supported returns why hosts cannot be emulated on a machine of an architecture, or nil.
+func supported(arch string) error {
+	if arch == "amd64" {
+		return nil
+	}
+	return fmt.Errorf("emulated hosts are x86-64 machines, and nobody has tried them on one of %s: "+
+		"labs run here, with rackless up", arch)
+}
+
 // Start makes a host run: it finds the one of the name that is kept, booting it if it is off, or
 // makes one. Close or Remove ends one that is not kept. If Start fails, what it made is removed
 // again.
@@ -59,7 +68,7 @@ func Start(ctx context.Context, o Options) (h *Host, err error) {
 	p := o.Progress
 	defer func() { p.End(err) }()
 	o.Name = cmp.Or(o.Name, o.Profile.Name)
-	if err := checkHostName(o.Name); err != nil {
+	if err := cmp.Or(supported(runtime.GOARCH), checkHostName(o.Name)); err != nil {
 		return nil, err
 	}
 	unlock, err := lock(ctx, o.Dirs, o.Name, func() error {

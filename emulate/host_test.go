@@ -106,6 +106,15 @@ func TestSweepRemovesWhatKilledOwnersLeftAndNothingElse(t *testing.T) {
 	}
 }
 
+func TestHostsAreEmulatedOnX86Alone(t *testing.T) {
+	if err := supported("amd64"); err != nil {
+		t.Error(err)
+	}
+	if err := supported("arm64"); err == nil || !strings.Contains(err.Error(), "one of arm64: labs run here") {
+		t.Errorf("on arm64: %v", err)
+	}
+}
+
 func TestAHostBelongsToWhoStartedIt(t *testing.T) {
 	d := testDirs(t)
 	put(t, d, "a", func(s *State) { s.Keep = false })

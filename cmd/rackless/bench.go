@@ -86,6 +86,9 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
+	if err := bench.CheckPairs(f.pairs); err != nil {
+		return cli.Usage(fmt.Errorf("--pairs %w", err))
+	}
 	if f.WarmUps < 0 || f.CoolDown < 0 || f.Repeat < 1 || f.Repeat > maxRepeat {
 		return cli.Usage(fmt.Errorf("--warm-ups %d, --cool-down %v, --repeat %d: the first two are 0 or more, "+
 			"the last 1 to %d", f.WarmUps, f.CoolDown, f.Repeat, maxRepeat))
