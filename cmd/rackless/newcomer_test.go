@@ -27,7 +27,7 @@ func TestWhatANewcomerTypes(t *testing.T) {
 		"up --accel kvmm a.yaml":         "want auto, kvm or tcg",
 		"lab check a.yaml b.yaml":        "want one LAB.yaml, have 2 arguments",
 		"bench pair --tests ib_wirte_bw": `"ib_wirte_bw": unknown; did you mean ib_write_bw?`,
-		"bench pair --pairs al":          `--pairs "al" are no pairs of nodes: want auto, all, first, ring, or CLIENT:SERVER`,
+		"bench pair --pairs al":          `"al" are no pairs of nodes: want auto, all, first, ring, or CLIENT:SERVER`,
 		"exec vm00":                      "rackless exec NODE -- COMMAND",
 		"console":                        "want a node, which rackless ls shows",
 		"ssh vm00": "node vm00: no lab is running; bring one up with: " +
