@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
@@ -46,9 +48,8 @@ func newBenchCmd(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeLabs,
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.bench(cmd.Context(), args, f) },
 	}
-	names := func(engines []bench.Engine) (all []string) {
-		all = append(all, lists.Map(engines, func(e bench.Engine) string { return e.Name })...)
-		return all
+	names := func(all []bench.Engine) []string {
+		return lists.Map(all, func(e bench.Engine) string { return e.Name })
 	}
 	// The defaults are the tests of every lab; those of suites take tools that not every node has.
 	fs := cmd.Flags()
@@ -83,11 +84,8 @@ func newBenchCmd(a *app) *cobra.Command {
 // to check: the options, then a study that runs, then the lab.
 func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 	engines, err := bench.Select(f.Suite, f.tests)
-	if err != nil {
+	if err = cmp.Or(err, bench.CheckPairs(f.pairs)); err != nil {
 		return cli.Usage(err)
-	}
-	if err := bench.CheckPairs(f.pairs); err != nil {
-		return cli.Usage(fmt.Errorf("--pairs %w", err))
 	}
 	if f.WarmUps < 0 || f.CoolDown < 0 || f.Repeat < 1 || f.Repeat > maxRepeat {
 		return cli.Usage(fmt.Errorf("--warm-ups %d, --cool-down %v, --repeat %d: the first two are 0 or more, "+
@@ -105,11 +103,7 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 		return err
 	}
 	defer r.Close()
-	var nodes []string
-	for _, n := range r.Lab.Nodes {
-		nodes = append(nodes, n.Name)
-	}
-	pairs, err := bench.Pairs(nodes, f.pairs)
+	pairs, err := bench.Pairs(lists.Map(r.Lab.Nodes, func(n lab.Node) string { return n.Name }), f.pairs)
 	if err != nil {
 		return cli.Usage(err)
 	}

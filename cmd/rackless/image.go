@@ -85,15 +85,12 @@ func newImageBuildCmd(a *app) *cobra.Command {
 	outputFlag(cmd, &format)
 	cmd.Flags().StringVar(&kernel, "kernel", "",
 		"kernel image to use instead of Debian's; its modules are in /lib/modules or beside it")
-	archFlag(cmd, &arch)
+	cmd.Flags().StringVar(&arch, "arch", "", archUsage)
 	return cmd
 }
 
-// archFlag adds the flag --arch.
-func archFlag(cmd *cobra.Command, arch *string) {
-	cmd.Flags().StringVar(arch, "arch", "",
-		"architecture of the nodes, amd64 or arm64 (default: that of this machine)")
-}
+// archUsage is the help of --arch.
+const archUsage = "architecture of the nodes, amd64 or arm64 (default: that of this machine)"
 
 // inCache does what takes a minute or downloads packages: without steps it would look hung.
 func (a *app) inCache(d rack.Dirs, do func(o image.Options) error) error {
@@ -129,7 +126,7 @@ func newImageExportCmd(a *app) *cobra.Command {
 	}
 	outputFlag(cmd, &format)
 	cmd.Flags().StringVar(&key, "key", "", "sign with the private key in this `FILE` (PEM, Ed25519)")
-	archFlag(cmd, &arch)
+	cmd.Flags().StringVar(&arch, "arch", "", archUsage)
 	return cmd
 }
 
