@@ -114,7 +114,7 @@ survey() {
 	find_go >/dev/null || need golang-1.N-go "Go $min_go or newer" \
 		"compiles rackless; go.mod asks for $(mod_go), which an older Go fetches itself"
 	[ "$(uname -m)" = aarch64 ] || have_qemu || need qemu-system-x86 "QEMU $min_qemu or newer" "runs the nodes of a lab"
-	if [ "$(uname -m)" = aarch64 ] || { [ "$1" != lab ] && [ "$1" != emulate ]; }; then
+	if [ "$(uname -m)" = aarch64 ] || for_tests "$1"; then
 		have qemu-system-aarch64 || need qemu-system-arm "QEMU for Arm" "runs arm64 nodes; in tests, libvirt asks it what Arm domains may have"
 	fi
 	if [ "$1" != lab ]; then
