@@ -322,6 +322,20 @@ func TestLinkedClonesWithWholeNICs(t *testing.T) {
 	}
 }
 
+// upAgainAndDown brings a lab up that is up, and takes it down, which gives the inventory back as it was.
+func (b *bench) upAgainAndDown(t *testing.T, l *lab.Lab, place *rack.Placement, before string) {
+	t.Helper()
+	if again, err := b.up(t, l, place); err != nil {
+		t.Error(err)
+	} else {
+		again.Close()
+	}
+	b.down(t)
+	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
+		t.Errorf("the inventory after down (-before +after):\n%s", diff)
+	}
+}
+
 // Devices that ESXi chooses, or that share one of the host.
 func TestDevicesThatESXiChooses(t *testing.T) {
 	b := newBench(t)
@@ -357,15 +371,7 @@ func TestDevicesThatESXiChooses(t *testing.T) {
 	if len(taken) != 2 || taken[""] {
 		t.Errorf("the nodes have %v passed through, want two devices", taken)
 	}
-	if again, err := b.up(t, l, place); err != nil {
-		t.Error(err)
-	} else {
-		again.Close()
-	}
-	b.down(t)
-	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
-		t.Errorf("the inventory after down (-before +after):\n%s", diff)
-	}
+	b.upAgainAndDown(t, l, place, before)
 }
 
 // A virtual machine that is there keeps its CPUs, its memory and its virtual functions; the lab's own are no tenants.
@@ -437,15 +443,7 @@ func TestGuestsAreCustomized(t *testing.T) {
 			t.Errorf("%s: addresses and names %v, want %v", n.Name, got, want)
 		}
 	}
-	if again, err := b.up(t, l, place); err != nil {
-		t.Error(err)
-	} else {
-		again.Close()
-	}
-	b.down(t)
-	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
-		t.Errorf("the inventory after down (-before +after):\n%s", diff)
-	}
+	b.upAgainAndDown(t, l, place, before)
 }
 
 // Options of a module are in force once the host has been restarted. No node keeps it from that.
