@@ -2,8 +2,10 @@ package fabric
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +13,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/rackless/rackless/internal/atomicfile"
 )
 
 // tapLimit bounds the bytes of captured frames that wait for one capture's reader. Twice as much is
@@ -217,4 +221,37 @@ func (w *tapWriter) statistics(ifaces []iface, now time.Time) error {
 		}
 	}
 	return w.ng.Flush()
+}
+
+// CaptureFile opens the file of a capture. An existing one is an error, or with force it is replaced. end closes the
+// file; with remove the capture has failed, and an earlier one stays.
+func CaptureFile(name string, force bool) (w io.Writer, end func(remove bool) error, err error) {
+	// An existing capture is replaced only once the new one has a packet: until then it lies beside it.
+	if force {
+		file, err := atomicfile.Create(name, 0o644)
+		if err != nil {
+			return nil, nil, err
+		}
+		return file, func(remove bool) error {
+			if remove {
+				return file.Discard()
+			}
+			return file.Commit()
+		}, nil
+	}
+	// O_EXCL, so that another capture that starts at the same time is not overwritten.
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return nil, nil, fmt.Errorf("%s exists: --force overwrites it, -o names another", name)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return file, func(remove bool) error {
+		err := file.Close()
+		if remove {
+			err = errors.Join(err, os.Remove(name))
+		}
+		return err
+	}, nil
 }

@@ -27,9 +27,6 @@ exec "$@" >"$out" 2>"$err"`
 // KiB that the agent gives without trouble.
 const readCount = 48 << 10
 
-// outputLooks is how many looks at a command with a MaxPoll there are for one at its output, which is two calls more.
-const outputLooks = 4
-
 // Stream executes a command, writes its output as it comes, and returns its exit status. It needs a
 // shell in the guest, and room for the output in its /run or in Dir, since that is kept there until the
 // command has ended. If ctx ends first the command is killed.
@@ -64,8 +61,7 @@ func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer)
 	if err != nil {
 		return 0, err
 	}
-	pause := 5 * time.Millisecond
-	for look := 1; ; look, pause = look+1, min(2*pause, c.maxPoll(began)) {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, c.maxPoll(began)) {
 		select {
 		case <-ctx.Done():
 			return 0, a.kill(ctx, pid)
@@ -75,9 +71,6 @@ func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer)
 		st, err := a.status(ctx, pid)
 		if err != nil {
 			return 0, err
-		}
-		if c.MaxPoll > 0 && !st.Exited && look%outputLooks != 0 {
-			continue
 		}
 		for _, f := range files {
 			n, err := f.copy(ctx, a)

@@ -1,15 +1,22 @@
 package host
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 
+	"github.com/prometheus/procfs"
+
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/host/device"
+	"github.com/rackless/rackless/host/tune"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -162,4 +169,53 @@ func Unrecorded(j *change.Journal, marks []string) error {
 			strings.Join(marks, "\n  ")
 	}
 	return errors.New(text)
+}
+
+// Remarks are what people should know before a host is prepared and no step does: settings of NICs'
+// firmware that are theirs to make, and services that set what the lab sets.
+func Remarks(ctx context.Context, s *change.System, p *Prepared) ([]string, error) {
+	var all []string
+	if !p.Choices.Firmware {
+		for _, command := range device.Firmware(p.Plan, p.Host) {
+			all = append(all, "firmware, by hand or with --firmware: "+command)
+		}
+	}
+	running, err := tune.Contenders(ctx, s)
+	for _, c := range running {
+		all = append(all, fmt.Sprintf("%s runs and sets %s: %s", c.Service, c.Sets, c.Fix))
+	}
+	return all, err
+}
+
+// Users returns the processes that have an IOMMU group open through VFIO, each with its groups:
+// "qemu-system-x86 (1234): /dev/vfio/17". A function whose group is open cannot be taken from
+// vfio-pci: the kernel waits until it is closed, and whoever asked for it waits with it. Processes
+// of others are seen by root only.
+func Users(s *change.System) []string {
+	proc, err := procfs.NewFS(s.Path("/proc"))
+	if err != nil {
+		return nil // a machine of a test
+	}
+	all, err := proc.AllProcs()
+	if err != nil {
+		return nil
+	}
+	sort.Sort(all)
+	var users []string
+	for _, p := range all {
+		files, err := p.FileDescriptorTargets()
+		if err != nil {
+			continue // gone, or somebody else's
+		}
+		slices.Sort(files)
+		groups := slices.DeleteFunc(slices.Compact(files), func(file string) bool {
+			// /dev/vfio/vfio alone is the container, which holds no device.
+			return !strings.HasPrefix(file, "/dev/vfio/") || file == "/dev/vfio/vfio"
+		})
+		if len(groups) > 0 {
+			name, _ := p.Comm() // empty where the process has ended meanwhile
+			users = append(users, fmt.Sprintf("%s (%d): %s", name, p.PID, strings.Join(groups, " ")))
+		}
+	}
+	return users
 }

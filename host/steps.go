@@ -1,11 +1,13 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rackless/rackless/host/boot"
@@ -13,6 +15,7 @@ import (
 	"github.com/rackless/rackless/host/device"
 	"github.com/rackless/rackless/host/tune"
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -142,4 +145,69 @@ func ThisMachine(binary string) Machine {
 		at = time.Now()
 		return h, err
 	}}
+}
+
+// Make makes the steps of a preparation, with the journal that Open has returned, and closes it. A
+// preparation that is refused before its first change leaves nothing.
+func (s Store) Make(ctx context.Context, sys *change.System, j *change.Journal, steps []change.Step,
+	report func(change.Result)) ([]change.Result, error) {
+	results, err := change.Make(ctx, sys, j, steps, report)
+	if _, refused := errors.AsType[*change.RefusedError](err); refused && len(results) > 0 && len(j.Entries()) == 0 {
+		return results, errors.Join(err, s.Clear(j))
+	}
+	return results, errors.Join(err, j.Close())
+}
+
+// Rollback takes back what the journal holds, last first, and closes it. Once all of it is taken
+// back, the host is prepared for nothing. stays is why pages that the boot has set aside may stay
+// until the next one; nil if they do not.
+func (s Store) Rollback(ctx context.Context, sys *change.System, j *change.Journal,
+	report func(change.Result)) (results []change.Result, stays, err error) {
+	// A rollback needs no more than the journal: without the plan it leaves to the next boot what the last one brought.
+	if p, err := s.Load(); err == nil {
+		stays = Adopt(ctx, sys, j, p)
+	}
+	if results, err = change.Rollback(ctx, sys, j, report); err != nil {
+		return results, stays, errors.Join(err, j.Close())
+	}
+	return results, stays, s.Clear(j)
+}
+
+// Artifacts returns all artefacts of a plan as [render.All], with the scripts that change a host
+// without rackless. The scripts are made of the ops by which rackless prepares a host itself, so
+// that the two cannot come to differ. No machine is looked at: the same input gives the same bytes.
+func Artifacts(in render.Input) ([]render.Artifact, error) {
+	if in.Plan == nil || in.Lab == nil {
+		return render.All(in) // which says what is missing
+	}
+	h := cmp.Or(in.Host, &topology.Host{})
+	// Slices are the way without a reboot. The scripts offer it beside the kernel arguments.
+	tuning, err := tune.Steps(in.Plan, in.Lab, h, tune.Options{NoReboot: true})
+	if err != nil {
+		return nil, err
+	}
+	devices, err := device.Steps(in.Plan, in.Lab, h, device.Options{
+		Firmware: true, Made: in.Made,
+		Inspect: func(context.Context) (*topology.Host, error) {
+			return nil, errors.New("a plan is written without a look at the machine")
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("scripts: %w", err)
+	}
+	in.Changes = map[string][]string{}
+	for _, step := range slices.Concat(tuning, devices) {
+		op, ok := step.Op.(change.Scripted)
+		if !ok {
+			continue
+		}
+		for _, script := range strings.Fields(step.Scripts) {
+			in.Changes[script] = append(in.Changes[script], op.Shell()...)
+		}
+	}
+	// What a host is known by, a dump of another tool for one, may not say whether it scales frequencies.
+	if governor := (&tune.Governor{}).Shell(); !slices.Contains(in.Changes["governor"], governor[0]) {
+		in.Changes["governor"] = append(in.Changes["governor"], governor...)
+	}
+	return render.All(in)
 }

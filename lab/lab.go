@@ -7,6 +7,7 @@ package lab
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -348,4 +349,45 @@ func (l *Lab) RunBy() Driver {
 		return DriverLibvirt
 	}
 	return DriverQEMU
+}
+
+// HostNames are the lines of /etc/hosts of every node. The first NIC of a node has its name, the
+// others are NODE-NIC. NICs without an address have no name.
+func (l *Lab) HostNames() []string {
+	var lines []string
+	for _, n := range l.Nodes {
+		for i, nic := range n.NICs {
+			name := n.Name
+			name += words.If(i > 0, "-"+nic.Name)
+			if nic.Addr.IsValid() {
+				lines = append(lines, nic.Addr.Addr().String()+" "+name)
+			}
+		}
+	}
+	return lines
+}
+
+// Totals says how many CPUs and how much memory a lab has, as far as the file says it. Nodes that leave their size to
+// the planner are not counted: what it chooses follows from the host.
+func (l *Lab) Totals() (cpus, memory string) {
+	const auto = " and what plan chooses"
+	var n int
+	var b Bytes
+	unit, moreCPUs, moreMemory := "CPUs", "", ""
+	for _, node := range l.Nodes {
+		if node.AutoCPUs {
+			moreCPUs = auto
+		} else {
+			n += node.CPUs
+		}
+		if node.AutoMemory {
+			moreMemory = auto
+		} else {
+			b += node.Memory
+		}
+	}
+	if n == 1 {
+		unit = "CPU"
+	}
+	return fmt.Sprintf("%d %s%s", n, unit, moreCPUs), fmt.Sprintf("%v memory%s", b, moreMemory)
 }

@@ -1,11 +1,25 @@
+// Package rack is a lab as it runs: it brings a lab up, records on disk what was made, finds it
+// again from any later process and ends it.
+//
+// One lab is one directory below Dirs.Run, which holds its state, sockets and logs; `down` removes
+// it whole. A file lock beside the directory lets one process at a time change a lab. There is no
+// process that watches over labs: Up compares what is with what should be, and does the difference.
+//
+// What makes the nodes is behind the interface Runtime. Its implementations are packages below
+// this one, which register a Driver when they are imported: emulated runs nodes as processes on a
+// switch of their own, placed runs them as domains of libvirt on the devices of a host. This
+// package knows neither.
 package rack
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +27,8 @@ import (
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/steps"
+	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
 )
@@ -243,3 +259,78 @@ func NodeNames(d Dirs) (out []string, err error) {
 	}
 	return out, err
 }
+
+// A Conn is a lab's connection to what has its nodes. It is made once it is needed. One that could not be made is not
+// tried again: Status asks for each node, and a server that does not answer would take the time limit for each. The
+// zero value is ready.
+type Conn[T any] struct {
+	mu   sync.Mutex
+	conn *T
+	err  error // why there is none
+}
+
+// Open returns the connection, which dial makes the first time.
+func (c *Conn[T]) Open(dial func() (*T, error)) (*T, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil && c.err == nil {
+		c.conn, c.err = dial()
+	}
+	return c.conn, c.err
+}
+
+// Close ends the connection by end, if there is one.
+func (c *Conn[T]) Close(end func(*T) error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn := c.conn
+	if c.conn = nil; conn == nil {
+		return nil
+	}
+	return end(conn)
+}
+
+// ConsoleFree returns an error if the console of a machine, called what, has a client. QEMU serves
+// one client of a console and leaves others waiting without a word, so it is looked up whether there
+// is one before connecting. (Two that connect in the same instant both get through the look-up, and
+// one of them waits.)
+func ConsoleFree(what, socket string) error {
+	b, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return err
+	}
+	if accepted(b, socket) {
+		return fmt.Errorf("%s: its console is open elsewhere: QEMU serves one at a time", what)
+	}
+	return nil
+}
+
+// accepted reports whether a listening unix socket has a connection that its process has accepted, by /proc/net/unix:
+//
+//	Num       RefCount Protocol Flags    Type St Inode Path
+//	ffff8880: 00000003 00000000 00000000 0001 03 23456 /run/rackless/pair/vm00/console.sock
+//
+// The accepted end of a connection carries the listener's path. St is 01 for a listener and 03 for
+// a connection; a connection that waits to be accepted has the inode 0 (unix_seq_show in the
+// kernel's net/unix/af_unix.c).
+func accepted(procNetUnix []byte, path string) bool {
+	sc := bufio.NewScanner(bytes.NewReader(procNetUnix))
+	for sc.Scan() {
+		if f := strings.Fields(sc.Text()); len(f) == 8 && f[7] == path && f[5] == "03" && f[6] != "0" {
+			return true
+		}
+	}
+	return false
+}
+
+// Dirs are the places where rackless keeps things.
+type Dirs = userdirs.Dirs
+
+// DefaultDirs returns the directories for this user.
+var DefaultDirs = userdirs.Default
+
+// What a longer operation reports of its steps.
+type (
+	Progress = steps.Progress
+	Event    = steps.Event
+)

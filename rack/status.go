@@ -1,6 +1,7 @@
 package rack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
@@ -152,4 +158,158 @@ func MACsOf(l *lab.Lab, node string) ([]net.HardwareAddr, error) {
 		macs = append(macs, m)
 	}
 	return macs, nil
+}
+
+// A Description is a lab as it is now. As JSON it is what rackless ls prints, see docs/json.md.
+type Description struct {
+	Name     string            `json:"name"`
+	Ready    bool              `json:"ready"`  // up has finished
+	Switch   string            `json:"switch"` // "running", "dead", or "none" on a host's own NICs
+	Driver   string            `json:"driver"`
+	Accel    string            `json:"accelerator"`                  // "kvm", "tcg" or "esxi"
+	Reason   string            `json:"accelerator_reason,omitempty"` // why it is not kvm
+	Emulated bool              `json:"emulated"`
+	Kernel   string            `json:"kernel"`
+	Image    string            `json:"image"`
+	Dir      string            `json:"dir"`
+	Home     string            `json:"home,omitempty"` // the directory that is /home of all full nodes
+	Created  time.Time         `json:"created"`
+	Nodes    []NodeDescription `json:"nodes"` // in the order of the lab file
+}
+
+// A NodeDescription is a node as it is now.
+type NodeDescription struct {
+	Name string `json:"name"`
+	// "running", "paused", "dead", "no-adapter", "starting" or "unknown"
+	State      string           `json:"state"`
+	Error      string           `json:"error,omitempty"` // why it is unknown
+	PID        int              `json:"pid,omitempty"`
+	CPUs       int              `json:"cpus"`
+	Memory     int64            `json:"memory_bytes"`
+	Cloned     bool             `json:"cloned"`
+	ColdReason string           `json:"cold_reason,omitempty"` // why it was booted
+	Started    *time.Time       `json:"started,omitempty"`
+	NICs       []NICDescription `json:"nics"`
+}
+
+// A NICDescription is a NIC of a node, with the RDMA device on it.
+type NICDescription struct {
+	Name    string `json:"name"`
+	MAC     string `json:"mac"`
+	Address string `json:"address"` // with the length of its subnet
+	RDMA    string `json:"rdma_device,omitempty"`
+	GID     *int   `json:"roce_v2_gid_index,omitempty"` // of the address; absent if the device has none
+}
+
+// Describe asks the machine of each node how it is, and says what is known of the lab.
+func (r *Rack) Describe(ctx context.Context) Description {
+	s := r.State
+	l := Description{
+		Name: r.Lab.Name, Ready: s.Ready, Switch: string(r.SwitchState()), Driver: s.Driver, Accel: s.Accel,
+		Reason: s.Emulate, Emulated: !IsHardware(s.Accel), Kernel: s.Kernel, Image: s.Image, Dir: r.Dir,
+		Created: s.Created,
+	}
+	if r.Lab.Home == lab.HomeShared {
+		l.Home = r.HomeDir()
+	}
+	for _, st := range r.Status(ctx) {
+		l.Nodes = append(l.Nodes, describeNode(st))
+	}
+	return l
+}
+
+// describeNode says what is known of a node.
+func describeNode(st NodeStatus) NodeDescription {
+	n := NodeDescription{Name: st.Lab.Name, State: string(st.State), CPUs: st.Lab.CPUs, Memory: int64(st.Lab.Memory)}
+	if st.Err != nil {
+		n.State, n.Error = "unknown", st.Err.Error()
+	}
+	for _, nic := range st.Lab.NICs {
+		n.NICs = append(n.NICs, NICDescription{Name: nic.Name, MAC: nic.MAC, Address: nic.Addr.String()})
+	}
+	if st.Node == nil {
+		return n
+	}
+	n.PID, n.Cloned, n.ColdReason, n.Started = st.Node.Process.PID, st.Node.Cloned, st.Node.ColdReason, &st.Node.Started
+	if st.Node.Facts == nil {
+		return n
+	}
+	for i, nic := range st.Lab.NICs {
+		for on, dev := range st.Node.Facts.RDMADevices() {
+			if !on.Has(nic.Name) {
+				continue
+			}
+			n.NICs[i].RDMA = dev.Name
+			if gid, ok := dev.Port(1).RoCEv2Index(nic.Addr.Addr()); ok {
+				n.NICs[i].GID = &gid
+			}
+		}
+	}
+	return n
+}
+
+// Facts and Exec make a Rack a check.Reader.
+var _ check.Reader = (*Rack)(nil)
+
+// Facts returns what the kernel of a node says of it now.
+func (r *Rack) Facts(ctx context.Context, node string) (*facts.Node, error) {
+	a, err := r.Agent(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	return a.ReadFacts(ctx)
+}
+
+// execPoll bounds the pause between two looks at a command that Exec runs. Measurements are run by
+// it, and each look takes CPU time from the node that is measured: of an emulated one 2 % at this
+// pause. A measurement is over half of it late, in the mean.
+const execPoll = 100 * time.Millisecond
+
+// Exec runs a command on a node.
+func (r *Rack) Exec(ctx context.Context, node string, argv []string) (bench.Output, error) {
+	return r.Serve(ctx, node, argv, nil)
+}
+
+// Serve runs a command on a node, such as the server of a measurement. Until awaited is closed the
+// caller does not wait for its end, and the node is asked seldom whether it has ended.
+func (r *Rack) Serve(ctx context.Context, node string, argv []string, awaited <-chan struct{}) (bench.Output, error) {
+	res, err := r.Run(ctx, node, guest.Command{Argv: argv, MaxPoll: execPoll, Awaited: awaited})
+	return bench.Output{Stdout: res.Stdout, Stderr: res.Stderr, ExitCode: res.ExitCode}, err
+}
+
+// ReadFile returns what a file of a node holds now.
+func (r *Rack) ReadFile(ctx context.Context, node, path string) ([]byte, error) {
+	a, err := r.Agent(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	return a.ReadFile(ctx, path)
+}
+
+// Endpoint is a node as measurements address it: by its first NIC, with the GID index that was
+// found when the node came up. One without NICs has no address.
+func (r *Rack) Endpoint(node string) (bench.Endpoint, error) {
+	for i, n := range r.Lab.Nodes {
+		if n.Name != node {
+			continue
+		}
+		if len(n.NICs) == 0 {
+			return bench.Endpoint{Node: node}, nil // what is measured on one node alone needs no address
+		}
+		if err := r.adapterWorks(node, n.NICs[0].Name); err != nil {
+			return bench.Endpoint{}, err
+		}
+		addr := n.NICs[0].Addr.Addr()
+		if f := r.State.Nodes[i].Facts; f != nil {
+			if device, gid, ok := f.RoCEv2(addr); ok {
+				_, d := f.RDMADevice(device)
+				wire := bench.Wire{Rate: *cmp.Or(d.Port(1).RateGbps, new(0.0)), Links: f.Links(device, gid),
+					MTU: r.Lab.Fabric.RDMAPayload(), IPv6: addr.Is6()}
+				return bench.Endpoint{Node: node, Addr: addr, Device: device, GIDIndex: gid, Wire: wire}, nil
+			}
+		}
+		return bench.Endpoint{}, fmt.Errorf("%s has no RoCE v2 GID for %s: see rackless verify %s", node, addr,
+			r.Lab.Name)
+	}
+	return bench.Endpoint{}, fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
 }

@@ -6,16 +6,25 @@ package verify
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -161,3 +170,128 @@ func (t *Target) readNodes(ctx context.Context) map[string]*facts.Node {
 	wg.Wait()
 	return nodes
 }
+
+// A Record holds the findings of the last verify of a lab, for rackless ui and its metrics.
+type Record struct {
+	At       time.Time         `json:"at"` // when the checks were finished
+	Findings []finding.Finding `json:"findings"`
+}
+
+// recordFile returns the path of a lab's record.
+func recordFile(d rack.Dirs, lab string) string { return filepath.Join(d.Data, "checks", lab+".json") }
+
+// SaveRecord replaces the record of a lab. The file is written completely or not at all.
+func SaveRecord(d rack.Dirs, lab string, k Record) error {
+	path := recordFile(d, lab)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	text, err := json.Marshal(k)
+	if err != nil {
+		return err
+	}
+	return atomicfile.WriteFile(path, text, 0o600) // it contains addresses
+}
+
+// LastRecord returns the record of a lab; the zero value if the lab was never verified.
+func LastRecord(d rack.Dirs, lab string) (Record, error) {
+	var k Record
+	text, err := userfile.Read(recordFile(d, lab), userfile.Document)
+	if errors.Is(err, os.ErrNotExist) {
+		return k, nil
+	}
+	if err != nil {
+		return k, err
+	}
+	return k, json.Unmarshal(text, &k)
+}
+
+// OfLab is a running lab. Of one that is placed on this host, the host and its virtual machines are
+// checked against the plan too. r must stay open while the target is used.
+func OfLab(ctx context.Context, r *rack.Rack) (*Target, error) {
+	hosted, ok := r.Hosted()
+	if !ok {
+		return &Target{Lab: r.Lab, Nodes: r, LinksSet: r.LinksSet()}, nil
+	}
+	p, err := hosted.Placement()
+	if err != nil {
+		return nil, err
+	}
+	local, err := hosted.Local(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !local {
+		return &Target{Plan: p.Plan, Lab: r.Lab, Nodes: r, Unseen: fmt.Sprintf("the host, and where its kernel "+
+			"has the threads and memory of the virtual machines: it is another machine (%s), of which only the "+
+			"nodes can be seen from here; on it, rackless verify --plan says more", p.URI)}, nil
+	}
+	t := OfHost(p.Plan)
+	t.Lab, t.Nodes, t.Domains = r.Lab, r, hosted.Domains
+	return t, nil
+}
+
+// A Drift is a check whose outcome is another than before. As JSON it is one line of verify --watch, see docs/json.md.
+type Drift struct {
+	At      time.Time       `json:"at"`
+	Before  finding.Status  `json:"before,omitempty"` // left out of what was not ok when watching began
+	Finding finding.Finding `json:"finding"`
+}
+
+// A Watch remembers which checks are not OK. Its zero value has seen no round yet.
+type Watch struct {
+	off   map[subjectOfCheck]finding.Finding
+	began bool
+}
+
+// A subjectOfCheck is what stays the same of a finding while its outcome changes.
+type subjectOfCheck struct{ id, subject string }
+
+// Changes returns what is different from the findings before, in the order of the new ones. In the
+// first round that is all that is not ok.
+//
+// A check that was not made this time, because its node does not answer, is as it was.
+func (w *Watch) Changes(at time.Time, now []finding.Finding) []Drift {
+	var out []Drift
+	before := w.off
+	w.off = map[subjectOfCheck]finding.Finding{}
+	seen := map[subjectOfCheck]bool{}
+	for _, f := range now {
+		key := subjectOfCheck{f.ID, f.Subject}
+		seen[key] = true
+		was, wasOff := before[key]
+		if f.Status != finding.OK {
+			w.off[key] = f
+		}
+		switch {
+		case f.Status == finding.OK && wasOff:
+			out = append(out, Drift{at, was.Status, f})
+		case f.Status != finding.OK && !wasOff:
+			c := Drift{At: at, Finding: f}
+			if w.began {
+				c.Before = finding.OK
+			}
+			out = append(out, c)
+		case f.Status != finding.OK && f.Status != was.Status:
+			out = append(out, Drift{at, was.Status, f})
+		}
+	}
+	var answer []Drift
+	for key, was := range before {
+		switch {
+		case seen[key]:
+		case was.Silent: // it answers again: then the finding is not made at all
+			again := was
+			again.Status, again.Have, again.Fix = finding.OK, "it answers again", ""
+			answer = append(answer, Drift{at, was.Status, again})
+		default:
+			w.off[key] = was
+		}
+	}
+	slices.SortFunc(answer, func(a, b Drift) int { return strings.Compare(a.Finding.Subject, b.Finding.Subject) })
+	w.began = true
+	return append(out, answer...)
+}
+
+// NotOK returns how many checks were not OK after the last round.
+func (w *Watch) NotOK() int { return len(w.off) }

@@ -1,13 +1,19 @@
 package vm
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rackless/rackless/internal/trace"
 )
 
 // A VFIOUser is a PCI device that another process emulates. That process maps the guest's memory and so does DMA by
@@ -90,6 +96,36 @@ func copyData(to, from *os.File, size int64) error {
 				return fmt.Errorf("copy the memory of the template: %d bytes, %w", n, err)
 			}
 		}
+	}
+	return nil
+}
+
+// MakeOverlay makes a disk whose contents are those of the image below until they are written to. A
+// size of 0 is that of the image.
+func MakeOverlay(ctx context.Context, path, below string, size int64) error {
+	args := []string{"create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", below, path}
+	if size > 0 {
+		args = append(args, strconv.FormatInt(size, 10))
+	}
+	return RunTool(ctx, "qemu-img", "qemu-utils", args...)
+}
+
+// RunTool runs a program of the Debian package.
+func RunTool(ctx context.Context, name, pkg string, args ...string) error {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		// mke2fs is in sbin, which is not in every user's PATH.
+		if path, err = exec.LookPath("/usr/sbin/" + name); err != nil {
+			return fmt.Errorf("%s is not in PATH: install Debian package %s", name, pkg)
+		}
+	}
+	trace.Runs("", append([]string{path}, args...))
+	out, err := exec.CommandContext(ctx, path, args...).CombinedOutput()
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(out))
 	}
 	return nil
 }

@@ -27,23 +27,7 @@ func newCheckCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check MACHINE...",
 		Short: "Say what is wrong with a virtual machine on a host, and print the diff that mends it",
-		Long: `Holds virtual machines that exist against a host: pins against the siblings of a core, threads of
-the emulator, NUMA nodes of memory, hugepages, the NUMA nodes and the PCI tree that the guest sees,
-and what other virtual machines of the host have. A MACHINE is a file with domain XML of libvirt or
-with a configuration of Proxmox VE ("qm config"), "-" for standard input, or the name of a domain on
-this machine or in the snapshot. The findings are those that inspect has of the tenants of a host;
-"rackless explain RL064" says more about one.
-
-What the description itself can mend comes as a diff of it: the emulator is moved first, then the
-memory, and only if that is not enough, the machine is planned anew on the host beside its other
-tenants. patch applies it. check changes nothing.
-
-With --host none there is no host: what is wrong in the description by itself.`,
-		Example: `  rackless check vm.xml
-  rackless check win10 -o json
-  virsh dumpxml --inactive win10 > win10.xml; rackless check win10.xml --diff | patch win10.xml
-  rackless check 100.conf --host host.tar.zst`,
-		Args: cli.RangeArgs(1, 1000, "a file with domain XML or qm config, or a domain of this machine"),
+		Args:  cli.RangeArgs(1, 1000, "a file with domain XML or qm config, or a domain of this machine"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cli.NotEmpty(cmd, "a file or directory", "host", "snapshot"); err != nil {
 				return err

@@ -4,12 +4,15 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
+	"github.com/rackless/rackless/rack/ssh"
 )
 
 // newExecCmd makes rackless exec. Its exit status is the command's, as with ssh, so that scripts can rely on it.
@@ -62,4 +65,85 @@ func execCommand(args []string) []string {
 		return args[2:]
 	}
 	return args[1:]
+}
+
+// newSSHCmd makes rackless ssh. The program ssh takes this one's place, so that terminal, signals
+// and exit status are its own; its connection is this program once more, with --stdio.
+func newSSHCmd(a *app) *cobra.Command {
+	var stdio bool
+	cmd := &cobra.Command{
+		Use:               "ssh NODE [--] [COMMAND [ARGUMENT]...]",
+		Short:             "Open a shell on a full node by ssh, or run a command there",
+		Args:              cli.RangeArgs(1, 1<<20, "a node, and a command if you like"),
+		ValidArgsFunction: a.completeNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, node, err := a.openNode(args[0])
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			if stdio {
+				return ssh.Serve(cmd.Context(), r, node, a.in, raw(a.out))
+			}
+			return ssh.Run(r, node, execCommand(args))
+		},
+	}
+	cmd.Flags().BoolVar(&stdio, "stdio", false, "join the connection to standard input and output")
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+// newCpCmd makes rackless cp.
+func newCpCmd(a *app) *cobra.Command {
+	var recursive bool
+	cmd := &cobra.Command{
+		Use:   "cp [-r] SOURCE... TARGET",
+		Short: "Copy files to a full node, from one, or between two",
+		Args:  cli.RangeArgs(2, 1<<20, "a source and a target, such as FILE NODE:PATH"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			node := ssh.FirstNode(args)
+			if node == "" {
+				return cli.Usagef(cmd, "no path is on a node: write NODE:PATH")
+			}
+			r, _, err := a.openNode(node)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			return ssh.Copy(r, recursive, args)
+		},
+	}
+	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "copy directories with what is in them")
+	return cmd
+}
+
+// newConsoleCmd makes rackless console. It also works if the agent does not answer, which exec needs.
+func newConsoleCmd(a *app) *cobra.Command {
+	// A console has no end of output. After the end of the input, this much silence stands for it.
+	quiet := time.Second
+	cmd := &cobra.Command{
+		Use:               "console NODE",
+		Short:             "Open the serial console of a node: a root shell",
+		Args:              cli.ExactArgs(1, "a node, which rackless ls shows"),
+		ValidArgsFunction: a.completeNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, node, err := a.openNode(args[0])
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			conn, err := r.Console(cmd.Context(), node)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			if t := terminal.Of(a.in); t != nil {
+				fmt.Fprintf(a.err, "console of %s in lab %s: Enter shows the prompt, Ctrl-] leaves\n", node, r.Lab.Name)
+				return terminal.Connect(cmd.Context(), conn, t, raw(a.out))
+			}
+			return terminal.Pipe(cmd.Context(), conn, a.in, raw(a.out), quiet)
+		},
+	}
+	cmd.Flags().DurationVar(&quiet, "quiet", quiet, "without a terminal: end after this much silence")
+	return cmd
 }

@@ -29,18 +29,8 @@ func newExportCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export FORMAT [LAB.yaml]",
 		Short: "Write a lab for another system: KubeVirt, OpenStack, Proxmox VE, Incus, Slurm and more",
-		Long: `Plans the lab on a host, as plan does, and prints the files by which another system runs it there.
-Formats:
-
-` + strings.Join(table, "\n") + `
-
-Of ansible and reframe the lab file alone counts: no host is read. Each file says what the other
-system cannot be told. With --out the files are written into a directory, with the plan and with
-checksums; an earlier export there is replaced. docs/export.md says what has judged each format.`,
-		Example: `  rackless export kubevirt lab.yaml --out kubevirt/
-  rackless export nova examples/h20-vfs.yaml --host examples/hosts/h20.txt
-  rackless export ansible lab.yaml > inventory.yaml`,
-		Args: cli.RangeArgs(1, 2, "a format ("+cli.Alternatives(names)+") and one LAB.yaml"),
+		Long:  strings.Join(table, "\n"), // where the help has %s
+		Args:  cli.RangeArgs(1, 2, "a format ("+cli.Alternatives(names)+") and one LAB.yaml"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				return names, cobra.ShellCompDirectiveNoFileComp

@@ -2,11 +2,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"embed"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -16,6 +21,8 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/study/conduct"
 )
 
 // version is stamped by the Makefile.
@@ -192,4 +199,94 @@ func newRootCmd(a *app) *cobra.Command {
 	describeBuiltins(a, root)
 	cli.Finish(root)
 	return root
+}
+
+// helpFiles say what each command does and, in a block of code, how it is called: study-run.md is of
+// "rackless study run".
+//
+//go:embed help
+var helpFiles embed.FS
+
+// setHelp gives a command, and those below it, the texts of their files. cobra's own commands have none.
+func setHelp(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		setHelp(c)
+	}
+	text, err := helpFiles.ReadFile("help/" + helpName(cmd))
+	if err != nil {
+		return
+	}
+	long, examples, _ := strings.Cut(strings.TrimSuffix(string(text), "\n```\n"), "\n```\n")
+	// A list that the program makes stands where the file has %s.
+	cmd.Long = strings.Replace(strings.TrimSpace(long), "%s", cmd.Long, 1)
+	if examples != "" {
+		cmd.Example = "  " + strings.ReplaceAll(examples, "\n", "\n  ")
+	}
+}
+
+// helpName is the name of a command's file.
+func helpName(cmd *cobra.Command) string {
+	return strings.ReplaceAll(strings.TrimPrefix(cmd.CommandPath(), "rackless "), " ", "-") + ".md"
+}
+
+// exitCode returns what an error ends the program with, and what is still to be said.
+func exitCode(err error) (code int, text string) {
+	if e, ok := errors.AsType[*cli.Error](err); ok {
+		return e.Code, e.Error()
+	}
+	// Errors of other packages that are the caller's, since what was asked for cannot be done as it stands.
+	_, wrong := errors.AsType[*planner.RequestError](err)
+	if _, changed := errors.AsType[*conduct.ChangedError](err); wrong || changed {
+		return exitUsage, err.Error()
+	}
+	return exitFailed, err.Error()
+}
+
+// hostFlags are --host and --snapshot, which both name the host that a verb is about.
+type hostFlags struct{ host, snapshot string }
+
+// add adds the flags to a verb; what is the verb of their help.
+func (h *hostFlags) add(cmd *cobra.Command, what string) {
+	cmd.Flags().StringVar(&h.host, "host", planner.Local, what+" `HOST`: local, or a file as inspect takes")
+	// Both take the same files. The second reads better where the file is one that rackless snapshot
+	// wrote.
+	cmd.Flags().StringVar(&h.snapshot, "snapshot", "", what+" the machine of the snapshot `FILE`")
+	cli.Offer(cmd, "host", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return []string{planner.Local}, cobra.ShellCompDirectiveDefault // or files
+	})
+}
+
+// check refuses both flags together, because neither is the obvious winner.
+func (h *hostFlags) check(cmd *cobra.Command) error {
+	if f := cmd.Flags(); f.Changed("snapshot") && f.Changed("host") {
+		return cli.Usagef(cmd, "--host %s and --snapshot %s are both the host: leave one out", h.host, h.snapshot)
+	}
+	return nil
+}
+
+// chosen is the host as planner.ReadHost takes it.
+func (h *hostFlags) chosen() string { return cmp.Or(h.snapshot, h.host) }
+
+// versionOutput is what version prints as JSON, see docs/json.md.
+type versionOutput struct {
+	Version string `json:"version"` // of rackless: a tag, what git describe says, or "devel"
+	Go      string `json:"go"`      // that built it
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+}
+
+// newVersionCmd makes rackless version, for bug reports.
+func newVersionCmd(a *app) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of rackless",
+		Args:  cli.ExactArgs(0, "no argument"),
+		RunE: func(*cobra.Command, []string) error {
+			v := versionOutput{Version: version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+			return a.print(format, v, fmt.Sprintf("rackless %s (%s, %s/%s)\n", v.Version, v.Go, v.OS, v.Arch))
+		},
+	}
+	outputFlag(cmd, &format)
+	return cmd
 }

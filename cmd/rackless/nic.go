@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,22 +68,15 @@ func newNICFaultCmd(a *app) *cobra.Command {
 	var kind, nic, format string
 	var unset bool
 	var last time.Duration
-	long := `Makes the adapter of a node fail, or with --clear work again, and prints how it is then. A new fault
-takes the place of an earlier one. Kinds:
-
-`
+	var kinds, list []string
 	for _, f := range check.Faults {
-		long += fmt.Sprintf("  %-13s %s\n", f.Kind, f.Help)
+		kinds = append(kinds, string(f.Kind))
+		list = append(list, fmt.Sprintf("  %-13s %s", f.Kind, f.Help))
 	}
 	cmd := &cobra.Command{
-		Use:   "fault NODE",
-		Short: "Make an emulated adapter fail, or work again",
-		Long: long + `
-Faults of the link last until --clear; the others end with a reset of the adapter too. --for ends
-the fault after that time, and waits for it. When --clear or --for is done, the driver has recovered
-the adapter, and its addresses are configured again.
-
-rackless verify has a finding for each of them, see rackless explain RL501.`,
+		Use:               "fault NODE",
+		Short:             "Make an emulated adapter fail, or work again",
+		Long:              strings.Join(list, "\n"), // where the help has %s
 		Args:              cli.ExactArgs(1, "one node"),
 		ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -97,10 +91,6 @@ rackless verify has a finding for each of them, see rackless explain RL501.`,
 				return rack.Fail(ctx, x, node, i, check.Fault(kind), last)
 			})
 		},
-	}
-	var kinds []string
-	for _, f := range check.Faults {
-		kinds = append(kinds, string(f.Kind))
 	}
 	cli.EnumFlag(cmd, &kind, "kind", "", "what fails", kinds...)
 	cmd.Flags().StringVar(&nic, "nic", "", "the `DEVICE` in the node, such as eth1; else its first")

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,12 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/topology"
 )
 
 // Kinds are the ops of this package.
@@ -170,4 +173,107 @@ func optional(s *change.System, path string) (string, error) {
 		return "", nil
 	}
 	return string(b), err
+}
+
+// A byHand is a boot loader that is not changed by rackless. Its guard says what to write where;
+// the step counts as made once the kernel runs with the arguments.
+type byHand struct {
+	Args  []string `json:"args"`
+	Found string   `json:"found"` // what there is
+	Todo  string   `json:"todo"`  // where the arguments go
+}
+
+// The states of a byHand.
+const (
+	handDone    change.State = "the kernel runs with the arguments"
+	handMissing change.State = "the kernel runs without the arguments"
+)
+
+func (o *byHand) Kind() string    { return "kernel-args-by-hand" }
+func (o *byHand) Subject() string { return subject("boot loader", o.Args) }
+func (o *byHand) where() string   { return "by hand: " + o.Found }
+
+func (o *byHand) Read(_ context.Context, s *change.System) (change.State, error) {
+	if has, err := runsWith(s, o.Args); err != nil || !has {
+		return handMissing, err
+	}
+	return handDone, nil
+}
+
+func (o *byHand) Done(state change.State) bool { return state == handDone }
+
+func (o *byHand) guard(context.Context, *change.System) error {
+	return fmt.Errorf("rackless does not change the boot loader of this machine (%s): add %q to the command line of "+
+		"the kernel, in place of other values of the same, %s; "+
+		"start the machine again, and prepare again", o.Found, strings.Join(o.Args, " "), o.Todo)
+}
+
+// Do is never reached: the guard refuses before it.
+func (o *byHand) Do(ctx context.Context, s *change.System) error { return o.guard(ctx, s) }
+
+// Restore has nothing to bring back.
+func (o *byHand) Restore(context.Context, *change.System, change.State) error { return nil }
+
+// runsWith reports whether the running kernel was started with args.
+func runsWith(s *change.System, args []string) (bool, error) {
+	line, err := s.Value("/proc/cmdline")
+	return cmdline.Has(line, args), err
+}
+
+// inForce reports whether the running kernel was started with args. Where the kernel shows what
+// came of an argument, and that is something else, it is an error: another reboot would not help.
+func inForce(args []string) func(context.Context, *change.System) (bool, error) {
+	return func(_ context.Context, s *change.System) (bool, error) {
+		if has, err := runsWith(s, args); err != nil || !has {
+			return false, err
+		}
+		for _, arg := range args {
+			if err := effect(s, arg); err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+}
+
+// effect compares an argument with what the kernel shows of it.
+func effect(s *change.System, arg string) error {
+	const dir = "/sys/devices/system/cpu/"
+	file := ""
+	want, ok := cmdline.Isolcpus(arg)
+	flags := strings.Split(strings.TrimPrefix(arg, "isolcpus="), ",")
+	has := func(flag string) bool { return slices.Contains(flags, flag) }
+	switch {
+	// Only CPUs that are taken out of the scheduler's domains are in the file; without flags they
+	// are (housekeeping_isolcpus_setup in kernel/sched/isolation.c).
+	case ok && (has("domain") || !has("nohz") && !has("managed_irq")):
+		file = dir + "isolated"
+	case ok:
+		return nil
+	default:
+		if want, ok = cmdline.NohzFull(arg); !ok {
+			return nil
+		}
+		want, file = want.Difference(topology.CPUs(cmdline.BootCPU)), dir+"nohz_full"
+	}
+	text, err := optional(s, file)
+	if err != nil || text == "" {
+		return err // this kernel does not show it
+	}
+	have, err := topology.ParseCPUSet(strings.TrimSpace(text))
+	if err != nil { // "(null)" where there is no set
+		have = topology.CPUSet{}
+	}
+	possible, err := optional(s, dir+"possible")
+	if err != nil {
+		return err
+	}
+	if set, err := topology.ParseCPUSet(strings.TrimSpace(possible)); err == nil && !set.IsEmpty() {
+		want = want.Intersect(set)
+	}
+	if missing := want.Difference(have); !missing.IsEmpty() {
+		return fmt.Errorf("the kernel was started with %s, and %s has %q, without CPUs %s: see what dmesg says of "+
+			"it; another reboot will not help", arg, file, strings.TrimSpace(text), missing)
+	}
+	return nil
 }

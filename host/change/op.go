@@ -3,7 +3,11 @@ package change
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // A State is what an op found: text that only the kind of op understands, the same for the same
@@ -122,4 +126,52 @@ type Step struct {
 	// Scripts names the scripts of a plan, with spaces between them, that make the step where its
 	// op is [Scripted]: "vfio sriov".
 	Scripts string
+}
+
+// ext4Checkpoint is EXT4_IOC_CHECKPOINT of <linux/ext4.h>, _IOW('f', 43, __u32), since Linux 5.15:
+// everything that is in the journal is written to its place.
+const ext4Checkpoint = 0x4004662b
+
+// Checkpoint has a directory's file system written as who does not read its journal sees it. Boot
+// loaders are such: after a power cut GRUB reads an ext4 as it was before what is only in the
+// journal yet, although all of it was forced to the disk. Only ext4 can be asked for more than a
+// sync. It does nothing where the root is not that of this machine.
+func (s *System) Checkpoint(dir string) (err error) {
+	if s.Root != "/" {
+		return nil
+	}
+	f, err := os.Open(s.Path(dir))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return &os.PathError{Op: "syncfs", Path: f.Name(), Err: err}
+	}
+	// Other file systems and older kernels do not know it, and say so in several ways.
+	_ = unix.IoctlSetPointerInt(int(f.Fd()), ext4Checkpoint, 0)
+	return nil
+}
+
+type seenKey struct{}
+
+// withSeen returns a context for a stretch of work that changes nothing, in which [Seen] remembers.
+func withSeen(ctx context.Context) context.Context {
+	return context.WithValue(ctx, seenKey{}, map[any]any{})
+}
+
+// Seen returns what look returns. Guards that look at the machine, which can take seconds, do it by
+// this: all guards that one [Survey] asks judge by one look, since a survey changes nothing. A
+// guard that is asked right before its step always looks anew. key says what is looked at; it is
+// compared together with its type, as keys of contexts are. An error is not remembered.
+func Seen[T any](ctx context.Context, key any, look func() (T, error)) (T, error) {
+	seen, _ := ctx.Value(seenKey{}).(map[any]any)
+	if known, ok := seen[key].(T); ok {
+		return known, nil
+	}
+	now, err := look()
+	if err == nil && seen != nil {
+		seen[key] = now
+	}
+	return now, err
 }

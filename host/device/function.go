@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/topology"
@@ -397,3 +399,140 @@ func (f function) port() (string, error) {
 	}
 	return "", nil
 }
+
+const fixIOMMU = "switch VT-d or AMD-Vi on in the machine's firmware, and the IOMMU in the kernel (rackless plan " +
+	"shows the arguments)"
+
+// viable returns an error where the function's IOMMU group has functions that the host uses and
+// that ours does not name: VFIO takes a group whole or not at all ("group N is not viable").
+// Bridges count where their driver is not one of those that leave memory alone: since Linux 5.19
+// that is what the kernel asks (driver_managed_dma), and before it asked less.
+func (f function) viable(ours func(topology.PCIAddr) bool) error {
+	group, err := f.group()
+	if err != nil {
+		return err
+	}
+	if group == "" {
+		return fmt.Errorf("%s is in no IOMMU group: %s", f.a, fixIOMMU)
+	}
+	members, err := f.s.List(f.path("iommu_group/devices"))
+	if err != nil {
+		return err
+	}
+	for _, name := range members {
+		a, err := topology.ParsePCIAddr(name)
+		if err != nil {
+			return fmt.Errorf("IOMMU group %s of %s also has %q, which is not on PCI: it cannot be given to a guest",
+				group, f.a, name)
+		}
+		if a == f.a || ours(a) {
+			continue
+		}
+		member := function{f.s, f.k, a}
+		driver, err1 := member.driver()
+		text, err2 := f.s.Value(member.path("class"))
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		switch driver {
+		case "", vfioPCI, "pci-stub":
+			continue
+		}
+		class, err := topology.ParseID24(text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", member.path("class"), err)
+		}
+		switch {
+		case class.Sub() == topology.SubPCIBridge && driver == "pcieport":
+			continue
+		case class.Base() == topology.ClassBridge:
+			return fmt.Errorf("IOMMU group %s of %s also has bridge %s, which driver %s uses: the kernel does not "+
+				"give such a group away; move the card to another slot", group, f.a, a, driver)
+		}
+		return fmt.Errorf("IOMMU group %s of %s also has %s, which the host uses with driver %s: a group goes to a "+
+			"guest whole or not at all; give both away, or move one to another slot", group, f.a, a, driver)
+	}
+	return nil
+}
+
+// lastFunction returns the last PCI address in a path below /sys/devices: the function that what
+// the path names belongs to.
+func lastFunction(path string) (topology.PCIAddr, bool) {
+	for path != "/" && path != "." {
+		name := filepath.Base(path)
+		if a, err := topology.ParsePCIAddr(name); err == nil && strings.Count(name, ":") == 2 {
+			return a, true
+		}
+		path = filepath.Dir(path)
+	}
+	return topology.PCIAddr{}, false
+}
+
+// A kernel is how ops reach the kernel, beside the files that a change.System shows: tests put a
+// simulated one in its place.
+type kernel struct {
+	net Network
+	// write writes to a file that the kernel made.
+	write func(s *change.System, path, value string) error
+	// patience is how long the kernel may take to bind a driver or to make a device file.
+	patience time.Duration
+}
+
+// patience covers the slowest drivers that are known: mlx5_core and nvidia take seconds to bind
+// where the card's firmware is busy.
+const patience = 30 * time.Second
+
+func realKernel() *kernel {
+	return &kernel{net: netlinkNetwork{}, write: (*change.System).WriteValue, patience: patience}
+}
+
+// orReal returns the kernel itself, or the real one for an op that was made as a literal.
+func (k *kernel) orReal() *kernel {
+	if k == nil {
+		return realKernel()
+	}
+	return k
+}
+
+// wait repeats a test until it is true, for as long as the kernel may take. It reports how the last one came out.
+func (k *kernel) wait(ctx context.Context, test func() (bool, error)) (bool, error) {
+	const pause = 10 * time.Millisecond
+	deadline := time.NewTimer(k.patience)
+	defer deadline.Stop()
+	for {
+		if ok, err := test(); ok || err != nil {
+			return ok, err
+		}
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-deadline.C:
+			return test()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Kinds returns the ops of this package by kind, to read journals with.
+func Kinds() change.Kinds { return kindsWith(realKernel()) }
+
+func kindsWith(k *kernel) change.Kinds {
+	return change.Kinds{
+		kindModule:    func() change.Op { return &Module{} },
+		kindDriver:    func() change.Op { return &Driver{k: k} },
+		kindDriverctl: func() change.Op { return &Driverctl{} },
+		kindSRIOV:     func() change.Op { return &SRIOV{k: k} },
+		kindLink:      func() change.Op { return &Link{k: k} },
+		kindFirmware:  func() change.Op { return &FirmwareSetting{} },
+	}
+}
+
+// The kinds of ops, as journals name them.
+const (
+	kindModule    = "module"
+	kindDriver    = "pci-driver"
+	kindDriverctl = "driverctl"
+	kindSRIOV     = "sriov"
+	kindLink      = "pf-link"
+	kindFirmware  = "nic-firmware"
+)

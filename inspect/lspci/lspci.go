@@ -358,3 +358,6 @@ func (p *parser) place(found []*device) {
 		return d.Address.Bus == 0 || p.paths || leads[domain] && !unknown[domain]
 	})
 }
+
+// An Error is a text that is not of lspci, or one that cannot be right.
+type Error = where.Error

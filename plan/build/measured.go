@@ -1,14 +1,17 @@
 package build
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"reflect"
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
 )
 
 // weights lists the weights by their JSON names, in the order of the fields.
@@ -108,4 +111,96 @@ func (b *problemBuilder) modelDevice(i int, kind, name string) int {
 	b.fail("", "model", "pair %d: no %s %s on %s: %s", i+1, kindWord(kind), words.Plain(name), b.name,
 		b.devicesThere(kind))
 	return -1
+}
+
+// A Model is what was measured on a host, in place of the published figures. Its file is JSON or YAML (plan --model).
+type Model struct {
+	// Weights replaces single weights by their JSON names: {"gpu_nic_path": 700}.
+	Weights map[string]int64 `json:"weights,omitempty" yaml:"weights"`
+	// Pairs are measured bandwidths between GPUs and NICs.
+	Pairs []MeasuredPair `json:"pairs,omitempty" yaml:"pairs"`
+	// Source says where the figures are from; it is repeated as evidence.
+	Source string `json:"source,omitempty" yaml:"source"`
+}
+
+// A MeasuredPair is the bandwidth between a GPU and a NIC.
+type MeasuredPair struct {
+	GPU  string  `json:"gpu" yaml:"gpu"`   // address or name
+	NIC  string  `json:"nic" yaml:"nic"`   // likewise
+	Gbps float64 `json:"gbps" yaml:"gbps"` // more than 0; the best pair of the file has no loss
+}
+
+// MaxModelSize bounds the file of a model, in bytes. A thousand pairs take 100 KiB.
+const MaxModelSize = 1 << 20
+
+// ParseModel reads a Model from YAML, of which JSON is a part. The name is only used in messages.
+// Keys that a Model does not have are refused, and so are anchors, tags and several documents: a
+// file of figures needs none, and they can make a small file large. Whether weights and devices are
+// called so, and whether the figures can be right, [Problem] says. The error is a [strictyaml.Errors].
+func ParseModel(name string, data []byte) (*Model, error) {
+	const want = "weights, pairs or both"
+	r := strictyaml.New(&strictyaml.Format{
+		// A thousand pairs are 15,000 tokens, and three levels deep.
+		Name: "model", File: "model", MaxSize: MaxModelSize, MaxTokens: 60_000, MaxDepth: 8, EmptyWant: want,
+	}, name)
+	m := &Model{}
+	r.Parse(data, m)
+	for i := range m.Pairs {
+		for _, key := range []string{"gpu", "nic", "gbps"} {
+			path := fmt.Sprintf("pairs[%d].%s", i, key)
+			if len(r.Errs) == 0 && r.Values[path] == (strictyaml.Place{}) {
+				r.Fail(r.Place(path), strictyaml.Error{Key: path, What: "missing key",
+					Fix: "a pair has gpu, nic and gbps, as in {gpu: GPU0, nic: NIC0, gbps: 392}"})
+			}
+		}
+	}
+	if len(r.Errs) == 0 && len(m.Weights) == 0 && len(m.Pairs) == 0 {
+		r.Fail(r.Place(""), strictyaml.Error{What: "neither weights nor pairs", Want: want})
+	}
+	if len(r.Errs) > 0 {
+		return nil, r.Errs
+	}
+	return m, nil
+}
+
+// maxBridges bounds the bridges above a device whose paths are followed. Real trees have less than
+// ten; a hostile dump may have a chain of hundreds, and every pair of devices below it would walk
+// it again.
+const maxBridges = 32
+
+// addPaths lists what lies between GPUs and NICs, and between GPUs.
+func (b *problemBuilder) addPaths() {
+	deep := make([]bool, len(b.p.Devices))
+	for i := range b.facts {
+		if a := b.facts[i].addr; a != nil {
+			deep[i] = len(b.tree.Ancestors(*a)) > maxBridges
+		}
+	}
+	unknown := 0
+	for i := range b.p.Devices {
+		if b.p.Devices[i].Kind != plan.KindGPU {
+			break
+		}
+		for j := i + 1; j < len(b.p.Devices); j++ {
+			class := topology.PathUnknown
+			if !deep[i] && !deep[j] {
+				class = b.pathClass(i, j)
+			}
+			path := plan.PairPath{A: i, B: j}
+			if !path.SetClass(class, &b.p.Devices[i], &b.p.Devices[j]) {
+				unknown++
+			}
+			b.p.Paths = append(b.p.Paths, path)
+		}
+	}
+	if unknown > 0 {
+		b.note("the host does not tell %s between its GPUs and NICs: taken as NODE within a NUMA node, else as SYS",
+			words.Count(unknown, "path"))
+	}
+}
+
+// pathClass asks the host. NVLinks join GPUs only: if a source reports one to a NIC, the PCIe path counts.
+func (b *problemBuilder) pathClass(i, j int) topology.PathClass {
+	path := b.tree.Path(b.p.Devices[i].ID, b.p.Devices[j].ID)
+	return words.Either(path.Class == topology.PathNVLink && b.p.Devices[j].Kind != plan.KindGPU, path.PCIe, path.Class)
 }

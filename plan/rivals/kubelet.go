@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 
@@ -302,4 +303,201 @@ func (h *host) alignedDevices(n *plan.NodePlacement, w want, i int, mask nodeMas
 		}
 	}
 	return h.takeFirst(n, w, slices.Concat(order[:]...), i)
+}
+
+// A cpu is a logical CPU with what it is part of.
+type cpu struct{ id, core, socket, node int }
+
+// A cpuTopology is what the CPU manager knows of the machine: all CPUs, reserved ones as well.
+type cpuTopology []cpu
+
+// cpuTopology makes the CPU manager's view. If packages are not known, each NUMA node counts as one.
+func (h *host) cpuTopology() cpuTopology {
+	unknown := slices.ContainsFunc(h.p.Cores, func(c plan.Core) bool { return c.Package < 0 })
+	var t cpuTopology
+	for _, c := range h.p.Cores {
+		socket := words.Either(unknown, c.NUMANode, c.Package)
+		for _, id := range c.CPUs {
+			t = append(t, cpu{id, c.ID, socket, c.NUMANode})
+		}
+	}
+	slices.SortFunc(t, func(a, b cpu) int { return cmp.Compare(a.id, b.id) })
+	return t
+}
+
+// A level groups CPUs.
+type level func(cpu) int
+
+func byCore(c cpu) int   { return c.core }
+func bySocket(c cpu) int { return c.socket }
+func byNode(c cpu) int   { return c.node }
+
+// count counts CPUs by group, of those that free has; of all for nil.
+func (t cpuTopology) count(by level, free map[int]bool) map[int]int {
+	n := map[int]int{}
+	for _, c := range t {
+		if free == nil || free[c.id] {
+			n[by(c)]++
+		}
+	}
+	return n
+}
+
+// perCore and perSocket are averages, rounded down: the CPU manager takes all cores and all sockets for equal.
+func (t cpuTopology) perCore() int { return max(1, len(t)/max(1, len(t.count(byCore, nil)))) }
+
+// order sorts the free CPUs, so that parts of the machine that are broken already are used up before
+// others are broken: by groups of the first level, the ones with the fewest free CPUs
+// first, then the lowest; inside each by the next level. The last level is the CPU's number.
+func (t cpuTopology) order(free map[int]bool, levels ...level) []cpu {
+	list := lists.Filter(t, func(c cpu) bool { return free[c.id] })
+	counts := make([]map[int]int, len(levels))
+	for k, by := range levels {
+		counts[k] = t.count(by, free)
+	}
+	slices.SortStableFunc(list, func(a, b cpu) int {
+		for k, by := range levels {
+			x, y := by(a), by(b)
+			if d := cmp.Or(cmp.Compare(counts[k][x], counts[k][y]), cmp.Compare(x, y)); d != 0 {
+				return d
+			}
+		}
+		return cmp.Compare(a.id, b.id)
+	})
+	return list
+}
+
+// packed takes n of the free CPUs, as few parts of the machine as possible broken:
+// takeByTopologyNUMAPacked. It returns them ascending; nil if there are too few.
+func (t cpuTopology) packed(free map[int]bool, n int) []int {
+	if n == 0 || len(free) < n {
+		return nil
+	}
+	// What is higher goes first: a NUMA node that holds sockets, or a socket that holds NUMA nodes.
+	nodeSize := t.count(byNode, nil)
+	high, highSize := level(bySocket), func(int) int { return len(t) / max(1, len(t.count(bySocket, nil))) }
+	low, lowSize := level(byNode), func(g int) int { return nodeSize[g] }
+	if len(t.count(bySocket, nil)) >= len(nodeSize) {
+		high, low, highSize, lowSize = low, high, lowSize, highSize
+	}
+	left := maps.Clone(free)
+	var got []int
+	// whole takes groups that are free as a whole and not larger than what is still needed. size is
+	// what a whole group has.
+	whole := func(by level, size func(group int) int, levels ...level) {
+		have := t.count(by, left)
+		var groups []int
+		for _, c := range t.order(left, levels...) {
+			if g := by(c); !slices.Contains(groups, g) {
+				groups = append(groups, g)
+			}
+		}
+		for _, g := range groups {
+			if have[g] != size(g) || have[g] > n-len(got) {
+				continue
+			}
+			for _, c := range t {
+				if by(c) == g && left[c.id] {
+					got = append(got, c.id)
+					delete(left, c.id)
+				}
+			}
+		}
+	}
+	whole(high, highSize, high)
+	whole(low, lowSize, high, low)
+	whole(byCore, func(int) int { return t.perCore() }, high, low, byCore)
+	for _, c := range t.order(left, high, low, byCore) {
+		if len(got) == n {
+			break
+		}
+		got = append(got, c.id)
+	}
+	slices.Sort(got)
+	return got
+}
+
+// allocate takes n of the free CPUs, aligned ones first: allocateCPUs of the static policy. What is
+// taken from the rest is packed by itself, so that a core may be broken on each side.
+func (t cpuTopology) allocate(free map[int]bool, n int, aligned func(cpu) bool) []int {
+	near := map[int]bool{}
+	for _, c := range t {
+		if free[c.id] && aligned(c) {
+			near[c.id] = true
+		}
+	}
+	got := t.packed(near, min(n, len(near)))
+	rest := maps.Clone(free)
+	for _, id := range got {
+		delete(rest, id)
+	}
+	return append(got, t.packed(rest, n-len(got))...)
+}
+
+// memoryHints are the memory manager's. Its preference is by what the empty machine has, as for CPUs, but
+// sets that cut a group of other pods are no hints at all.
+func (h *host) memoryHints(need int64) []hint {
+	list := hints(h.allNodes(), need, h.total, h.unbooked, h.groupFree)
+	if len(list) == 0 {
+		// The kubelet takes the lack of any hint for a resource that does not care; the pod fails
+		// when memory is allocated.
+		return []hint{{any: true, preferred: true}}
+	}
+	return list
+}
+
+// groupFree says whether the nodes of a set may serve a pod together: each has served no pod yet,
+// or pods of exactly this set.
+func (h *host) groupFree(m nodeMask) bool {
+	for k, g := range h.groups {
+		if m.has(k) && g != 0 && g != m {
+			return false
+		}
+	}
+	return true
+}
+
+// bookMemory books pages by the merged hint, and returns the NUMA nodes that the pod may use. The hint
+// was merged with those of other resources, so that its set may be smaller than the memory needs; the
+// errors are the kubelet's own.
+func (h *host) bookMemory(pages int64, t hint) ([]int, error) {
+	if pages == 0 {
+		return h.nodes, nil
+	}
+	mask := t.mask
+	enough := !t.any && over(mask, h.unbooked) >= pages
+	// The kubelet gives no hint of a single node that a group has, but takes one that others have led to.
+	if !enough || mask.count() > 1 && !h.groupFree(mask) {
+		// Too small a set, as after merging with another resource: the smallest that includes it and will do.
+		var found hint
+		for _, o := range h.memoryHints(pages) {
+			inside := t.any || mask&^o.mask == 0
+			if !o.any && inside && (found.mask == 0 || o.preferred && !found.preferred ||
+				o.preferred == found.preferred && o.mask.narrower(found.mask)) {
+				found = o
+			}
+		}
+		switch {
+		case enough && (found.mask == 0 || found.preferred || !t.preferred):
+			// Enough memory, but a group of other pods is cut: the kubelet refuses here and does not look further.
+			return nil, errors.New("[memorymanager] preferred hint violates NUMA node allocation")
+		case found.mask == 0:
+			return nil, errors.New("[memorymanager] failed to find NUMA nodes to extend the current topology hint")
+		case t.preferred && !found.preferred:
+			return nil, errors.New("[memorymanager] failed to find a preferred hint")
+		}
+		mask = found.mask
+	}
+	var on []int
+	for k, node := range h.nodes {
+		if !mask.has(k) {
+			continue
+		}
+		h.groups[k] = mask
+		booked := min(pages, h.unbooked[k])
+		h.unbooked[k] -= booked
+		pages -= booked
+		on = append(on, node)
+	}
+	return on, nil
 }

@@ -3,6 +3,7 @@ package search
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/rackless/rackless/plan"
@@ -116,4 +117,111 @@ func (s *state) pagesOf() [][]plan.NodePage {
 		slices.SortFunc(pages, func(a, b plan.NodePage) int { return cmp.Compare(a.NUMANode, b.NUMANode) })
 	}
 	return out
+}
+
+// maxBootTries bounds the exchanges that are tried. Cores come in their order, and the nearest to
+// that of CPU 0 are among the first.
+const maxBootTries = 8
+
+// keepBootCore leaves the core of CPU 0 to the host where that costs nothing. CPU 0 boots the
+// machine, and on x86 has timers and interrupts that cannot be moved: the kernel takes it out of
+// nohz_full again (kernel/time/tick-sched.c). It is no term of the cost, because a cost must not
+// depend on how CPUs are numbered.
+func keepBootCore(p *plan.Problem, pl *plan.Placement, cost int64) {
+	k := slices.IndexFunc(p.Cores, func(c plan.Core) bool { return slices.Contains(c.CPUs, 0) })
+	if k < 0 {
+		return
+	}
+	boot := &p.Cores[k]
+	owner := slices.IndexFunc(pl.Nodes, func(n plan.NodePlacement) bool { return slices.Contains(n.Cores, boot.ID) })
+	if owner < 0 {
+		return
+	}
+	// Cores of one NUMA node and one L3 are alike: one of each is tried.
+	type kind struct {
+		node, pkg, l3 int
+		small         bool
+	}
+	tried := map[kind]bool{}
+	l := plan.NewLayout(p)
+	for _, id := range l.Free(pl) {
+		c := l.Cores[id]
+		k := kind{c.NUMANode, c.Package, c.L3, c.Efficiency}
+		if tried[k] || len(tried) == maxBootTries || len(c.CPUs) < p.Requests[owner].Threads {
+			continue
+		}
+		tried[k] = true
+		next := pl.Exchangeable()
+		n := &next.Nodes[owner]
+		n.Cores[slices.Index(n.Cores, boot.ID)] = id
+		slices.Sort(n.Cores)
+		if l.Spread(next, owner) && l.Fits(next) && plan.Cost(plan.Evaluate(p, next)) == cost {
+			*pl = *next
+			return
+		}
+	}
+}
+
+// maxTieTries bounds the exchanges that are tried for all lab nodes together.
+const maxTieTries = 64
+
+// splitTies splits the cores of a lab node evenly over its NUMA nodes where that costs the same.
+// Columns are tried with full NUMA nodes first, so that a tie would else end lopsided.
+func splitTies(p *plan.Problem, pl *plan.Placement, cost int64) {
+	l, tries := plan.NewLayout(p), 0
+	for i := range pl.Nodes {
+		for even := false; !even && tries < maxTieTries; {
+			on := l.CoresOn(pl.Nodes[i].Cores)
+			nodes := slices.SortedFunc(maps.Keys(on), func(a, b int) int {
+				return cmp.Or(cmp.Compare(on[a], on[b]), cmp.Compare(a, b))
+			})
+			poor, rich := nodes[0], nodes[len(nodes)-1]
+			even = true
+			for n := (on[rich] - on[poor]) / 2; n > 0 && even && tries < maxTieTries; n /= 2 {
+				tries++
+				if next := moveCores(l, pl, i, int(n), rich, poor); next != nil && l.Spread(next, i) && l.Fits(next) &&
+					plan.Cost(plan.Evaluate(p, next)) == cost {
+					*pl, even = *next, false
+				}
+			}
+		}
+	}
+}
+
+// moveCores returns the placement with n cores of lab node i moved from a NUMA node to another one:
+// the last ones, to cores whose L3 cache nobody else uses as far as there are such. It is nil where
+// there are too few.
+func moveCores(l *plan.Layout, pl *plan.Placement, i, n, from, to int) *plan.Placement {
+	next := pl.Exchangeable()
+	others := map[int]bool{} // L3 caches
+	for j := range pl.Nodes {
+		for _, id := range pl.Nodes[j].Cores {
+			others[l.Cores[id].L3] = others[l.Cores[id].L3] || j != i
+		}
+	}
+	free := slices.DeleteFunc(l.Free(pl), func(id int) bool { return l.Cores[id].NUMANode != to })
+	slices.SortStableFunc(free, func(a, b int) int {
+		return cmp.Compare(rank(others[l.Cores[a].L3]), rank(others[l.Cores[b].L3]))
+	})
+	if len(free) < n {
+		return nil
+	}
+	q := &next.Nodes[i]
+	left := n
+	for k := len(q.Cores) - 1; left > 0; k-- {
+		if l.Cores[q.Cores[k]].NUMANode == from {
+			q.Cores = slices.Delete(q.Cores, k, k+1)
+			left--
+		}
+	}
+	q.Cores = append(q.Cores, free[:n]...)
+	slices.Sort(q.Cores)
+	return next
+}
+
+func rank(later bool) int {
+	if later {
+		return 1
+	}
+	return 0
 }

@@ -1,11 +1,21 @@
 package show
 
 import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
 	"slices"
+	"strconv"
 	"strings"
+	"text/template"
+	"unicode"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A Column is a column of a table.
@@ -159,4 +169,145 @@ func (g *Grid) Fit(width int) *Grid {
 		out.columns[widest].Fold = widths[widest]
 	}
 	return out
+}
+
+// A table is laid out in memory, and nobody reads one that is longer.
+const (
+	maxTableRows = 10_000
+	maxTableText = 16 << 20 // bytes
+)
+
+// ErrFull is the error of a row that a table does not take any more.
+var ErrFull = errors.New("there is more: a table shows the first 10000 rows or 16 MiB, --format csv and json print all")
+
+// Rows returns what prints rows of any columns: as CSV, as JSON or YAML of one object after another, and else as a
+// table. CSV and objects are written as they come, so that a million rows take no memory. A table needs all of its rows
+// before the first can be printed, since a column is as wide as its widest cell: it has a limit.
+func Rows(out io.Writer, form string) (head func([]string) error, row func([]any) error, end func() error) {
+	switch form {
+	case "csv":
+		w := csv.NewWriter(out)
+		return w.Write, func(v []any) error { return w.Write(cellTexts(v)) }, func() error {
+			w.Flush()
+			return w.Error()
+		}
+	case JSON, YAML:
+		var columns []string
+		return func(c []string) error { columns = c; return nil }, func(v []any) error {
+			object := make(map[string]any, len(v))
+			for i, c := range columns {
+				object[c] = v[i]
+			}
+			return EncodeNext(out, form, object)
+		}, func() error { return nil }
+	}
+	var g *Grid
+	// The head comes even where there are no rows, so the grid is made there.
+	rows, size := 0, 0
+	return func(c []string) error {
+			g = NewGrid(printable(c)...)
+			return nil
+		}, func(v []any) error {
+			cells := printable(cellTexts(v))
+			rows, size = rows+1, size+len(strings.Join(cells, ""))
+			if rows > maxTableRows || size > maxTableText {
+				return ErrFull
+			}
+			g.Add(cells...)
+			return nil
+		}, func() error {
+			_, err := fmt.Fprint(out, g)
+			return err
+		}
+}
+
+// cellTexts writes values for people and spreadsheets. NULL is an empty cell. Numbers have all of their digits, as CSV
+// is read by programs; blobs are not for people.
+func cellTexts(values []any) []string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		switch v := v.(type) {
+		case nil:
+		case float64:
+			out[i] = strconv.FormatFloat(v, 'g', -1, 64)
+		case []byte:
+			out[i] = fmt.Sprintf("%d bytes", len(v))
+		default:
+			out[i] = fmt.Sprint(v)
+		}
+	}
+	return out
+}
+
+// printable makes texts from outside safe to show in a table.
+func printable(texts []string) []string {
+	out := make([]string, len(texts))
+	for i, s := range texts {
+		out[i] = words.Printable(s)
+	}
+	return out
+}
+
+// Markdown makes text mean itself in Markdown, on one line. An underscore inside a word marks
+// nothing and stays readable.
+func Markdown(s string) string {
+	var b strings.Builder
+	runes := []rune(strings.Join(strings.Fields(s), " "))
+	word := func(i int) bool {
+		return i >= 0 && i < len(runes) && (unicode.IsLetter(runes[i]) || unicode.IsDigit(runes[i]))
+	}
+	for i, r := range runes {
+		switch {
+		case r == '<':
+			b.WriteString("&lt;")
+		case r == '&':
+			b.WriteString("&amp;")
+		case strings.ContainsRune("\\`*[]|#>~$", r), r == '_' && (!word(i-1) || !word(i+1)),
+			i == 0 && strings.ContainsRune("-+=", r) && !word(1):
+			b.WriteString(`\` + string(r))
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// MarkdownTemplate makes a template of a page of a repository, with further functions. In it, md makes a text mean
+// itself, list and code write lists and blocks of code of plain texts.
+func MarkdownTemplate(text string, more template.FuncMap) *template.Template {
+	own := template.FuncMap{"md": func(v any) string { return Markdown(fmt.Sprint(v)) }, "list": markdownList,
+		"code": markdownCode}
+	return template.Must(template.New("Markdown").Funcs(own).Funcs(more).Parse(text))
+}
+
+func markdownList(items []string) string {
+	return strings.Join(lists.Map(items, func(s string) string { return "- " + Markdown(s) + "\n" }), "")
+}
+
+// A MarkdownTable is a table of plain texts. The heads are as Columns takes them.
+type MarkdownTable struct {
+	Heads []string
+	Rows  [][]string
+}
+
+// String writes the table as Markdown.
+func (t MarkdownTable) String() string {
+	var names, rules []string
+	for _, c := range Columns(t.Heads...) {
+		names, rules = append(names, Markdown(c.Name)), append(rules, words.Either(c.Right, "---:", "---"))
+	}
+	rows := [][]string{names, rules}
+	for _, r := range t.Rows {
+		rows = append(rows, lists.Map(r, Markdown))
+	}
+	return strings.Join(lists.Map(rows, func(r []string) string { return "| " + strings.Join(r, " | ") + " |\n" }), "")
+}
+
+// markdownCode is a block of code; its fence is longer than any in the text.
+func markdownCode(lines ...string) string {
+	s, fence := strings.Join(lines, "\n"), "```"
+	for strings.Contains(s, fence) {
+		fence += "`"
+	}
+	return fence + "\n" + s + "\n" + fence + "\n"
 }

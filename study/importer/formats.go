@@ -1,11 +1,19 @@
 package importer
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path"
 	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A logFormat is a format in which a file is what one run of a tool printed, or several runs one after the other.
@@ -94,3 +102,395 @@ func several(tool string, parse func([]byte) (bench.Tests, error), where func(lo
 		return all
 	}
 }
+
+// perftestFormat is of the programs of perftest, ib_write_bw and others.
+var perftestFormat = logFormat{name: Perftest, head: perftestLog, json: perftestJSON, read: one((*file).perftest),
+	start: perftestStart, sides: perftestSides, gaveUp: bench.PerftestSign,
+	setups: []setup{
+		{word: "", line: regexp.MustCompile(`\bDevice"?\s*:\s*"?([\w-]+)`)},
+		{word: "mtu", line: regexp.MustCompile(`\bMtu"?\s*:\s*"?([0-9]+)`)},
+		{word: "depth", line: regexp.MustCompile(`\bTX depth"?\s*:\s*"?([0-9]+)`)},
+	}}
+
+const perftestTitleText = `[ \t]*(?:RDMA_(?:Write|Read)(?:_imm)?|Send(?:_imm)?|Atomic \w+|Raw Ethernet \w+)` +
+	`(?: Bidirectional)?(?: Post List)? (?:BW|Latency)(?: forwarding)?(?: Multicast)? Test[ \t]*\r?$`
+
+var (
+	perftestTitle = regexp.MustCompile(`(?m)^` + perftestTitleText)
+	perftestHead  = regexp.MustCompile(`(?m)^\s*#bytes\s+#iterations\b`)
+	perftestJSON  = regexp.MustCompile(`^\{[^\0]{0,200}?test_info`) // up to 6.06 without quotes
+	perftestLog   = regexp.MustCompile(`(?m)^(?:` + perftestTitleText + `|\s*#bytes\s+#iterations\b)`)
+	perftestStart = regexp.MustCompile(`(?m)^(?:` + perftestMemory + `)?(?:-{3,}[ \t]*\r?\n)?` + perftestTitleText)
+)
+
+// perftestMemory are the lines above a run's title: the command line, and what perftest tells of
+// the GPU whose memory it takes.
+const perftestMemory = `(?:(?:.*[\s/$#]|)ib_(?:write|read|send|atomic)_(?:bw|lat)(?: .*)?\n)?` +
+	`(?:(?:WARNING|Requested|Conflicting|\*|initializing|Perftest doesn't|Using ROCm|Listing|CUDA|Picking|` +
+	`\[pid =|creating|making|using|Using|allocat|Calling|cu[A-Z]\w+\().*\n|[ \t]*\r?\n)*`
+
+// perftestSides tells whether two parts of a log are the client and the server of one run that
+// print to one terminal: the first has but its title there when the second begins, and the second
+// has the header rows of both.
+func perftestSides(a, b []byte) bool {
+	return len(perftestHead.FindAllIndex(a, 1)) == 0 && len(perftestHead.FindAllIndex(b, 2)) == 2
+}
+
+// perftest names the test from the title of the log and what stands below it, as bench names its engines.
+func (f *file) perftest() (reading, error) {
+	res, err := bench.ParsePerftest(f.data)
+	if err == nil && !res.Complete {
+		err = bench.BadOutput("perftest", f.data,
+			"the table is cut off: the line below it is missing, so rows and digits may be, too")
+	}
+	if err != nil {
+		return reading{test: bench.PerftestProgram(string(bytes.TrimSpace(perftestTitle.Find(f.data))))}, err
+	}
+	r := reading{test: res.Engine(), tool: "perftest", figures: res.Figures(),
+		where: Where{Device: res.Facts["Device"]}}
+	// Nothing but digits is a number here: "4096[B]".
+	r.where.MTU, _ = strconv.Atoi(strings.TrimSuffix(res.Facts["Mtu"], "[B]"))
+	if len(r.figures) == 0 {
+		err = errors.New("no row has a figure")
+	}
+	return r, err
+}
+
+// iperf3Format is of what the client of iperf3 prints.
+var iperf3Format = logFormat{name: Iperf3, head: iperf3Head, json: iperf3JSON, read: one((*file).iperf3),
+	start: iperf3Text, gaveUp: iperf3GaveUp, setups: []setup{
+		{word: "rate", line: regexp.MustCompile(`"target_bitrate"\s*:\s*([1-9][0-9]*)`)},
+		{word: "blocks", line: regexp.MustCompile(`"blksize"\s*:\s*([0-9]+)`)},
+	}}
+
+var (
+	// iperf3's --json has no name of the tool but here; the title is that of -T.
+	iperf3JSON = regexp.MustCompile(`^\{\s*(?:"title"\s*:\s*"[^"\n]*"\s*,\s*)?"start"\s*:`)
+	iperf3Text = regexp.MustCompile(`(?m)^(?:Connecting to host \S+, port \d+|Server listening on \d+.*)[ \t]*$`)
+	// People copy the rows of the ends alone, which iperf of version 2 does not print.
+	iperf3Head = regexp.MustCompile(iperf3Text.String() +
+		`|(?m)^\[ *(?:\d+|SUM)\] .* [KMGT]?bits/sec .*\b(?:sender|receiver)[ \t]*$`)
+	iperf3GaveUp = regexp.MustCompile(`(?m)^iperf3: error - `)
+)
+
+// iperf3 reads what the client printed, as text or with --json. The test's name says what a plain
+// run has not: UDP, the way back, several streams.
+func (f *file) iperf3() (reading, error) {
+	var res *bench.Iperf3Result
+	var err error
+	if iperf3Head.Match(f.data) || iperf3GaveUp.Match(f.data) {
+		res, err = bench.ParseIperf3Text(f.data)
+	} else {
+		res, err = bench.ParseIperf3(f.data)
+	}
+	if err != nil {
+		return reading{test: "iperf3"}, err
+	}
+	test := "iperf3"
+	test += words.If(res.Protocol == "UDP", "/udp")
+	test += words.If(res.Reverse, "/reverse")
+	test += words.If(res.Both, "/bidir")
+	if res.Streams > 1 {
+		test += "/streams" + strconv.Itoa(res.Streams)
+	}
+	return reading{test: test, tool: "iperf3", version: res.Version, started: res.Started, figures: res.Figures()}, nil
+}
+
+// ncclFormat is of nccl-tests and of RCCL's, which are the same programs.
+var ncclFormat = logFormat{name: NCCLTests, head: ncclHead, json: ncclJSON, read: (*file).ncclTests, start: ncclStart,
+	sides: ncclSides, gaveUp: regexp.MustCompile(`\bTest (?:NCCL|CUDA) failure\b|\bNCCL WARN `),
+	setups: []setup{{word: "gpus", line: ncclRank, counted: true}}}
+
+var (
+	// Of a program that gives up before it has a table, only its parameters may be left.
+	ncclHead = regexp.MustCompile(`(?m)^#\s+(?:size\s+count\s.*\bbusbw\b|nThread \d+ nGpus \d+ minBytes \d+ )`)
+	ncclJSON = regexp.MustCompile(`^\{\s*"version"\s*:\s*\d+\s*,\s*"start_time"\s*:`)
+	// Newer releases say more above the line with the arguments. A command line may stand above that.
+	ncclStart = regexp.MustCompile(
+		`(?m)^(?:# nccl-tests version .*\n)?(?:# Collective test starting: .*\n)?# nThread |` + ncclCommandText)
+)
+
+// ncclSides tells whether a has but the command line of the run that b is of.
+func ncclSides(a, _ []byte) bool { return !ncclHead.Match(a) }
+
+// ncclOperations are the programs of nccl-tests, without _perf; a name comes before those that it contains.
+var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "alltoallv", "alltoall", "broadcast",
+	"gather", "hypercube", "reduce", "scatter", "sendrecv"}
+
+// ncclCommandText matches a command line that runs one of the tests.
+const ncclCommandText = `(?:[^\n#]*[ /"'$>])?(?:all_reduce|all_gather|reduce_scatter|alltoallv?|` +
+	`broadcast|gather|hypercube|reduce|scatter|sendrecv)_perf[ \t]+-.*`
+
+// maxRanks is more than the GPUs of any machine.
+const maxRanks = 65
+
+// Lines that name the collective: newer releases of nccl-tests have one, and the JSON has the arguments. RCCL's tests
+// are the same programs, for GPUs of AMD.
+var (
+	ncclStarting = regexp.MustCompile(`(?m)^#\s*Collective test starting:\s*(\w+)_perf\b|"args":\["[^"]*?(\w+)_perf"`)
+	ncclCommand  = regexp.MustCompile(`(?m)^` + ncclCommandText)
+	ncclRank     = regexp.MustCompile(`(?m)^#\s+Rank\s+\d+ .*\bon\s+(\S+) device |"hostname":"([^"]+)"`)
+	ncclGPU      = regexp.MustCompile(`(?m)^#\s+Rank\s+\d+ .* device +(\d{1,3}) \[(\S+)\] (.*?)\s*$`)
+	rccl         = regexp.MustCompile(`(?m)^#? ?rccl-tests: Version |^RCCL version `)
+)
+
+// ncclTests finds out which collective a log is of: older releases do not print it, so the file's name has to say it.
+// Types and operations of a run are tests of their own.
+func (f *file) ncclTests() []reading {
+	test, tool := NCCLTests, NCCLTests
+	name := path.Base(f.rel)
+	if m := ncclStarting.FindSubmatch(f.data); m != nil {
+		name = string(m[1]) + string(m[2])
+	} else if m := ncclCommand.Find(f.data); m != nil {
+		name = string(m[:bytes.LastIndex(m, []byte("_perf"))])
+		name = name[strings.LastIndexAny(name, " /\"'$>")+1:]
+	}
+	if rccl.Match(f.data) {
+		test, tool = "rccl-tests", "rccl-tests"
+	}
+	compact := strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
+	// The longer names stand before those that are parts of them: reduce_scatter before reduce.
+	i := slices.IndexFunc(ncclOperations, func(op string) bool {
+		return strings.Contains(compact, strings.ReplaceAll(op, "_", ""))
+	})
+	if i >= 0 {
+		test = strings.TrimSuffix(test, "-tests") + "_" + ncclOperations[i]
+	}
+	kinds, err := bench.ParseNCCLKinds(f.data)
+	if err == nil && i < 0 && len(f.data) < f.size {
+		err = f.fail(1, "which collective this run of several is, neither the log nor its name says: "+
+			"all_reduce.log would")
+	}
+	if err != nil {
+		return []reading{{test: test, err: err}}
+	}
+	hosts := lists.SetOf(ncclRank.FindAllSubmatch(f.data, -1),
+		func(m [][]byte) string { return string(m[1]) + string(m[2]) })
+	where := Where{Hosts: len(hosts)}
+	for _, m := range ncclGPU.FindAllSubmatch(f.data, maxRanks) {
+		device, _ := strconv.Atoi(string(m[1])) // digits, and few of them
+		where.Ranks = append(where.Ranks, Rank{device, strings.ToLower(string(m[2])), string(m[3])})
+	}
+	if len(hosts) > 1 || len(where.Ranks) == maxRanks {
+		where.Ranks = nil
+	}
+	var all []reading
+	for _, k := range kinds.All {
+		all = append(all, reading{test: test + k.Name, tool: tool, version: kinds.Version, figures: k.Figures,
+			where: where, err: k.Err})
+	}
+	return all
+}
+
+// osuFormat is of the OSU micro-benchmarks.
+var osuFormat = logFormat{name: OSU, head: osuHead, read: one((*file).osu), start: osuHead, setups: []setup{
+	{word: "pairs", line: regexp.MustCompile(`\[ pairs: ([0-9]+) \]`)},
+	{word: "window", line: regexp.MustCompile(`\[ window size: ([0-9]+) \]`)},
+}}
+
+var osuHead = regexp.MustCompile(`(?m)^(?:# Number of (?:Sender|Receiver) .*\n)*` +
+	`# OSU (?:MPI|[NRX]CCL)\S* \S.* Test v[0-9]`)
+
+// osu reads the table of one of the OSU micro-benchmarks. Nothing closes such a table: where it was
+// cut off behind a row is not seen.
+func (f *file) osu() (reading, error) {
+	res, err := bench.ParseOSU(f.data)
+	if err != nil {
+		return reading{test: "osu"}, err
+	}
+	return reading{test: res.Program, tool: "osu", version: res.Version, figures: res.Figures}, nil
+}
+
+// imbFormat is of the Intel MPI Benchmarks.
+var imbFormat = logFormat{name: IMB,
+	head:  regexp.MustCompile(`(?m)^#\s+Intel ?\(R\) MPI Benchmark|^# Benchmarking \S+ *$`),
+	start: regexp.MustCompile(`(?m)^(?:#-{10,}[ \t]*\n)?#\s+Intel ?\(R\) MPI Benchmark`),
+	read:  several(IMB, bench.ParseIMB, nil)}
+
+// ucxFormat is of ucx_perftest.
+var ucxFormat = logFormat{name: UCX, head: ucxHead, read: one((*file).ucx), start: ucxStart, sides: ucxSides,
+	gaveUp: regexp.MustCompile(`\bperftest\.c:\d+ +UCX +(?:ERROR|FATAL)\b`)}
+
+var (
+	ucxHead  = regexp.MustCompile(`(?m)^\| +(?:Stage|Test) +\| +# iterations +\|`)
+	ucxStart = regexp.MustCompile(
+		`(?m)^(?:.*\bucx_perftest\b.*-t .*|\+-+\+\n\| API: .*|` +
+			`(?:\+[-+]+\+\n)?(?:\| +\| .*\n)?(?:\+[-+]+\+\n)?\| +(?:Stage|Test) +\| +# iterations .*)$`)
+)
+
+// ucxSides is perftestSides for ucx_perftest: its command line and the box of the server come above the table.
+func ucxSides(a, _ []byte) bool { return !ucxHead.Match(a) }
+
+// ucx finds out which test a log is of, and of which size.
+func (f *file) ucx() (reading, error) {
+	t, err := bench.ParseUCXLog(f.data, path.Base(f.rel))
+	if err == nil && strings.HasPrefix(t.Name, "ucx_unnamed") && len(f.data) < f.size {
+		err = f.fail(1, "which test this run of several is, neither the log nor its name says: tag_bw.log would")
+	}
+	if err != nil {
+		t.Figures = nil
+	}
+	return reading{test: t.Name, tool: UCX, figures: t.Figures}, err
+}
+
+// libfabricFormat is of fi_pingpong.
+var libfabricFormat = logFormat{name: Libfabric, head: libfabricHead, start: libfabricHead,
+	read: plain("fi_pingpong", Libfabric, bench.ParseFiPingpong)}
+
+var libfabricHead = regexp.MustCompile(`(?m)^bytes\s+#sent\s+#ack\s`)
+
+// fioFormat is of fio, whose text may have its JSON in it.
+var fioFormat = logFormat{name: Fio, head: fioHead, json: fioJSON, read: several(Fio, bench.ParseFio, fioDrive),
+	start: regexp.MustCompile(`(?m)^(?:\S.*: \(g=0\): rw=|\{\s*"fio version")`), sides: fioSides}
+
+var (
+	fioHead = regexp.MustCompile(`(?m)^(?:\S.*: \(groupid=\d+, jobs=\d+\): err=|fio-\d[\w.-]*$|\{\s*"fio version")`)
+	fioJSON = regexp.MustCompile(`^\{\s*"fio version"`)
+	// fioDisk matches a drive that fio wrote to, in its statistics of disks.
+	fioDisk = regexp.MustCompile(`(?m)^ +(nvme\w+): ios=|"name" ?: ?"(nvme\w+)"`)
+)
+
+// fioDrive says which drive fio wrote to, where it was one.
+func fioDrive(log []byte) (at Where) {
+	if disks := fioDisk.FindAllSubmatch(log, 2); len(disks) == 1 {
+		at.Device = string(disks[0][1]) + string(disks[0][2])
+	}
+	return at
+}
+
+// fioSides tells whether b goes on with the run of a: all jobs are described above their results, and JSON may come
+// between the two.
+func fioSides(a, _ []byte) bool {
+	return !bytes.Contains(a, []byte(": (groupid=")) && !bytes.Contains(a, []byte(`"fio version"`))
+}
+
+// nvFormat is of nvbandwidth.
+var nvFormat = logFormat{name: NVBandwidth, head: nvHead, json: nvJSON, read: several(NVBandwidth,
+	bench.ParseNVBandwidths, nvGPUs), start: regexp.MustCompile(`(?m)^nvbandwidth Version: |^\{\s*"nvbandwidth"`)}
+
+var (
+	nvHead = regexp.MustCompile(
+		`(?m)^nvbandwidth Version: |^Running \w+(?:memcpy|copy|latency)\w*\.\s*$|^\{\s*"nvbandwidth"`)
+	nvJSON = regexp.MustCompile(`^\{\s*"nvbandwidth"\s*:`)
+	// nvDevice matches a GPU in the list of nvbandwidth: "Device 0: NVIDIA H100 80GB HBM3 (00000000:19:00)".
+	nvDevice = regexp.MustCompile(
+		`(?m)^Device (\d{1,3}): (.*) \(0000([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\)\s*$`)
+)
+
+// nvGPUs says which GPUs nvbandwidth had.
+func nvGPUs(log []byte) (at Where) {
+	for _, m := range nvDevice.FindAllSubmatch(log, maxRanks) {
+		device, _ := strconv.Atoi(string(m[1])) // digits, and few of them
+		at.Ranks = append(at.Ranks, Rank{device, strings.ToLower(string(m[3])), string(m[2])})
+	}
+	return at
+}
+
+// streamFormat is of STREAM.
+var streamFormat = logFormat{name: Stream, head: streamHead, read: plain(testStream, "STREAM", stream),
+	start: regexp.MustCompile(`(?m)^STREAM version `), setups: []setup{
+		{word: "threads", line: regexp.MustCompile(`(?m)^Number of Threads counted = ([0-9]+)`)},
+	}}
+
+// testStream is the test of a log of STREAM.
+const testStream = "stream"
+
+// streamHead is how STREAM heads its table, from 5.8 on: rates are in MB/s of 10^6 bytes.
+var streamHead = regexp.MustCompile(`(?m)^Function\s+(?:Best )?Rate (?:\()?MB/s\)?\s`)
+
+// stream reads STREAM's table of four kernels. It is good once the program has checked its arrays.
+func stream(log []byte) ([]bench.Figure, error) {
+	kernels := []string{"Copy", "Scale", "Add", "Triad"}
+	var figures []bench.Figure
+	headed, valid := false, false
+	err := bench.EachLine("STREAM", log, func(line string) error {
+		line = strings.TrimRight(line, "\r\n")
+		name, rest, ok := strings.Cut(line, ":")
+		switch {
+		case streamHead.MatchString(line) && headed:
+			return errors.New("a second table")
+		case streamHead.MatchString(line):
+			headed = true
+		case strings.HasPrefix(line, "Failed Validation"),
+			strings.Contains(line, "Expected") && strings.Contains(line, "Observed"):
+			return errors.New("STREAM found its arrays wrong")
+		// Printed last, after the arrays were checked. Rates without it may be of loops that a compiler removed.
+		case strings.HasPrefix(line, "Solution Validates"):
+			valid = true
+		// In this order and no other: STREAM prints its kernels as it runs them, so that a row out of place is of
+		// another table.
+		case headed && ok && len(figures) < len(kernels) && name == kernels[len(figures)]:
+			fields := strings.Fields(rest)
+			if len(fields) != 4 {
+				return fmt.Errorf("want a rate and three times behind %s", name)
+			}
+			metric := strings.ToLower(name)
+			v, err := bench.ParseValue(metric, fields[0])
+			if err != nil {
+				return fmt.Errorf("rate of %s: %w", name, err)
+			}
+			figures = append(figures, bench.Figure{Metric: metric, Value: v, Unit: "MB/s"})
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(figures) < len(kernels):
+		return nil, bench.BadOutput("STREAM", log, fmt.Sprintf("the table is cut off or missing: no rate of %s in MB/s",
+			kernels[len(figures)]))
+	case !valid:
+		return nil, bench.BadOutput("STREAM", log, "it is cut off: it does not say that the solution validates")
+	}
+	return figures, nil
+}
+
+// sysbenchFormat is of sysbench.
+var sysbenchFormat = logFormat{name: Sysbench, head: sysbenchHead, read: one((*file).sysbench), start: sysbenchStart,
+	setups: []setup{{word: "threads", line: sysbenchCount}}}
+
+var (
+	sysbenchHead    = regexp.MustCompile(`(?m)^(?:sysbench [0-9]|Running the test with following options:)`)
+	sysbenchStart   = regexp.MustCompile(`(?m)^sysbench [0-9]`)
+	sysbenchVersion = regexp.MustCompile(`(?m)^sysbench ([0-9][0-9A-Za-z.-]*)`)
+	sysbenchThreads = regexp.MustCompile(`(?m)^Number of threads: 1\s*$`)
+	sysbenchPrimes  = regexp.MustCompile(
+		`(?m)^(?:Prime numbers limit|Maximum prime number checked in CPU test): ([0-9]+)\s*$`)
+	sysbenchMemory = regexp.MustCompile(`(?mi)^Running memory speed test|^Memory operations type:`)
+	sysbenchCount  = regexp.MustCompile(`(?m)^Number of threads: ([0-9]+)\s*$`)
+)
+
+// sysbench reads the result of its CPU test, by one thread or by several, or of its memory test.
+func (f *file) sysbench() (reading, error) {
+	r := reading{test: "sysbench_cpu", tool: "sysbench"}
+	if m := sysbenchVersion.FindSubmatch(f.data); m != nil {
+		r.version = string(m[1])
+	}
+	if sysbenchMemory.Match(f.data) {
+		operation, figures, err := bench.ParseSysbenchMemory(f.data)
+		r.test, r.figures = "sysbench_memory/"+operation, figures
+		if m := sysbenchCount.FindSubmatch(f.data); m != nil && string(m[1]) != "1" {
+			r.test += "/threads" + string(m[1])
+		}
+		return r, err
+	}
+	r.test += words.If(sysbenchThreads.Match(f.data), "_single")
+	primes := sysbenchPrimes.FindSubmatch(f.data)
+	if primes == nil {
+		return reading{test: "sysbench"}, f.fail(1,
+			"of sysbench its CPU and memory tests are read, and this is another")
+	}
+	if limit := string(primes[1]); limit != "10000" {
+		// The default, which bench takes too: events with another limit take another time.
+		r.test += "/primes" + limit
+	}
+	var err error
+	r.figures, err = sysbenchOfAnyThreads(f.data)
+	return r, err
+}
+
+// stressFormat is of stress-ng.
+var stressFormat = logFormat{name: StressNG,
+	head:  regexp.MustCompile(`(?m)^stress-ng: (?:info|metrc): +\[\d+\] `),
+	start: regexp.MustCompile(`(?m)^stress-ng: info: +\[\d+\] dispatching hogs:`),
+	read:  several(StressNG, bench.ParseStressNG, nil)}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/appraise"
+	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/importer"
+	"github.com/rackless/rackless/study/store"
+)
+
+// newResultsCmd makes rackless results, which only groups its subcommands.
+func newResultsCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "results",
+		Short: "Query the study database in SQL, import other results, hold them against a machine",
+	}
+	cmd.AddCommand(newResultsQueryCmd(a), newResultsRawCmd(a), newResultsImportCmd(a), newResultsCheckCmd(a))
+	return cmd
+}
+
+// newResultsQueryCmd makes rackless results query. SQL is the interface for questions that no verb answers.
+func newResultsQueryCmd(a *app) *cobra.Command {
+	var path string
+	format := formTable
+	var limit time.Duration
+	cmd := &cobra.Command{
+		Use:   "query SQL",
+		Short: "Query the study database in SQL, read-only",
+		Args:  cli.ExactArgs(1, "a question in SQL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			db, err := a.readStudies(cmd.Context(), path)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			ctx, cancel := cmd.Context(), func() {}
+			if limit > 0 {
+				ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("the query was stopped after %v: "+
+					"--timeout allows it more time, or 0 any", limit))
+			}
+			defer cancel()
+			head, row, end := show.Rows(a.out, format)
+			err = db.Query(ctx, args[0], head, row)
+			switch {
+			case errors.Is(err, show.ErrFull):
+				fmt.Fprintln(a.err, err)
+			case err != nil && ctx.Err() != nil:
+				return err
+			case err != nil:
+				return cli.Usage(err) // what SQLite refuses is the statement: the caller's error
+			}
+			return end()
+		},
+	}
+	dbFlag(cmd, &path)
+	cli.EnumFlag(cmd, &format, "output", "o", "how to print the result", "table", "csv", formatJSON, formatYAML)
+	cli.EnumFlag(cmd, &format, "format", "", "the same as --output", "table", "csv", formatJSON, formatYAML)
+	cmd.Flag("format").Hidden = true // its name before all verbs had -o
+	cmd.Flags().DurationVar(&limit, "timeout", time.Minute, "stop the query after this `TIME`; 0: never")
+	return cmd
+}
+
+// newResultsCheckCmd makes rackless results check, which answers for logs of any machine: no lab and no study is
+// needed.
+func newResultsCheckCmd(a *app) *cobra.Command {
+	var snapshot, device, format string
+	options := importer.Options{Version: version, Name: "check"}
+	cmd := &cobra.Command{
+		Use:   "check [LEVEL=]PATH...",
+		Short: "Hold the figures of logs against a machine: are they normal, and if not, what limits them",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cli.Usagef(cmd, "want a log or a directory of logs")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.resultsCheck(cmd.Context(), options, snapshot, device, format, args)
+		},
+	}
+	cmd.Flags().StringVar(&snapshot, "snapshot", planner.Local, "the machine that was measured: a file or directory "+
+		"`PATH` that inspect reads, \"-\" or local")
+	cmd.Flags().StringVar(&device, "device", "",
+		"the RDMA or network device `NAME` of logs that name none (default: the "+
+			"fastest)")
+	cli.EnumFlag(cmd, &options.Format, "format", "", "what the logs are", importer.Formats()...)
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+// resultsCheck holds the figures of logs against a machine. What it finds is printed whatever the status is: the status
+// is for scripts, and the reasons are for people.
+func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, device, format string,
+	args []string) error {
+	// Opened before the machine is read, which takes seconds: a wrong name costs nothing.
+	sources, closeAll, err := conduct.OpenSources(args)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	defer closeAll()
+	h, name, err := planner.ReadHost(ctx, snapshot, a.in)
+	if err != nil {
+		return err
+	}
+	studies, err := importer.Import(sources, o)
+	if err != nil {
+		return err
+	}
+	out := appraise.NewResult(name, h, diagnose.Host(h), studies, device)
+	bad, unknown := out.Count()
+	switch err := a.print(format, out, report.Appraisal(out)); {
+	case err != nil:
+		return err
+	// A figure that nothing is known of is no fault of the machine. Where that holds for all of them, the question was
+	// not answered, which must not look like a machine in order.
+	case unknown == len(out.Figures):
+		return fmt.Errorf("none of %s can be held against %s", words.Count(unknown, "figure"), out.Host)
+	case bad > 0:
+		return faultf("not what %s should give: %d of %s", out.Host, bad, words.Count(len(out.Figures), "figure"))
+	}
+	return nil
+}
+
+// resultsImportOptions are the flags of results import.
+type resultsImportOptions struct {
+	importer.Options
+	db      string
+	replace bool
+}
+
+// newResultsImportCmd makes rackless results import.
+func newResultsImportCmd(a *app) *cobra.Command {
+	o := resultsImportOptions{Options: importer.Options{Version: version}}
+	cmd := &cobra.Command{
+		Use:   "import [LEVEL=]PATH...",
+		Short: "Import other people's results as a study",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cli.Usagef(cmd, "want a file or directory of results")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.resultsImport(cmd.Context(), o, args) },
+	}
+	dbFlag(cmd, &o.db)
+	cli.EnumFlag(cmd, &o.Format, "format", "", "what the results are", importer.Formats()...)
+	cmd.Flags().StringVar(&o.Name, "name", "", "`NAME` of the study (default: that of the first PATH)")
+	cmd.Flags().StringVar(&o.Factor, "factor", "", "`NAME` of what the levels of logs are levels of (default: variant)")
+	cmd.Flags().BoolVar(&o.replace, "replace", false, "replace a study of the same name")
+	return cmd
+}
+
+// resultsImport reads results and stores them as studies: all of them, or none if one is not understood.
+func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []string) error {
+	sources, closeAll, err := conduct.OpenSources(args)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	defer closeAll()
+	studies, err := importer.Import(sources, o.Options)
+	if err != nil {
+		return fmt.Errorf("%w\nnothing was imported", err)
+	}
+	path, err := a.dbPath(o.db)
+	if err != nil {
+		return err
+	}
+	db, err := store.Open(ctx, path)
+	if err != nil {
+		return err
+	}
+	// All studies are kept or none: a second import of the same files then finds no half of the first.
+	err = errors.Join(conduct.Keep(ctx, db, studies, version, time.Now(), o.replace), db.Close())
+	if errors.Is(err, store.ErrTaken) {
+		return fmt.Errorf("%w; give the import another --name, or let it take that one's place with "+
+			"--replace\nnothing was imported", err)
+	}
+	if err != nil {
+		return err
+	}
+	for _, s := range studies {
+		fmt.Fprint(a.out, s.Text())
+	}
+	fmt.Fprintf(a.out, "kept in %s; see it with: rackless study report %s\n", path, studies[0].Spec.Name)
+	return nil
+}
+
+// newResultsRawCmd makes rackless results raw. It prints the evidence behind a figure, byte by byte.
+func newResultsRawCmd(a *app) *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "raw RUN",
+		Short: "Print the original output of the tools of a run",
+		Args:  cli.ExactArgs(1, "the number of a run"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			run, err := strconv.ParseInt(args[0], 10, 64)
+			if err != nil || run < 1 {
+				return cli.Usagef(cmd, "run %q: want a number, as the column run of the view sample has them", args[0])
+			}
+			db, err := a.readStudies(cmd.Context(), path)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			all, err := db.Invocations(cmd.Context(), run)
+			if err != nil {
+				return err
+			}
+			// Imported runs have none. An empty answer would look as if the tools had printed nothing.
+			if len(all) == 0 {
+				return fmt.Errorf("run %d has started no tool", run)
+			}
+			for i, x := range all {
+				if i > 0 {
+					fmt.Fprintln(a.out)
+				}
+				if err := conduct.WriteInvocation(a.out, x); err != nil {
+					return fmt.Errorf("run %d: %w", run, err)
+				}
+			}
+			return nil
+		},
+	}
+	dbFlag(cmd, &path)
+	return cmd
+}
