@@ -145,7 +145,7 @@ lint: ## gofmt, width of lines, go vet, builds for macOS and Windows, staticchec
 release: ## packages and archives for users in out/release, with checksums and the list of modules in them; needs no network
 	cd hack/release && $(GO) run .
 
-release-images: ## the file with QEMU and node images for systems without apt, in out/release; KEY=FILE signs it
+release-images: ## the files with QEMU and node images for systems without apt, amd64 and arm64, in out/release; KEY=FILE signs them
 	cd hack/release && $(GO) run . -images -key "$(if $(KEY),$(abspath $(KEY)))"
 
 PREFIX ?= /usr/local

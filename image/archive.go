@@ -72,9 +72,11 @@ func digestOf(index []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Export writes images as an archive, which is signed if key is not nil, and returns its digest.
-func Export(ctx context.Context, w io.Writer, images []*Image, key ed25519.PrivateKey) (digest string, err error) {
-	x := archiveIndex{Format: 1, Arch: runtime.GOARCH}
+// Export writes images as an archive for hosts of an architecture, and returns its digest. It is signed if key is not
+// nil.
+func Export(ctx context.Context, w io.Writer, host string, images []*Image, key ed25519.PrivateKey) (digest string,
+	err error) {
+	x := archiveIndex{Format: 1, Arch: host}
 	for _, img := range images {
 		made := *img
 		made.Imported = false // an archive of an imported image is that of the image as it was made

@@ -30,7 +30,7 @@ func made(t testing.TB) (cache string, images []*Image) {
 	node := nodeRecipe("sid", "amd64", "linux-image-amd64", "")
 	for _, img := range []*Image{
 		{Name: Node.name, Key: node.Key(), Recipe: node, Kernel: "vmlinux", Initramfs: "initramfs.cpio"},
-		{Name: QEMU.name, Key: qemuRecipe("amd64").Key(), Recipe: qemuRecipe("amd64"),
+		{Name: QEMU.name, Key: qemuRecipe("amd64", "amd64").Key(), Recipe: qemuRecipe("amd64", "amd64"),
 			Others: []string{"qemu-system-x86_64", "libc.so.6"}},
 	} {
 		e := at(cache, img.Key)
@@ -57,11 +57,11 @@ func TestImagesAreCarriedToAnotherCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	var plain, signed bytes.Buffer
-	digest, err := Export(t.Context(), &plain, images, nil)
+	digest, err := Export(t.Context(), &plain, runtime.GOARCH, images, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := Export(t.Context(), &signed, images, private); err != nil || again != digest {
+	if again, err := Export(t.Context(), &signed, runtime.GOARCH, images, private); err != nil || again != digest {
 		t.Errorf("signed: %s, %v; want %s", again, err, digest)
 	}
 	other, _, _ := ed25519.GenerateKey(nil)
@@ -115,7 +115,7 @@ func TestImagesAreCarriedToAnotherCache(t *testing.T) {
 		if _, err := Import(limited(t), bytes.NewReader(tt.from.Bytes()), o, tt.trust); err != nil {
 			t.Errorf("%s: once more: %v", tt.name, err)
 		}
-		if again, err := Export(t.Context(), io.Discard, got, nil); err != nil || again != digest {
+		if again, err := Export(t.Context(), io.Discard, runtime.GOARCH, got, nil); err != nil || again != digest {
 			t.Errorf("%s: exported again: %s, %v; want %s", tt.name, again, err, digest)
 		}
 	}
@@ -287,7 +287,7 @@ func TestAnImportThatEndsEarly(t *testing.T) {
 	t.Parallel()
 	_, images := made(t)
 	var b bytes.Buffer
-	digest, err := Export(t.Context(), &b, images, nil)
+	digest, err := Export(t.Context(), &b, runtime.GOARCH, images, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,12 +66,22 @@ func Full(name string) *Kind {
 		}}
 }
 
+// CheckArch refuses an architecture that has no images.
+func CheckArch(arch string) error {
+	if arch != amd64 && arch != arm64 {
+		return fmt.Errorf("no images for %q: want %s or %s", arch, amd64, arm64)
+	}
+	return nil
+}
+
 // Named returns the image of nodes of an architecture, "" for that of this machine, with a name of a lab file: that of
 // small nodes, or of full ones.
 func Named(name, arch string) (*Kind, error) {
-	switch arch = cmp.Or(arch, runtime.GOARCH); {
-	case arch != amd64 && arch != arm64:
-		return nil, fmt.Errorf("no images for %q: want %s or %s", arch, amd64, arm64)
+	arch = cmp.Or(arch, runtime.GOARCH)
+	if err := CheckArch(arch); err != nil {
+		return nil, err
+	}
+	switch {
 	case name == Node.name:
 		return NodeOf(arch), nil
 	case arch != amd64:

@@ -68,7 +68,7 @@ func (k *Kind) Of(i *Image) *Kind {
 	case Node.name:
 		return NodeOf(i.Arch())
 	case QEMU.name:
-		return QEMUOf(i.Arch())
+		return QEMUOn(i.Arch(), cmp.Or(i.Recipe.Arch, amd64))
 	case ownName:
 		return Own(i.Recipe.Disk)
 	}

@@ -28,7 +28,7 @@ func TestNodesOfArm64(t *testing.T) {
 	if (Recipe{Arch: archless}).inArch(all) != all {
 		t.Error("nodes of x86 have other files")
 	}
-	old, err := json.Marshal(qemuRecipe("amd64"))
+	old, err := json.Marshal(qemuRecipe("amd64", "amd64"))
 	if err != nil || runtime.GOARCH == "amd64" && strings.Contains(string(old), "arch") {
 		t.Errorf("the key of images that were made before has changed: %s, %v", old, err)
 	}

@@ -25,10 +25,14 @@ func QEMUPackage(arch string) string {
 	return "qemu-system-" + words.Either(arch == arm64, "arm", "x86")
 }
 
-// QEMUOf is the QEMU for machines of an architecture, which is named as in Go.
-func QEMUOf(arch string) *Kind {
+// QEMUOf is the QEMU for machines of an architecture, which is named as in Go. It runs on this machine.
+func QEMUOf(arch string) *Kind { return QEMUOn(arch, runtime.GOARCH) }
+
+// QEMUOn is the QEMU for machines of an architecture that runs on a host of another, or of the same.
+func QEMUOn(arch, host string) *Kind {
+	recipe := qemuRecipe(arch, host)
 	return &Kind{name: "qemu", label: "QEMU", room: "400 MB",
-		recipe: func(context.Context, Options) (Recipe, builder, error) { return qemuRecipe(arch), buildQEMU, nil }}
+		recipe: func(context.Context, Options) (Recipe, builder, error) { return recipe, buildQEMU, nil }}
 }
 
 // qemuRelease is the release of Debian whose backports have a QEMU with vfio-user.
@@ -40,11 +44,11 @@ const qemuName = "qemu.elf"
 
 // qemuRecipe is what the image is made of. Format is to be raised when buildQEMU makes another image of the same
 // recipe.
-func qemuRecipe(arch string) Recipe {
+func qemuRecipe(arch, host string) Recipe {
 	r := Recipe{
 		Format:  1,
 		Release: qemuRelease,
-		Arch:    recipeArch(runtime.GOARCH),
+		Arch:    recipeArch(host),
 		Suites: []string{qemuRelease, qemuRelease + "-updates", qemuRelease + "-backports",
 			qemuRelease + "-security"},
 		Packages:   []string{QEMUPackage(arch)},
@@ -105,12 +109,9 @@ func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) err
 	if err != nil {
 		return err
 	}
-	for _, d := range debs {
-		if v, ok := strings.CutPrefix(d, r.Packages[0]+"="); ok {
-			o.progress("download QEMU %s of Debian 13 and its libraries (%d packages, %d MB); nothing is installed", v,
-				len(debs), size/1e6)
-		}
-	}
+	version := versionOf(debs, r.Packages[0])
+	o.progress("download QEMU %s of Debian 13 and its libraries (%d packages, %d MB); nothing is installed", version,
+		len(debs), size/1e6)
 	root, archives := filepath.Join(work, "root"), filepath.Join(work, "debs")
 	o.watch(count(filepath.Join(archives, "*.deb"), len(debs)))
 	if err := a.download(ctx, archives, debs); err != nil {
@@ -126,9 +127,33 @@ func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) err
 	if err := img.gather(root, out, r); err != nil {
 		return err
 	}
+	if cmp.Or(r.Arch, amd64) != runtime.GOARCH { // and cannot be asked here
+		img.KernelVer = upstream(version)
+		return nil
+	}
 	made := Image{Dir: out, Recipe: r}
 	img.KernelVer, err = made.Emulator().AskVersion()
 	return err
+}
+
+// versionOf returns the version of a package among those that apt names, as NAME=VERSION.
+func versionOf(debs []string, name string) string {
+	for _, d := range debs {
+		if v, ok := strings.CutPrefix(d, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// upstream returns what a Debian version says of the program: 10.1.2 for 1:10.1.2+ds-1~bpo13+1.
+func upstream(version string) string {
+	_, after, epoch := strings.Cut(version, ":")
+	v := words.Either(epoch, after, version)
+	if i := strings.IndexAny(v, "+-~"); i >= 0 {
+		v = v[:i]
+	}
+	return v
 }
 
 // gather copies the program with its libraries and its firmware from root to the directory out, under their last names.

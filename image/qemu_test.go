@@ -26,7 +26,7 @@ func TestMirrorsOfAnotherRelease(t *testing.T) {
 				{"http://m/debian/", "trixie-backports"}}},
 		"another system": {"", nil},
 	} {
-		got, err := qemuRecipe("amd64").mirrors(tt.targets)
+		got, err := qemuRecipe("amd64", "amd64").mirrors(tt.targets)
 		if (err != nil) != (tt.want == nil) || cmp.Diff(tt.want, got, cmp.AllowUnexported(source{})) != "" {
 			t.Errorf("%s: got %v, %v", name, got, err)
 		}
@@ -40,7 +40,7 @@ func TestGatherMakesOneDirectory(t *testing.T) {
 	for _, lib := range []string{"lib64/ld-linux-x86-64.so.2", "lib/x86_64-linux-gnu/libc.so.6"} {
 		machine[lib] = "/" + lib
 	}
-	for _, f := range qemuRecipe("amd64").Keep {
+	for _, f := range qemuRecipe("amd64", "amd64").Keep {
 		machine[f] = "/bin/true" // any content
 	}
 	for to, from := range machine {
@@ -55,12 +55,12 @@ func TestGatherMakesOneDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	img := Image{Name: QEMU.name, Dir: out, Recipe: qemuRecipe("arm64")}
+	img := Image{Name: QEMU.name, Dir: out, Recipe: qemuRecipe("arm64", "amd64")}
 	if got := img.Emulator().Path; filepath.Base(got) != "qemu-system-aarch64" || img.Arch() != "arm64" {
 		t.Errorf("the QEMU for arm64 is %s, for %s", got, img.Arch())
 	}
 	img = Image{Dir: out}
-	if err := img.gather(root, out, qemuRecipe("amd64")); err != nil {
+	if err := img.gather(root, out, qemuRecipe("amd64", "amd64")); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(img.Others)
@@ -68,5 +68,14 @@ func TestGatherMakesOneDirectory(t *testing.T) {
 		"qemu.elf"}
 	if diff := cmp.Diff(want, img.files()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestUpstreamVersions(t *testing.T) {
+	for version, want := range map[string]string{"1:10.1.2+ds-1~bpo13+1": "10.1.2", "10.0.2-2": "10.0.2",
+		"10.1~rc1": "10.1", "7.2": "7.2", "": ""} {
+		if got := upstream(version); got != want {
+			t.Errorf("%q: got %q, want %q", version, got, want)
+		}
 	}
 }

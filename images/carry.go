@@ -38,19 +38,30 @@ func (c *Carried) note(all []*image.Image) {
 	}
 }
 
-// Export writes a QEMU and the images with the names of lab files, for nodes of an architecture, into a file, and makes
-// those that the cache lacks. The QEMU runs on machines like this one. keyFile is the private key to sign with; it may
-// be empty.
-func Export(ctx context.Context, file, arch string, names []string, keyFile string,
-	o image.Options) (c Carried, err error) {
+// A Cargo says what Export writes: a QEMU for hosts of one architecture and nodes of one, and images of such nodes.
+type Cargo struct {
+	File  string
+	Arch  string   // of the nodes, as Go names it; empty: that of the host
+	Host  string   // architecture of the machines that the file is for; empty: that of this machine
+	Names []string // of images, as in lab files
+	Key   string   // file with the private key to sign with; may be empty
+}
+
+// Export writes images into a file, and makes those that the cache lacks.
+func Export(ctx context.Context, g Cargo, o image.Options) (c Carried, err error) {
 	var key ed25519.PrivateKey
-	if keyFile != "" {
-		if key, err = readKey(keyFile, image.ParsePrivateKey); err != nil {
+	if g.Key != "" {
+		if key, err = readKey(g.Key, image.ParsePrivateKey); err != nil {
 			return c, err
 		}
 	}
-	kinds := []*image.Kind{image.QEMUOf(cmp.Or(arch, runtime.GOARCH))}
-	for _, name := range names {
+	host := cmp.Or(g.Host, runtime.GOARCH)
+	if err := image.CheckArch(host); err != nil {
+		return c, err
+	}
+	arch := cmp.Or(g.Arch, host)
+	kinds := []*image.Kind{image.QEMUOn(arch, host)}
+	for _, name := range g.Names {
 		k, err := image.Named(name, arch)
 		if err != nil {
 			return c, err
@@ -68,10 +79,10 @@ func Export(ctx context.Context, file, arch string, names []string, keyFile stri
 	if o.Progress != nil {
 		o.Progress("compress the images")
 	}
-	c = Carried{File: file, Signed: key != nil}
+	c = Carried{File: g.File, Signed: key != nil}
 	c.note(all)
-	err = atomicfile.Write(file, 0o644, func(w io.Writer) error {
-		c.Digest, err = image.Export(ctx, w, all, key)
+	err = atomicfile.Write(g.File, 0o644, func(w io.Writer) error {
+		c.Digest, err = image.Export(ctx, w, host, all, key)
 		return err
 	})
 	return c, err

@@ -104,19 +104,19 @@ func (a *app) inCache(d rack.Dirs, do func(o image.Options) error) error {
 
 // newImageExportCmd makes rackless image export.
 func newImageExportCmd(a *app) *cobra.Command {
-	var format, key, arch string
+	var format string
+	var g images.Cargo
 	cmd := &cobra.Command{
 		Use:   "export FILE [IMAGE...]",
 		Short: "Write QEMU and node images into one file, for machines that cannot make them",
 		Args:  cli.RangeArgs(1, 9, "a FILE to write, and images"),
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, args []string) error {
-			names := args[1:]
-			if len(names) == 0 {
-				names = []string{lab.DefaultImage}
+			if g.File, g.Names = args[0], args[1:]; len(g.Names) == 0 {
+				g.Names = []string{lab.DefaultImage}
 			}
 			var c images.Carried
 			if err := a.inCache(d, func(o image.Options) (err error) {
-				c, err = images.Export(ctx, args[0], arch, names, key, o)
+				c, err = images.Export(ctx, g, o)
 				return err
 			}); err != nil {
 				return err
@@ -125,8 +125,10 @@ func newImageExportCmd(a *app) *cobra.Command {
 		}),
 	}
 	outputFlag(cmd, &format)
-	cmd.Flags().StringVar(&key, "key", "", "sign with the private key in this `FILE` (PEM, Ed25519)")
-	cmd.Flags().StringVar(&arch, "arch", "", archUsage)
+	cmd.Flags().StringVar(&g.Key, "key", "", "sign with the private key in this `FILE` (PEM, Ed25519)")
+	cmd.Flags().StringVar(&g.Arch, "arch", "", strings.Replace(archUsage, "this machine", "--host", 1))
+	cmd.Flags().StringVar(&g.Host, "host", "",
+		"architecture of the machines that the file is for, amd64 or arm64 (default: that of this machine)")
 	return cmd
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -75,7 +76,7 @@ func TestALabOnForeignSystems(t *testing.T) {
 	if err := r.make([]string{"amd64"}); err != nil {
 		t.Fatal(err)
 	}
-	images, digest, err := r.images("")
+	images, digest, err := r.images(runtime.GOARCH, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func run() error {
 	arches := flag.String("arch", "amd64,arm64", "architectures, as Go names them")
 	install := flag.String("install", "", "install for this machine below `DIR` (/usr/local), and make no packages")
 	uninstall := flag.String("uninstall", "", "remove what -install puts below `DIR`")
-	images := flag.Bool("images", false, "write the file with the images of labs, and make no packages")
+	images := flag.Bool("images", false, "write the files with the images of labs, and make no packages")
 	key := flag.String("key", "", "sign that file with this private key (PEM, Ed25519)")
 	destDir := flag.String("destdir", "", "a directory that stands for / while files are installed")
 	flag.StringVar(&r.version, "version", "", "version, such as v0.2.0; default: what git describe says")
@@ -50,8 +50,12 @@ func run() error {
 	case *install != "":
 		return r.install(*destDir, *install)
 	case *images:
-		_, _, err := r.images(*key)
-		return err
+		for _, arch := range strings.Split(*arches, ",") {
+			if _, _, err := r.images(arch, *key); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	return r.make(strings.Split(*arches, ","))
 }
@@ -183,17 +187,17 @@ func (r *release) make(arches []string) error {
 	return r.checksums(made)
 }
 
-// images writes what labs run on into one file, for systems that cannot make it, and its digest beside it. It is made
-// from what Debian's mirrors have today, so it is not the same bytes tomorrow.
-func (r *release) images(key string) (file, digest string, err error) {
+// images writes what labs run on into one file, for hosts of an architecture that cannot make it, and its digest beside
+// it. It is made from what Debian's mirrors have today, so it is not the same bytes tomorrow.
+func (r *release) images(arch, key string) (file, digest string, err error) {
 	binary, err := r.build(runtime.GOARCH)
 	if err != nil {
 		return "", "", err
 	}
-	if file, err = filepath.Abs(filepath.Join(r.out, r.base(runtime.GOARCH)+"_images.tar.zst")); err != nil {
+	if file, err = filepath.Abs(filepath.Join(r.out, r.base(arch)+"_images.tar.zst")); err != nil {
 		return "", "", err
 	}
-	args := []string{"image", "export", file}
+	args := []string{"image", "export", file, "--host", arch}
 	if key != "" {
 		args = append(args, "--key", key)
 	}
