@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rackless/rackless/inspect/esxi"
@@ -245,10 +246,33 @@ func Open(path string) (*Opened, error) {
 		return nil, err
 	}
 	o.Name = path
+	if o.Format == kindESXi.Name {
+		o.parse = func(b []byte, name string) (*topology.Host, error) {
+			return esxi.Saved(b, name, savedIn(filepath.Dir(file)))
+		}
+	}
 	if o.Source.FS != nil {
 		o.Source.Name = path
 	}
 	return o, nil
+}
+
+// savedIn returns the objects that govc object.save wrote into a directory, in files such as
+// 0053-VirtualMachine-vm-53.xml.
+func savedIn(dir string) esxi.Object {
+	list := sync.OnceValues(func() ([]os.DirEntry, error) { return os.ReadDir(dir) })
+	return func(kind, id string) ([]byte, error) {
+		entries, err := list()
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if strings.HasSuffix(e.Name(), "-"+kind+"-"+id+".xml") {
+				return userfile.Read(filepath.Join(dir, e.Name()), userfile.Text)
+			}
+		}
+		return nil, fs.ErrNotExist
+	}
 }
 
 // openStdin is openStream of what may never end.

@@ -62,7 +62,10 @@ func Diff(from, to *Lab) []Change {
 	add("", "tenants", cmp.Or(from.Tenants, DefaultTenants), cmp.Or(to.Tenants, DefaultTenants), Recreate)
 	add("", "affinity", orNone(list(from.Affinity, Affinity.flow)), orNone(list(to.Affinity, Affinity.flow)), Recreate)
 	add("", "links", orNone(list(from.Links, flowLink)), orNone(list(to.Links, flowLink)), Recreate)
-	add("", "vsphere", from.VSphere.flow(), to.VSphere.flow(), Rebuild)
+	if from.VSphere != nil && to.VSphere != nil {
+		add("", "vsphere.host", from.VSphere.Host, to.VSphere.Host, Recreate) // the nodes move there
+	}
+	add("", "vsphere", from.VSphere.anywhere().flow(), to.VSphere.anywhere().flow(), Rebuild)
 	add("", "slurm.controller", from.controller(), to.controller(), Live)
 	add("", "fabric.mtu", strconv.Itoa(from.Fabric.MTU), strconv.Itoa(to.Fabric.MTU), Live)
 	add("", "fabric.subnet", from.Fabric.Subnet.String(), to.Fabric.Subnet.String(), Live)

@@ -49,6 +49,9 @@ func TestDiff(t *testing.T) {
 		{"a NIC left open", "name: pair\nnodes: {a: {nic: virtio}, b: {nic: connectx-5}}", pair, nil, ""},
 		{"a driver", pair, "name: pair\ndriver: libvirt\nnodes: {a: {}, b: {}}",
 			[]string{"lab: driver auto -> libvirt (rebuild)"}, Rebuild},
+		{"another host of vSphere", "name: pair\ndriver: vsphere\nvsphere: {host: a, template: t}\nnodes: {a: {}}",
+			"name: pair\ndriver: vsphere\nvsphere: {host: b, template: t}\nnodes: {a: {}}",
+			[]string{"lab: vsphere.host a -> b (recreate)"}, Recreate},
 		{"a new name", pair, "name: couple\nnodes: {a: {}, b: {}}",
 			[]string{"lab: name pair -> couple (rebuild)"}, Rebuild},
 		{"what the host keeps", pair, "name: pair\nhost: {reserve: {cores: 4, numa_nodes: {0: 2}}}\nnodes: {a: " +

@@ -117,6 +117,8 @@ type VSphere struct {
 	// Settings of each node's virtual machine beside those of the plan, or in their place: cpu_shares, memory_shares,
 	// secure_boot, and parameters of its configuration file, such as pciPassthru.64bitMMIOSizeGB.
 	Settings map[string]string `json:"settings,omitempty"`
+	// Virtual switches to make, by their names. Absent: those of the port groups above are there.
+	Switches map[string]*Switch `json:"switches,omitempty"`
 	// What each guest is told about itself when it starts the first time. Absent: nothing.
 	Customize *Customize `json:"customize,omitempty"`
 	// How the host saves power: static is "High performance", dynamic "Balanced", low "Low power". Absent: as it is.
@@ -126,13 +128,31 @@ type VSphere struct {
 	Modules map[string]string `json:"modules,omitempty"`
 }
 
+// Switch is a virtual switch that a lab makes with its port groups, and removes again. [Parse] fills in Kind, MTU and
+// Hosts.
+type Switch struct {
+	// distributed is of a data centre and on several hosts, standard is of the host of the lab.
+	Kind SwitchKind `json:"kind,omitempty"`
+	// NICs of each host that lead out of the switch, such as vmnic3. Absent: none.
+	Uplinks []string `json:"uplinks,omitempty"`
+	// Port groups of the switch.
+	PortGroups []string `json:"port_groups,omitempty"`
+	// Absent: that of the fabric, but 1500 at least and 9000 at most.
+	MTU int `json:"mtu,omitempty"`
+	// VLAN of the port groups. Absent: none.
+	VLAN int `json:"vlan,omitempty"`
+	// Hosts of a distributed switch. Absent: that of the lab.
+	Hosts []string `json:"hosts,omitempty"`
+}
+
 // Customize is what vSphere's customization tells a Linux guest: its name, which is the node's, and its addresses.
 // SR-IOV adapters get those of the fabric, and the first other adapter the one that is here.
 type Customize struct {
 	// Domain of the nodes' names.
 	Domain string `json:"domain"`
-	// Address of the first node, with the length of its subnet. The other nodes get the next ones. Absent: by DHCP.
-	Address *netip.Prefix `json:"address,omitempty"`
+	// Address of the first node, with the length of its subnet: the other nodes get the next ones. Or a list with one
+	// for each node. Absent: by DHCP.
+	Address []netip.Prefix `json:"address,omitempty"`
 	// The router of that subnet.
 	Gateway *netip.Addr `json:"gateway,omitempty"`
 	// Name servers.

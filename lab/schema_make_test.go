@@ -110,7 +110,9 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 // JSONSchemaExtend describes addresses as the texts that they are.
 func (Customize) JSONSchemaExtend(s *jsonschema.Schema) {
 	property(s, "domain").Pattern = domainPattern
-	asText(s, "address", `^(\d{1,3}\.){3}\d{1,3}/\d{1,2}$`, nil)
+	prefix := &jsonschema.Schema{Type: "string", Pattern: `^(\d{1,3}\.){3}\d{1,3}/\d{1,2}$`}
+	*property(s, "address") = jsonschema.Schema{Description: property(s, "address").Description,
+		AnyOf: []*jsonschema.Schema{prefix, {Type: "array", Items: prefix}}}
 	asText(s, "gateway", addressText, nil)
 	servers := property(s, "dns")
 	servers.MaxItems = length(maxServers)
@@ -135,6 +137,21 @@ func (VSphere) JSONSchemaExtend(s *jsonschema.Schema) {
 	for _, key := range (&VSphere{}).texts() {
 		p := property(s, key.name)
 		p.Pattern, p.MaxLength = matchPattern, length(maxInventoryName)
+	}
+	switches := property(s, "switches")
+	switches.PropertyNames = &jsonschema.Schema{Pattern: matchPattern, MaxLength: length(maxInventoryName)}
+	switches.MaxProperties = length(maxSwitches)
+}
+
+// JSONSchemaExtend adds the words and the ranges of switches.
+func (Switch) JSONSchemaExtend(s *jsonschema.Schema) {
+	oneOfThese(property(s, "kind"), switchKinds(), SwitchDistributed)
+	numbers(property(s, "mtu"), MinMTU, maxSwitchMTU, nil)
+	numbers(property(s, "vlan"), 1, maxVLAN, nil)
+	for _, key := range (&Switch{}).names() {
+		p := property(s, key.name)
+		p.MaxItems, p.UniqueItems = length(maxSwitchNames), true
+		p.Items = &jsonschema.Schema{Type: "string", Pattern: matchPattern, MaxLength: length(maxInventoryName)}
 	}
 }
 

@@ -76,6 +76,16 @@ func (v *VSphere) maps() []vsphereMap {
 	return []vsphereMap{{"settings", &v.Settings, maxInventoryName}, {"modules", &v.Modules, maxModuleOptions}}
 }
 
+// anywhere is the value without its host.
+func (v *VSphere) anywhere() *VSphere {
+	if v == nil {
+		return nil
+	}
+	other := *v
+	other.Host = ""
+	return &other
+}
+
 // flow writes the value of the key; "none" if there is none.
 func (v *VSphere) flow() string {
 	if v == nil {
@@ -97,6 +107,13 @@ func (v *VSphere) flow() string {
 	if v.Passthrough == PassthroughDynamic {
 		keys = append(keys, "passthrough: "+string(v.Passthrough))
 	}
+	var switches []string
+	for _, name := range slices.Sorted(maps.Keys(v.Switches)) {
+		switches = append(switches, scalar(name)+": "+v.Switches[name].flow())
+	}
+	if len(switches) > 0 {
+		keys = append(keys, "switches: {"+strings.Join(switches, ", ")+"}")
+	}
 	for _, m := range v.maps() {
 		var pairs []string
 		for _, name := range slices.Sorted(maps.Keys(*m.value)) {
@@ -109,16 +126,23 @@ func (v *VSphere) flow() string {
 	return "{" + strings.Join(keys, ", ") + "}"
 }
 
-// AddressOf returns the address of the i-th node, from 0.
-func (c *Customize) AddressOf(i int) netip.Addr {
-	return addr4(binary.BigEndian.Uint32(c.Address.Addr().AsSlice()) + uint32(i))
+// AddressOf returns the address of the i-th node, from 0; not a valid one where it gets one by DHCP.
+func (c *Customize) AddressOf(i int) netip.Prefix {
+	switch len(c.Address) {
+	case 0:
+		return netip.Prefix{}
+	case 1:
+		first := binary.BigEndian.Uint32(c.Address[0].Addr().AsSlice())
+		return netip.PrefixFrom(addr4(first+uint32(i)), c.Address[0].Bits())
+	}
+	return c.Address[i]
 }
 
 // flow writes the value of the key.
 func (c *Customize) flow() string {
 	keys := []string{"domain: " + scalar(c.Domain)}
-	if c.Address != nil {
-		keys = append(keys, "address: "+c.Address.String())
+	if len(c.Address) > 0 {
+		keys = append(keys, "address: ["+list(c.Address, netip.Prefix.String)+"]")
 	}
 	if c.Gateway != nil {
 		keys = append(keys, "gateway: "+c.Gateway.String())
@@ -150,6 +174,15 @@ func (d *decoder) customize(path string, n ast.Node) *Customize {
 		}
 		return &a
 	}
+	prefix := func(path string, n ast.Node) netip.Prefix {
+		const want = "an IPv4 address with the length of its subnet, such as 192.0.2.11/24"
+		s, ok := d.Text(path, n, want)
+		p, err := netip.ParsePrefix(s)
+		if ok && (err != nil || !p.Addr().Is4() || p.Bits() < MinPrefix || p.Bits() > MaxPrefix) {
+			bad(path, n, "bad address", strictyaml.Quote(s), want)
+		}
+		return p
+	}
 	d.mapping(path, n, []key{
 		{"domain", func(path string, n ast.Node) {
 			const want = "a domain, such as hpc.example.org"
@@ -160,13 +193,13 @@ func (d *decoder) customize(path string, n ast.Node) *Customize {
 			c.Domain = s
 		}},
 		{"address", func(path string, n ast.Node) {
-			const want = "an IPv4 address with the length of its subnet, such as 192.0.2.11/24"
-			s, ok := d.Text(path, n, want)
-			p, err := netip.ParsePrefix(s)
-			if ok && (err != nil || !p.Addr().Is4() || p.Bits() < MinPrefix || p.Bits() > MaxPrefix) {
-				bad(path, n, "bad address", strictyaml.Quote(s), want)
+			items := []ast.Node{n}
+			if list, ok := n.(*ast.SequenceNode); ok {
+				items = list.Values
 			}
-			c.Address = &p
+			for _, item := range items {
+				c.Address = append(c.Address, prefix(path, item))
+			}
 		}},
 		{"gateway", func(path string, n ast.Node) { c.Gateway = address(path, n) }},
 		{"dns", func(path string, n ast.Node) {
@@ -229,6 +262,7 @@ func (d *decoder) vsphere(path string, n ast.Node) *VSphere {
 		{"passthrough", func(path string, n ast.Node) {
 			v.Passthrough = or(enum(d, path, n, passthroughs(), nil), nil, v.Passthrough)
 		}},
+		{"switches", func(path string, n ast.Node) { v.Switches = d.switches(path, n) }},
 		{"customize", func(path string, n ast.Node) { v.Customize = d.customize(path, n) }},
 		{"clone", func(path string, n ast.Node) { v.Clone = or(enum(d, path, n, clones(), nil), nil, v.Clone) }},
 		{"power_policy", func(path string, n ast.Node) {
@@ -239,9 +273,8 @@ func (d *decoder) vsphere(path string, n ast.Node) *VSphere {
 	for _, t := range v.texts() {
 		keys = append(keys, key{t.name, func(path string, n ast.Node) {
 			s, ok := d.Text(path, n, "a name of the inventory")
-			if ok && (!d.matches(matchPattern, s) || len(s) > maxInventoryName) {
-				d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "not a name of the inventory",
-					Have: strictyaml.Quote(s), Want: fmt.Sprintf("1 to %d characters on one line", maxInventoryName)})
+			if ok {
+				d.inventoryName(path, s, strictyaml.PlaceOf(n))
 			}
 			*t.value = s
 		}})
@@ -260,6 +293,33 @@ func (d *decoder) vsphere(path string, n ast.Node) *VSphere {
 	return v
 }
 
+// inventoryName refuses what vCenter would not take for a name.
+func (d *decoder) inventoryName(path, s string, at place) bool {
+	ok := d.matches(matchPattern, s) && len(s) <= maxInventoryName
+	if !ok {
+		d.Fail(at, Error{Key: path, What: "not a name of the inventory", Have: strictyaml.Quote(s),
+			Want: fmt.Sprintf("1 to %d characters on one line", maxInventoryName)})
+	}
+	return ok
+}
+
+// checkCustomize refuses addresses that are not one for each node.
+func (d *decoder) checkCustomize(l *Lab) {
+	c := l.VSphere.Customize
+	if c == nil {
+		return
+	}
+	const path = "vsphere.customize.address"
+	switch {
+	case len(c.Address) > 1 && len(c.Address) != len(l.Nodes):
+		d.Fail(d.Keys[path], Error{Key: path, What: "not one address for each node",
+			Have: strconv.Itoa(len(c.Address)), Want: strconv.Itoa(len(l.Nodes))})
+	case len(c.Address) == 1 && !c.Address[0].Contains(c.AddressOf(len(l.Nodes)-1).Addr()):
+		d.Fail(d.Keys["vsphere"], Error{Key: path, What: "subnet is too small",
+			Have: c.Address[0].String(), Want: fmt.Sprintf("%d addresses", len(l.Nodes))})
+	}
+}
+
 // checkVSphere refuses a lab whose driver lacks what it needs, and keys that nothing would read.
 func (d *decoder) checkVSphere(l *Lab) {
 	switch {
@@ -269,15 +329,14 @@ func (d *decoder) checkVSphere(l *Lab) {
 	case l.Driver != DriverVSphere && l.VSphere != nil:
 		d.Fail(d.Keys["vsphere"], Error{Key: "vsphere", What: "not read", Have: "driver: " + string(l.Driver),
 			Fix: "write driver: vsphere"})
-	case l.VSphere == nil:
+	}
+	if l.VSphere == nil {
 		return
 	}
-	if c := l.VSphere.Customize; c != nil && c.Address != nil && !c.Address.Contains(c.AddressOf(len(l.Nodes)-1)) {
-		d.Fail(d.Keys["vsphere"], Error{Key: "vsphere.customize.address", What: "subnet is too small",
-			Have: c.Address.String(), Want: fmt.Sprintf("%d addresses", len(l.Nodes))})
-	}
+	d.checkCustomize(l)
+	d.checkSwitches(l)
 	for _, n := range l.Nodes {
-		if n.VFs > 0 && l.VSphere != nil && l.VSphere.PortGroup == "" {
+		if n.VFs > 0 && l.VSphere.PortGroup == "" {
 			d.Fail(d.Keys["vsphere"], Error{Key: "vsphere.port_group", What: "missing key",
 				Have: "vfs in node " + n.Name, Fix: "name the port group of the virtual functions"})
 			return

@@ -258,6 +258,17 @@ func (c *Conn) host(ctx context.Context, name string) (*object.HostSystem, error
 	return nil, fmt.Errorf("%s has no host %q; it has %s", c.URL, name, strings.Join(names, ", "))
 }
 
+// hostName returns the name of a host; that of its object where it is not known.
+func (c *Conn) hostName(ctx context.Context, ref types.ManagedObjectReference) (string, error) {
+	all, err := c.hosts(ctx)
+	for name, host := range all {
+		if host == ref {
+			return name, err
+		}
+	}
+	return ref.Value, err
+}
+
 // Read reads a host.
 func (c *Conn) Read(ctx context.Context, name string) (*topology.Host, error) {
 	h, err := c.host(ctx, name)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/inspect/esxi"
+	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/vspheretest"
 	"github.com/rackless/rackless/vsphere"
 )
@@ -149,14 +149,24 @@ func TestReadHost(t *testing.T) {
 	if diff := cmp.Diff(string(want), string(got)+"\n"); diff != "" {
 		t.Errorf("host (-want +got):\n%s", diff)
 	}
-	saved, err := esxi.Parse(s.Save(t), "saved.xml")
+	file := s.Save(t, t.TempDir())
+	saved, err := inspect.ReadPath(t.Context(), file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A dump has the virtual machines in files of their own, which are not read.
-	saved.Provenance, h.Tenants = h.Provenance, nil
+	saved.Provenance = h.Provenance
 	if diff := cmp.Diff(h, saved); diff != "" {
 		t.Errorf("read from what govc saves it is another host (-live +saved):\n%s", diff)
+	}
+	// A host that was saved alone is read without them, and says so.
+	alone := filepath.Join(t.TempDir(), "host.xml")
+	if err := os.Rename(file, alone); err != nil {
+		t.Fatal(err)
+	}
+	saved, err = inspect.ReadPath(t.Context(), alone, nil)
+	if err != nil || len(saved.Tenants) > 0 || len(saved.Unread) != 1 ||
+		saved.Unread[0].Why != "2 of 2 are not among the files beside that of the host" {
+		t.Errorf("a host that was saved alone: %v, tenants %v, unread %v", err, saved.Tenants, saved.Unread)
 	}
 	_, err = c.Read(t.Context(), "esx99")
 	if err == nil || !strings.Contains(err.Error(), "no host \"esx99\"; it has DC0_C0_H0") {

@@ -133,8 +133,8 @@ func (m *maker) customize(i int, n *plan.Node, vm machine) change.Step {
 			o.NICs = append(o.NICs, netip.Prefix{})
 		}
 	}
-	if v.Address != nil && len(o.NICs) > 0 {
-		o.NICs[0] = netip.PrefixFrom(v.AddressOf(i), v.Address.Bits())
+	if len(o.NICs) > 0 {
+		o.NICs[0] = v.AddressOf(i)
 	}
 	o.NICs = append(o.NICs, fabricAddresses(n)...)
 	if m.pvrdma != "" {

@@ -231,20 +231,11 @@ func (o *hostOp) powerSystem(ctx context.Context, h *object.HostSystem) (*mo.Hos
 	return p, err
 }
 
-// dvs returns a distributed switch and its configuration.
+// dvs returns the distributed switch that the op is about, and its configuration.
 func (o *hostOp) dvs(ctx context.Context) (*object.DistributedVirtualSwitch, *types.VMwareDVSConfigInfo, error) {
 	var ref types.ManagedObjectReference
 	if !ref.FromString(o.Of) {
 		return nil, nil, fmt.Errorf("%q is not a distributed switch", o.Of)
 	}
-	s := object.NewDistributedVirtualSwitch(o.conn.client.Client, ref)
-	var have mo.DistributedVirtualSwitch
-	if err := s.Properties(ctx, s.Reference(), []string{"config"}, &have); err != nil {
-		return nil, nil, err
-	}
-	config, ok := have.Config.(*types.VMwareDVSConfigInfo)
-	if !ok {
-		return nil, nil, fmt.Errorf("switch %s is not one of VMware's", o.Of)
-	}
-	return s, config, nil
+	return o.conn.dvs(ctx, ref)
 }

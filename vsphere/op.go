@@ -8,6 +8,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/object"
@@ -17,6 +18,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -27,6 +29,7 @@ func Kinds(c *Conn) change.Kinds {
 		kindSettings: func() change.Op { return &settingsOp{machine: machine{conn: c}} },
 		kindPower:    func() change.Op { return &powerOp{machine: machine{conn: c}} },
 		kindHost:     func() change.Op { return &hostOp{conn: c} },
+		kindSwitch:   func() change.Op { return &switchOp{conn: c} },
 
 		kindCustomize: func() change.Op { return &customizeOp{machine: machine{conn: c}} },
 	}
@@ -38,6 +41,7 @@ const (
 	kindSettings = "vsphere-settings"
 	kindPower    = "vsphere-power"
 	kindHost     = "vsphere-host"
+	kindSwitch   = "vsphere-switch"
 
 	kindCustomize = "vsphere-customize"
 )
@@ -78,7 +82,8 @@ func (m *machine) find(ctx context.Context) (*object.VirtualMachine, *mo.Virtual
 		return nil, nil, fmt.Errorf("%s is there, and no virtual machine", m.Name)
 	}
 	var have mo.VirtualMachine
-	err = vm.Properties(ctx, vm.Reference(), []string{"config", "runtime.powerState"}, &have)
+	err = vm.Properties(ctx, vm.Reference(), []string{"config", "runtime.powerState", "runtime.host"},
+		&have)
 	switch {
 	case fault.Is(err, &types.ManagedObjectNotFound{}):
 		return nil, nil, nil
@@ -129,7 +134,7 @@ func explain(err error) error {
 	return err
 }
 
-// A cloneOp makes a virtual machine from a template, without starting it.
+// A cloneOp makes a virtual machine from a template, without starting it, or moves one that is on another host.
 type cloneOp struct {
 	machine
 	Lab      string    `json:"lab"`
@@ -140,16 +145,27 @@ type cloneOp struct {
 
 func (o *cloneOp) Kind() string { return kindClone }
 
-// Read returns the lab that the machine says it is of; "?" for one of nobody.
+// Read returns the lab that the machine says it is of, with its host if that is another; "?" for one of nobody.
 func (o *cloneOp) Read(ctx context.Context, _ *change.System) (change.State, error) {
 	_, have, err := o.find(ctx)
 	if err != nil || have == nil {
 		return absent, err
 	}
-	if mark := parameter(markKey).get(have.Config); mark != "" {
-		return change.State(mark), nil
+	mark := parameter(markKey).get(have.Config)
+	if mark == "" {
+		return "?", nil
 	}
-	return "?", nil
+	host, err := o.conn.hostName(ctx, value(have.Runtime.Host))
+	return change.State(mark + words.If(host != o.Host, elsewhere+host)), err
+}
+
+// elsewhere stands before the host of a machine that is to be on another.
+const elsewhere = " on "
+
+// from returns the host that a machine of the lab has to leave; "" for none.
+func (o *cloneOp) from(s change.State) string {
+	mark, host, _ := strings.Cut(string(s), elsewhere)
+	return words.If(mark == o.Lab, host)
 }
 
 func (o *cloneOp) Done(s change.State) bool { return string(s) == o.Lab }
@@ -168,8 +184,12 @@ func (o *cloneOp) Do(ctx context.Context, s *change.System) error {
 		return err
 	}
 	switch now, err := o.Read(ctx, s); {
-	case err != nil || o.Done(now):
+	case err != nil:
 		return err
+	case o.Done(now):
+		return o.stop(ctx)
+	case o.from(now) != "":
+		return o.move(ctx)
 	case now != absent:
 		return fmt.Errorf("%s is there, and not of lab %s: give it another name, or the lab another folder", o.Name,
 			o.Lab)
@@ -187,7 +207,10 @@ func (o *cloneOp) Do(ctx context.Context, s *change.System) error {
 		if err != nil {
 			return explain(err)
 		}
-		return done(ctx, object.NewTask(o.conn.client.Client, res.Returnval), nil)
+		if err := done(ctx, object.NewTask(o.conn.client.Client, res.Returnval), nil); err != nil {
+			return err
+		}
+		return o.stop(ctx)
 	}
 	spec := types.VirtualMachineCloneSpec{Location: *where, Config: &vmSpec{ExtraConfig: mark}}
 	if o.Clone == lab.CloneLinked {
@@ -203,6 +226,45 @@ func (o *cloneOp) Do(ctx context.Context, s *change.System) error {
 		spec.Location.DiskMoveType = string(types.VirtualMachineRelocateDiskMoveOptionsCreateNewChildDiskBacking)
 	}
 	t, err := template.Clone(ctx, folder, o.Name, spec)
+	return done(ctx, t, err)
+}
+
+// stop stops an instant clone, which runs as its template did: what a plan sets can be set while it is off only.
+func (o *cloneOp) stop(ctx context.Context) error {
+	if o.Clone != lab.CloneInstant {
+		return nil
+	}
+	vm, have, err := o.find(ctx)
+	if err == nil && have != nil {
+		err = o.conn.settle(ctx, vm.Reference())
+	}
+	if err == nil && have != nil {
+		vm, have, err = o.find(ctx)
+	}
+	if err != nil || have == nil || have.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOff {
+		return err
+	}
+	t, err := vm.PowerOff(ctx)
+	return done(ctx, t, err)
+}
+
+// move takes the machine to the host, with its disks where they are.
+func (o *cloneOp) move(ctx context.Context) error {
+	vm, have, err := o.find(ctx)
+	if err != nil || have == nil {
+		return err
+	}
+	if err := o.conn.settle(ctx, vm.Reference()); err != nil {
+		return err
+	}
+	if now, err := o.Read(ctx, nil); err != nil || o.Done(now) {
+		return err
+	}
+	where, err := o.location(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := vm.Relocate(ctx, *where, types.VirtualMachineMovePriorityDefaultPriority)
 	return done(ctx, t, err)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmware/govmomi/vim25/types"
 
+	"github.com/rackless/rackless/inspect/esxi"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
@@ -51,7 +52,7 @@ var settings = []setting{
 				Level: types.LatencySensitivitySensitivityLevel(cmp.Or(text, "normal"))}
 			return nil
 		}},
-	{"cpu_affinity", func(c *vmConfig) string { return affinity(c).String() },
+	{"cpu_affinity", func(c *vmConfig) string { return esxi.Affinity(c).String() },
 		func(s *vmSpec, _ *vmConfig, text string) error {
 			set, err := topology.ParseCPUSet(text)
 			// An empty set takes the affinity away.
@@ -131,30 +132,11 @@ func shares(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
 
 // parameter is a parameter of the configuration file. vSphere removes one that is set to nothing.
 func parameter(name string) setting {
-	return setting{name, func(c *vmConfig) string {
-		for _, o := range c.ExtraConfig {
-			if v := o.GetOptionValue(); v.Key == name {
-				return fmt.Sprint(v.Value)
-			}
-		}
-		return ""
-	}, func(s *vmSpec, _ *vmConfig, text string) error {
-		s.ExtraConfig = append(s.ExtraConfig, &types.OptionValue{Key: name, Value: text})
-		return nil
-	}}
-}
-
-// nodeAffinity is the parameter with the NUMA nodes that a virtual machine may use.
-const nodeAffinity = "numa.nodeAffinity"
-
-// affinity returns the CPUs that a virtual machine is bound to; none where it is not.
-func affinity(c *vmConfig) (set topology.CPUSet) {
-	for _, cpu := range value(c.CpuAffinity).AffinitySet {
-		if cpu >= 0 && cpu < topology.MaxCPUs {
-			set = set.Union(topology.CPUs(int(cpu)))
-		}
-	}
-	return set
+	return setting{name, func(c *vmConfig) string { return esxi.Parameter(c, name) },
+		func(s *vmSpec, _ *vmConfig, text string) error {
+			s.ExtraConfig = append(s.ExtraConfig, &types.OptionValue{Key: name, Value: text})
+			return nil
+		}}
 }
 
 // devices are all devices of one kind, each as text, in order. To set them is to remove those that are too many and to

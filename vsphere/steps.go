@@ -5,6 +5,7 @@ package vsphere
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,14 +18,15 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/inspect/esxi"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
 
-// Steps returns what leads from what there is to the nodes of a lab as planned: first the host, then each virtual
-// machine, and the start of all of them last. It changes nothing.
+// Steps returns what leads from what there is to the nodes of a lab as planned: first the host and its switches, then
+// each virtual machine, and the start of all of them last. It changes nothing. Pass them to [Make].
 func Steps(ctx context.Context, c *Conn, l *lab.Lab, p *plan.Plan, h *topology.Host) ([]change.Step, error) {
 	m := &maker{conn: c, lab: l, plan: p, host: h}
 	if err := m.look(ctx); err != nil {
@@ -34,6 +36,11 @@ func Steps(ctx context.Context, c *Conn, l *lab.Lab, p *plan.Plan, h *topology.H
 	if err != nil {
 		return nil, fmt.Errorf("lab %s: %w", l.Name, err)
 	}
+	switches, err := m.switchSteps()
+	if err != nil {
+		return nil, fmt.Errorf("lab %s: %w", l.Name, err)
+	}
+	steps = append(steps, switches...)
 	var starts []change.Step
 	for i := range p.Nodes {
 		node, start, err := m.nodeSteps(ctx, i)
@@ -45,6 +52,36 @@ func Steps(ctx context.Context, c *Conn, l *lab.Lab, p *plan.Plan, h *topology.H
 	return append(steps, starts...), nil
 }
 
+// Make makes steps, as [change.Make] does. Nodes that move to another host first lose all that the old one gave them:
+// they are stopped, and what the lab has changed of that host is taken back.
+func Make(ctx context.Context, j *change.Journal, steps []change.Step, progress func(change.Result)) (
+	[]change.Result, error) {
+	begun := map[string]bool{}
+	for _, e := range j.Entries() {
+		begun[e.Op.Subject()] = begun[e.Op.Subject()] || e.Op.Kind() == kindSwitch && e.Before == absent
+	}
+	var clones []change.Step
+	moves := false
+	for _, s := range steps {
+		switch o := s.Op.(type) {
+		case *switchOp:
+			o.begun = begun[o.Subject()]
+		case *cloneOp:
+			now, err := o.Read(ctx, nil)
+			if err != nil {
+				return nil, err
+			}
+			clones, moves = append(clones, s), moves || o.from(now) != ""
+		}
+	}
+	if moves {
+		if r, err := change.Make(ctx, new(change.System), j, clones, nil); err != nil {
+			return r, err
+		}
+	}
+	return change.Make(ctx, new(change.System), j, steps, progress)
+}
+
 // A maker makes the steps of a lab.
 type maker struct {
 	conn *Conn
@@ -52,6 +89,7 @@ type maker struct {
 	plan *plan.Plan
 	host *topology.Host
 
+	finder   *find.Finder // of the data centre
 	template *vmConfig
 	system   string // what passthrough calls the host
 	network  string // of the virtual functions, as networkText writes it; "" without any
@@ -74,16 +112,22 @@ func (m *maker) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.finder = f
 	template, err := f.VirtualMachine(ctx, v.Template)
 	if err != nil {
 		return err
 	}
 	var have mo.VirtualMachine
-	if err := template.Properties(ctx, template.Reference(), []string{"config"}, &have); err != nil {
+	err = template.Properties(ctx, template.Reference(), []string{"config", "runtime.powerState"}, &have)
+	if err != nil {
 		return err
 	}
 	if m.template = have.Config; m.template == nil {
 		return fmt.Errorf("the configuration of %s cannot be read", v.Template)
+	}
+	if v.Clone == lab.CloneInstant && have.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn {
+		return fmt.Errorf("vsphere.clone: %s does not run, and instant clones are made from the memory of a template "+
+			"that does: start it, or write clone: full", v.Template)
 	}
 	efi := string(types.GuestOsDescriptorFirmwareTypeEfi)
 	if on, _ := strconv.ParseBool(v.Settings["secure_boot"]); on && m.template.Firmware != efi {
@@ -93,10 +137,10 @@ func (m *maker) look(ctx context.Context) error {
 	if m.system, err = m.systemID(ctx); err != nil {
 		return err
 	}
-	if m.network, err = m.networkOf(ctx, f, v.PortGroup); err != nil {
+	if m.network, err = m.networkOf(ctx, v.PortGroup); err != nil {
 		return err
 	}
-	if m.pvrdma, err = m.networkOf(ctx, f, v.PVRDMA); err != nil {
+	if m.pvrdma, err = m.networkOf(ctx, v.PVRDMA); err != nil {
 		return err
 	}
 	if v.PVRDMA != "" && !distributed(m.pvrdma) {
@@ -106,12 +150,23 @@ func (m *maker) look(ctx context.Context) error {
 	return m.checkVGPU(ctx)
 }
 
-// networkOf returns a network as networkText writes it, and takes note of its distributed switch.
-func (m *maker) networkOf(ctx context.Context, f *find.Finder, name string) (string, error) {
+// toCome ends the text of a port group of a distributed switch that the lab has not made yet: nobody knows its key.
+const toCome = "@(to be made)"
+
+// networkOf returns a network as networkText writes it, and takes note of its distributed switch if that is not one of
+// the lab.
+func (m *maker) networkOf(ctx context.Context, name string) (string, error) {
 	if name == "" {
 		return "", nil
 	}
-	n, err := f.Network(ctx, name)
+	_, own := m.lab.VSphere.SwitchOf(name)
+	if own != nil && own.Kind == lab.SwitchStandard {
+		return name, nil
+	}
+	n, err := m.finder.Network(ctx, name)
+	if _, missing := errors.AsType[*find.NotFoundError](err); missing && own != nil {
+		return name + toCome, nil
+	}
 	if err != nil {
 		return "", err
 	}
@@ -121,7 +176,7 @@ func (m *maker) networkOf(ctx context.Context, f *find.Finder, name string) (str
 	}
 	text := networkText(backing)
 	group, ok := n.(*object.DistributedVirtualPortgroup)
-	if !ok {
+	if !ok || own != nil {
 		return text, nil
 	}
 	var of mo.DistributedVirtualPortgroup
@@ -135,6 +190,22 @@ func (m *maker) networkOf(ctx context.Context, f *find.Finder, name string) (str
 		m.switches = append(m.switches, dvs{ref, name, config.MaxMtu})
 	}
 	return text, err
+}
+
+// named reports whether the networks of a virtual machine are there, and writes their keys into its settings.
+func (m *maker) named(o *settingsOp) func(context.Context, *change.System) (bool, error) {
+	return func(ctx context.Context, _ *change.System) (bool, error) {
+		for _, name := range []string{m.lab.VSphere.PortGroup, m.lab.VSphere.PVRDMA} {
+			text, err := m.networkOf(ctx, name)
+			if err != nil || strings.HasSuffix(text, toCome) {
+				return false, err
+			}
+			for key, was := range o.Want {
+				o.Want[key] = strings.ReplaceAll(was, name+toCome, text)
+			}
+		}
+		return true, nil
+	}
 }
 
 // checkVGPU refuses a profile that the host does not offer.
@@ -291,10 +362,23 @@ func (m *maker) nodeSteps(ctx context.Context, i int) (steps []change.Step, star
 			}
 		}
 	}
+	clone := &cloneOp{machine: vm, Lab: m.lab.Name, Template: v.Template, Host: v.Host, Clone: v.Clone}
+	settings := &settingsOp{machine: vm, Want: want}
 	steps = []change.Step{
-		{Op: &cloneOp{machine: vm, Lab: m.lab.Name, Template: v.Template, Host: v.Host, Clone: v.Clone},
-			What: fmt.Sprintf("clone %s as %s on %s (%s)", v.Template, vm.Name, v.Host, v.Clone)},
-		{Op: &settingsOp{machine: vm, Want: want}, What: "configure " + vm.Name, Why: diff(config, want)},
+		{Op: clone, What: fmt.Sprintf("clone %s as %s on %s (%s)", v.Template, vm.Name, v.Host, v.Clone)},
+		{Op: settings, What: "configure " + vm.Name, Why: diff(config, want)},
+	}
+	now, err := clone.Read(ctx, nil)
+	if err != nil {
+		return nil, start, err
+	}
+	if from := clone.from(now); from != "" {
+		steps[0].What = fmt.Sprintf("move %s from %s to %s", vm.Name, from, v.Host)
+		steps[0].Risk = fmt.Sprintf("it is stopped, and what the lab has changed of %s is taken back; its disks stay "+
+			"where they are, and %s has to reach them", from, v.Host)
+	}
+	if strings.HasSuffix(m.network, toCome) || strings.HasSuffix(m.pvrdma, toCome) {
+		steps[1].Ready = m.named(settings)
 	}
 	if v.Customize != nil {
 		steps = append(steps, m.customize(i, n, vm))
@@ -343,15 +427,10 @@ func (m *maker) want(n *plan.Node) (map[string]string, error) {
 	for _, mem := range n.Memory {
 		nodes = nodes.Union(topology.CPUs(mem.NUMANode))
 	}
-	w[nodeAffinity] = numbers(nodes)
-	largest := 0
-	for _, cell := range n.Cells {
-		largest = max(largest, cell.VCPUs)
-		if n.GuestNUMA && len(n.Cells) > 1 {
-			w[fmt.Sprintf("sched.node%d.affinity", cell.Cell)] = numbers(topology.CPUs(cell.NUMANodes...))
-		}
+	w[esxi.NodeAffinity] = numbers(nodes)
+	if err := virtualNodes(n, w); err != nil {
+		return nil, err
 	}
-	w["numa.vcpu.maxPerVirtualNode"] = strconv.Itoa(max(largest, 1))
 	var through, vfs []string
 	for _, card := range n.Cards {
 		b, err := m.function(card.ID)
@@ -381,6 +460,47 @@ func (m *maker) want(n *plan.Node) (map[string]string, error) {
 		w[name] = text
 	}
 	return w, nil
+}
+
+// maxVirtualNodes is how many virtual NUMA nodes may stand for one of the plan.
+const maxVirtualNodes = 8
+
+// virtualNodes gives a virtual machine the NUMA nodes of the plan. vSphere makes them of one size: where those of the
+// plan differ, several stand for one.
+func virtualNodes(n *plan.Node, w map[string]string) error {
+	size, cells := 0, 0
+	for _, cell := range n.Cells {
+		if cell.VCPUs > 0 {
+			size, cells = gcd(size, cell.VCPUs), cells+1
+		}
+	}
+	size = max(size, 1)
+	w["numa.vcpu.maxPerVirtualNode"] = strconv.Itoa(size)
+	if cells < 2 || !n.GuestNUMA {
+		return nil
+	}
+	if len(n.VCPUs) > maxVirtualNodes*cells*size {
+		return fmt.Errorf("its %d CPUs are divided among NUMA nodes in parts without a large common divisor, and "+
+			"vSphere makes virtual NUMA nodes of one size: ask for another number of CPUs, or guest_numa: off",
+			len(n.VCPUs))
+	}
+	w["cores_per_socket"] = strconv.Itoa(size)
+	node := 0
+	for _, cell := range n.Cells {
+		for range cell.VCPUs / size {
+			w[fmt.Sprintf("sched.node%d.affinity", node)] = numbers(topology.CPUs(cell.NUMANodes...))
+			node++
+		}
+	}
+	return nil
+}
+
+// gcd returns the greatest common divisor of two numbers; the other where one is 0.
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // numbers writes a set as vSphere's parameters do: "0,1".

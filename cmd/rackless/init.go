@@ -63,7 +63,14 @@ func (a *app) initFromCluster(file, dir string) error {
 	if err = errors.Join(err, os.MkdirAll(dir, 0o755)); err != nil {
 		return err
 	}
-	labs, err := vhpc.Labs(file, text)
+	// The toolkit runs in a directory of its own; scripts may be beside the cluster file, too.
+	labs, err := vhpc.Labs(file, text, func(script string) ([]byte, error) {
+		b, err := userfile.Read(script, userfile.Text)
+		if errors.Is(err, fs.ErrNotExist) && !filepath.IsAbs(script) {
+			b, err = userfile.Read(filepath.Join(filepath.Dir(file), script), userfile.Text)
+		}
+		return b, err
+	})
 	for i := 0; i < len(labs) && err == nil; i++ {
 		err = a.create(filepath.Join(dir, labs[i].Name), labs[i].Data, "plan")
 	}

@@ -36,6 +36,7 @@ const (
 	maxNodes   = 1 << 8
 	maxDevices = 1 << 14
 	maxNotes   = 100
+	maxTenants = 1 << 10 // vSphere 8 runs at most as many on a host
 )
 
 // objectType matches the type of the object that a file of govc is about.
@@ -57,24 +58,47 @@ func Type(head []byte) string {
 // Sniff reports whether a text is a host of vSphere as govc object.save writes it.
 func Sniff(head []byte) bool { return Type(head) == "HostSystem" }
 
-// Parse reads what govc object.save wrote about a host. The name is what messages and the provenance call it.
-func Parse(b []byte, name string) (*topology.Host, error) {
-	if err := bounded(b); err != nil {
+// An Object returns what govc object.save wrote about an object of the same inventory, by its type and its identifier:
+// VirtualMachine, vm-53. An error that is [fs.ErrNotExist] means that it wrote nothing.
+type Object func(kind, id string) ([]byte, error)
+
+// Parse reads what govc object.save wrote about a host, without its virtual machines. The name is what messages and the
+// provenance call it.
+func Parse(b []byte, name string) (*topology.Host, error) { return Saved(b, name, nil) }
+
+// Saved reads what govc object.save wrote about a host and, if object is not nil, about its virtual machines.
+func Saved(b []byte, name string, object Object) (*topology.Host, error) {
+	o, err := decode(b)
+	if err != nil {
 		return nil, &where.Error{File: name, Err: err}
+	}
+	return read(o.PropSet, name, func(r *reader) {
+		for _, p := range o.PropSet {
+			if refs, ok := p.Val.(types.ArrayOfManagedObjectReference); ok && p.Name == "vm" && object != nil {
+				r.tenants(refs.ManagedObjectReference, object)
+			}
+		}
+	})
+}
+
+// decode reads a file of govc object.save.
+func decode(b []byte) (*types.ObjectContent, error) {
+	if err := bounded(b); err != nil {
+		return nil, err
 	}
 	d := xml.NewDecoder(bytes.NewReader(b))
 	d.TypeFunc = types.TypeFunc()
 	var o types.ObjectContent
 	if err := d.Decode(&o); err != nil {
-		return nil, &where.Error{File: name, Err: fmt.Errorf("not as govc object.save writes a host: %w", err)}
+		return nil, fmt.Errorf("not as govc object.save writes it: %w", err)
 	}
-	return Host(o.PropSet, nil, name)
+	return &o, nil
 }
 
 // bounded refuses what would take much memory or a deep stack to decode.
 func bounded(b []byte) error {
 	if len(b) > maxBytes {
-		return fmt.Errorf("larger than %d MiB: not a host of vSphere", maxBytes>>20)
+		return fmt.Errorf("larger than %d MiB: not an object of vSphere", maxBytes>>20)
 	}
 	d := stdxml.NewDecoder(bytes.NewReader(b))
 	for depth := 0; ; {
@@ -91,7 +115,7 @@ func bounded(b []byte) error {
 				depth--
 			}
 			if depth > maxDepth {
-				return fmt.Errorf("elements are nested more than %d deep: not a host of vSphere", maxDepth)
+				return fmt.Errorf("elements are nested more than %d deep: not an object of vSphere", maxDepth)
 			}
 		}
 	}
@@ -100,8 +124,12 @@ func bounded(b []byte) error {
 // Host reads the properties of a HostSystem with the virtual machines that are on it. The name is what messages and the
 // provenance call it.
 func Host(props []types.DynamicProperty, tenants []topology.Tenant, name string) (*topology.Host, error) {
-	r := reader{h: &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceVSphere, Name: name},
-		Tenants: tenants}}
+	return read(props, name, func(r *reader) { r.h.Tenants = tenants })
+}
+
+// read reads a host, whose virtual machines addTenants adds.
+func read(props []types.DynamicProperty, name string, addTenants func(*reader)) (*topology.Host, error) {
+	r := &reader{h: &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceVSphere, Name: name}}}
 	for _, p := range props {
 		switch v := p.Val.(type) {
 		case types.HostHardwareInfo:
@@ -117,6 +145,7 @@ func Host(props []types.DynamicProperty, tenants []topology.Tenant, name string)
 	if err := r.read(); err != nil {
 		return nil, &where.Error{File: name, Err: err}
 	}
+	addTenants(r)
 	return where.Finish(r.h, nil, name)
 }
 

@@ -79,7 +79,7 @@ func TestDumpsThatAreRefused(t *testing.T) {
 		text []byte
 		want string
 	}{
-		"empty":   {nil, "not as govc object.save writes a host"},
+		"empty":   {nil, "not as govc object.save writes it"},
 		"cut off": {saved(t, unchanged)[:900], "unexpected EOF"},
 		"nested": {[]byte("<ObjectContent>" + strings.Repeat("<a>", 100)),
 			"nested more than 64 deep"},

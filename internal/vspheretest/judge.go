@@ -8,7 +8,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// judge refuses what a vCenter refuses and its simulator does not.
+// judge refuses what a vCenter refuses and its simulator does not. An object that the session has of its own takes the
+// place of the simulator's, and its methods those that this lacks.
 func (s *Server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	switch req := m.Body.(type) {
 	case *types.ReconfigVM_Task:
@@ -22,14 +23,22 @@ func (s *Server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Referenc
 			return nil, s.judgeSpec(vm, &req.Spec)
 		}
 	case *types.Destroy_Task:
-		vm, ok := ctx.Map.Get(req.This).(*simulator.VirtualMachine)
-		if ok && vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
-			return nil, &types.InvalidPowerState{ExistingState: vm.Runtime.PowerState,
-				RequestedState: types.VirtualMachinePowerStatePoweredOff}
+		return nil, s.judgeDestroy(ctx, req.This)
+	case *types.RelocateVM_Task:
+		if vm, ok := ctx.Map.Get(req.This).(*simulator.VirtualMachine); ok {
+			return nil, s.judgeMove(ctx, vm, req.Spec.Host)
+		}
+	case *types.InstantClone_Task:
+		if vm, ok := ctx.Map.Get(req.This).(*simulator.VirtualMachine); ok {
+			ctx.Session.Registry.Put(&instantCloner{vm})
+		}
+	case *types.CreateDVS_Task:
+		if f, ok := ctx.Map.Get(req.This).(*simulator.Folder); ok {
+			ctx.Session.Registry.Put(&folder{f})
 		}
 	case *types.ReconfigureDvs_Task:
 		if dvs, ok := ctx.Map.Get(req.This).(*simulator.DistributedVirtualSwitch); ok {
-			return nil, judgeSwitch(dvs, req.Spec)
+			return nil, s.judgeSwitch(ctx, dvs, req.Spec)
 		}
 	case *types.PowerOnVM_Task:
 		if vm, ok := ctx.Map.Get(req.This).(*simulator.VirtualMachine); ok {
@@ -52,7 +61,7 @@ func (s *Server) judgeSpec(vm *simulator.VirtualMachine, spec *types.VirtualMach
 	}
 	for _, c := range spec.DeviceChange {
 		d := c.GetVirtualDeviceConfigSpec()
-		if d.Operation == types.VirtualDeviceConfigSpecOperationAdd && !s.possible(d.Device) {
+		if d.Operation == types.VirtualDeviceConfigSpecOperationAdd && !s.possible(vm, d.Device) {
 			return &types.InvalidDeviceBacking{InvalidDeviceSpec: types.InvalidDeviceSpec{
 				InvalidVmConfig: types.InvalidVmConfig{Property: "deviceChange.device.backing"}}}
 		}
@@ -60,35 +69,37 @@ func (s *Server) judgeSpec(vm *simulator.VirtualMachine, spec *types.VirtualMach
 	return nil
 }
 
-// possible reports whether the host has what a device of a virtual machine is to be.
-func (s *Server) possible(d types.BaseVirtualDevice) bool {
+// possible reports whether the host of a virtual machine has what a device is to be.
+func (s *Server) possible(vm *simulator.VirtualMachine, d types.BaseVirtualDevice) bool {
+	h := s.hostOf(vm)
 	switch d := d.(type) {
 	case *types.VirtualSriovEthernetCard:
-		return s.pf(d.SriovBacking.PhysicalFunctionBacking.Id) != nil
+		return pf(h, d.SriovBacking.PhysicalFunctionBacking.Id) != nil
 	case *types.VirtualVmxnet3Vrdma:
 		_, distributed := d.Backing.(*types.VirtualEthernetCardDistributedVirtualPortBackingInfo)
 		return distributed && (d.DeviceProtocol == "rocev1" || d.DeviceProtocol == "rocev2")
 	case *types.VirtualPCIPassthrough:
 		switch b := d.Backing.(type) {
 		case *types.VirtualPCIPassthroughDeviceBackingInfo:
-			return b.SystemId == SystemID && s.function(b.Id) != nil
+			return b.SystemId == SystemID && function(h, b.Id) != nil
 		case *types.VirtualPCIPassthroughDynamicBackingInfo:
 			return len(b.AllowedDevice) > 0
 		case *types.VirtualPCIPassthroughVmiopBackingInfo:
-			return slices.Contains(s.host().Config.SharedPassthruGpuTypes, b.Vgpu)
+			return slices.Contains(h.Config.SharedPassthruGpuTypes, b.Vgpu)
 		}
 		return false
 	}
 	return true
 }
 
-// judgePower refuses to start a virtual machine whose devices or virtual functions are not free, or whose memory is not
-// reserved. It chooses the devices that are ESXi's to choose.
+// judgePower refuses to start a virtual machine whose devices or virtual functions are not free, or whose memory and
+// CPUs are not reserved where they have to be. It chooses the devices that are ESXi's to choose.
 func (s *Server) judgePower(vm *simulator.VirtualMachine) types.BaseMethodFault {
-	vfs, taken := map[string]int32{}, map[string]bool{}
+	h, vfs, taken := s.hostOf(vm), map[string]int32{}, map[string]bool{}
 	for _, e := range s.Model.Map().All("VirtualMachine") {
 		other := e.(*simulator.VirtualMachine)
-		if other.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn {
+		if other.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn ||
+			*other.Runtime.Host != *vm.Runtime.Host {
 			continue
 		}
 		for _, d := range other.Config.Hardware.Device {
@@ -104,11 +115,11 @@ func (s *Server) judgePower(vm *simulator.VirtualMachine) types.BaseMethodFault 
 		switch d := d.(type) {
 		case *types.VirtualSriovEthernetCard:
 			id := d.SriovBacking.PhysicalFunctionBacking.Id
-			if vfs[id]++; vfs[id] > s.pf(id).NumVirtualFunction {
+			if vfs[id]++; vfs[id] > pf(h, id).NumVirtualFunction {
 				return &types.InsufficientHostCapacityFault{}
 			}
 		case *types.VirtualPCIPassthrough:
-			if !s.assign(d, taken) {
+			if !assign(h, d, taken) {
 				return &types.InsufficientHostCapacityFault{}
 			}
 		case *types.VirtualVmxnet3Vrdma:
@@ -118,6 +129,11 @@ func (s *Server) judgePower(vm *simulator.VirtualMachine) types.BaseMethodFault 
 		if vm.Config.MemoryReservationLockedToMax == nil || !*vm.Config.MemoryReservationLockedToMax {
 			return &types.InvalidVmConfig{Property: "memoryReservationLockedToMax"}
 		}
+	}
+	if l := vm.Config.LatencySensitivity; l != nil && l.Level == types.LatencySensitivitySensitivityLevelHigh &&
+		(*vm.Config.CpuAllocation.Reservation < int64(vm.Config.Hardware.NumCPU)*(h.Hardware.CpuInfo.Hz/1_000_000) ||
+			*vm.Config.MemoryAllocation.Reservation < int64(vm.Config.Hardware.MemoryMB)) {
+		return &types.InvalidVmConfig{Property: "latencySensitivity"}
 	}
 	if s.Guest != nil {
 		if vm.Guest == nil {
@@ -140,9 +156,9 @@ func assigned(d *types.VirtualPCIPassthrough) string {
 }
 
 // assign gives a function to a device, if one that it may be is active and not taken.
-func (s *Server) assign(d *types.VirtualPCIPassthrough, taken map[string]bool) bool {
+func assign(h *simulator.HostSystem, d *types.VirtualPCIPassthrough, taken map[string]bool) bool {
 	free := func(id string) bool {
-		info := s.function(id)
+		info := function(h, id)
 		if info == nil || !info.PassthruActive || taken[id] {
 			return false
 		}
@@ -153,7 +169,7 @@ func (s *Server) assign(d *types.VirtualPCIPassthrough, taken map[string]bool) b
 	case *types.VirtualPCIPassthroughDeviceBackingInfo:
 		return free(b.Id)
 	case *types.VirtualPCIPassthroughDynamicBackingInfo:
-		for _, p := range s.host().Hardware.PciDevice {
+		for _, p := range h.Hardware.PciDevice {
 			for _, a := range b.AllowedDevice {
 				if uint16(p.VendorId) == uint16(a.VendorId) && uint16(p.DeviceId) == uint16(a.DeviceId) && free(p.Id) {
 					b.AssignedId = p.Id
@@ -166,19 +182,14 @@ func (s *Server) assign(d *types.VirtualPCIPassthrough, taken map[string]bool) b
 	return true // shares a GPU
 }
 
-// host returns the host that is worth planning for.
-func (s *Server) host() *simulator.HostSystem {
-	for _, e := range s.Model.Map().All("HostSystem") {
-		if h := e.(*simulator.HostSystem); h.Name == Host {
-			return h
-		}
-	}
-	panic("no host " + Host)
+// hostOf returns the host of a virtual machine.
+func (s *Server) hostOf(vm *simulator.VirtualMachine) *simulator.HostSystem {
+	return s.Model.Map().Get(*vm.Runtime.Host).(*simulator.HostSystem)
 }
 
-// function returns what the host says about passing a function through, or nil.
-func (s *Server) function(id string) *types.HostPciPassthruInfo {
-	for _, p := range s.host().Config.PciPassthruInfo {
+// function returns what a host says about passing a function through, or nil.
+func function(h *simulator.HostSystem, id string) *types.HostPciPassthruInfo {
+	for _, p := range h.Config.PciPassthruInfo {
 		if info := p.GetHostPciPassthruInfo(); info.Id == id {
 			return info
 		}
@@ -186,26 +197,12 @@ func (s *Server) function(id string) *types.HostPciPassthruInfo {
 	return nil
 }
 
-// pf returns what the host says about a physical function, or nil.
-func (s *Server) pf(id string) *types.HostSriovInfo {
-	for _, p := range s.host().Config.PciPassthruInfo {
+// pf returns what a host says about a physical function, or nil.
+func pf(h *simulator.HostSystem, id string) *types.HostSriovInfo {
+	for _, p := range h.Config.PciPassthruInfo {
 		if info, ok := p.(*types.HostSriovInfo); ok && info.Id == id {
 			return info
 		}
 	}
-	return nil
-}
-
-// judgeSwitch refuses a wrong version or MTU, and sets the MTU: the simulator accepts one, and forgets it.
-func judgeSwitch(s *simulator.DistributedVirtualSwitch, change types.BaseDVSConfigSpec) types.BaseMethodFault {
-	spec, ok := change.(*types.VMwareDVSConfigSpec)
-	config, isVMware := s.Config.(*types.VMwareDVSConfigInfo)
-	switch {
-	case !ok || !isVMware || spec.MaxMtu < 1280 || spec.MaxMtu > 9000:
-		return &types.InvalidArgument{InvalidProperty: "spec"}
-	case spec.ConfigVersion != config.ConfigVersion:
-		return new(types.ConcurrentAccess)
-	}
-	config.MaxMtu = spec.MaxMtu
 	return nil
 }

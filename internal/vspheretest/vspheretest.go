@@ -22,8 +22,10 @@ import (
 
 	"github.com/vmware/govmomi"
 	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/view"
+	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 	"github.com/vmware/govmomi/vim25/xml"
@@ -34,6 +36,7 @@ import (
 // Names in the inventory.
 const (
 	Host      = "DC0_C0_H0"         // the host of the paper on RoCE SR-IOV: two sockets, ConnectX-4 Lx, ConnectX-5
+	Other     = "DC0_C0_H1"         // another one like it
 	Template  = "DC0_C0_RP0_VM0"    // a virtual machine that is off
 	Running   = "DC0_C0_RP0_VM1"    // one that is on
 	PortGroup = "DC0_DVPG0"         // of the switch DVS0
@@ -79,7 +82,7 @@ type T interface {
 	Context() context.Context
 }
 
-// New starts a vCenter with one host that is worth planning for, which ends with the test.
+// New starts a vCenter with a cluster of hosts that are worth planning for, which ends with the test.
 func New(t T) *Server {
 	t.Helper()
 	log.SetOutput(io.Discard) // of the simulator, which tells of every refusal
@@ -107,6 +110,16 @@ func New(t T) *Server {
 	return s
 }
 
+// Client opens a session of somebody else than rackless.
+func (s *Server) Client(t T) *vim25.Client {
+	t.Helper()
+	c, err := govmomi.NewClient(t.Context(), s.URL, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Client
+}
+
 // Env is the environment in which the server is reached.
 func (s *Server) Env(name string) string {
 	password, _ := s.URL.User.Password()
@@ -118,7 +131,8 @@ func (s *Server) Env(name string) string {
 // changing are the calls that change something.
 var changing = []string{"<CloneVM_Task", "<ReconfigVM_Task", "<PowerOnVM_Task", "<PowerOffVM_Task", "<Destroy_Task",
 	"<UpdatePassthruConfig", "<ConfigurePowerPolicy", "<ReconfigureDvs_Task", "<InstantClone_Task",
-	"<UpdateModuleOptionString", "<CustomizeVM_Task"}
+	"<UpdateModuleOptionString", "<CustomizeVM_Task", "<RelocateVM_Task", "<CreateDVS_Task", "<AddDVPortgroup_Task",
+	"<AddVirtualSwitch", "<AddPortGroup", "<RemovePortGroup", "<RemoveVirtualSwitch"}
 
 // lossy counts the calls that change something, and loses the connection where Lose says.
 func (s *Server) lossy(next http.Handler) http.Handler {
@@ -138,12 +152,12 @@ func (s *Server) lossy(next http.Handler) http.Handler {
 	})
 }
 
-// equip gives the host what the simulator's lacks.
+// equip gives the hosts what the simulator's lacks.
 func (s *Server) equip() {
 	r := s.Model.Map()
 	for _, e := range r.All("HostSystem") {
 		h := e.(*simulator.HostSystem)
-		if h.Name != Host {
+		if h.Parent.Type != "ClusterComputeResource" {
 			continue
 		}
 		hw := *h.Hardware
@@ -197,8 +211,14 @@ func (s *Server) equip() {
 			DependentDevice: GPU, PassthruCapable: true})
 		config.SharedPassthruGpuTypes = []string{VGPU, "grid_a100-40c"}
 		config.Network = &network
+		s.network(h, &network)
 		h.Hardware, h.Config = &hw, &config
 		s.targets(h)
+		// The simulator gives all hosts the same.
+		for _, ref := range []**types.ManagedObjectReference{&h.ConfigManager.PciPassthruSystem,
+			&h.ConfigManager.PowerSystem, &h.ConfigManager.KernelModuleSystem} {
+			*ref = &types.ManagedObjectReference{Type: (*ref).Type, Value: (*ref).Value + "-" + h.Self.Value}
+		}
 		r.Put(&HostPciPassthruSystem{mo.HostPciPassthruSystem{
 			ExtensibleManagedObject: mo.ExtensibleManagedObject{Self: *h.ConfigManager.PciPassthruSystem}}, h, s})
 		r.Put(&HostPowerSystem{mo.HostPowerSystem{Self: *h.ConfigManager.PowerSystem,
@@ -215,8 +235,7 @@ func (s *Server) equip() {
 		}
 		if vm.Name == Template {
 			vm.Config.Firmware = string(types.GuestOsDescriptorFirmwareTypeEfi)
-			vm.Runtime.PowerState, vm.Summary.Runtime.PowerState = types.VirtualMachinePowerStatePoweredOff,
-				types.VirtualMachinePowerStatePoweredOff
+			s.Power(vm.Name, types.VirtualMachinePowerStatePoweredOff)
 		}
 	}
 	for _, e := range r.All("DistributedVirtualSwitch") {
@@ -257,11 +276,8 @@ var freeSpace = regexp.MustCompile(`<freeSpace>\d+</freeSpace>`)
 // Inventory returns all that is in the inventory, but what is counted up by any work: tasks, times and versions.
 func (s *Server) Inventory(t T) string {
 	t.Helper()
-	c, err := govmomi.NewClient(t.Context(), s.URL, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := view.NewManager(c.Client).CreateContainerView(t.Context(), c.ServiceContent.RootFolder, nil, true)
+	c := s.Client(t)
+	v, err := view.NewManager(c).CreateContainerView(t.Context(), c.ServiceContent.RootFolder, nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,35 +296,45 @@ func (s *Server) Inventory(t T) string {
 		b.Write(append(freeSpace.ReplaceAll(text, nil), '\n'))
 	}
 	for _, kind := range []string{"HostPowerSystem", "HostKernelModuleSystem"} {
+		var lines []string
 		for _, e := range s.Model.Map().AllReference(kind) {
-			fmt.Fprintf(&b, "%+v\n", e)
+			lines = append(lines, fmt.Sprintf("%+v\n", e))
 		}
+		slices.Sort(lines)
+		b.WriteString(strings.Join(lines, ""))
 	}
 	return b.String()
 }
 
-// Save writes the host as govc object.save does: all properties, indented.
-func (s *Server) Save(t T) []byte {
+// Save writes the host and its virtual machines into a directory as govc object.save does: all properties, indented. It
+// returns the file of the host.
+func (s *Server) Save(t T, dir string) (file string) {
 	t.Helper()
-	c, err := govmomi.NewClient(t.Context(), s.URL, true)
-	if err != nil {
-		t.Fatal(err)
+	collector := property.DefaultCollector(s.Client(t))
+	save := func(ref types.ManagedObjectReference) string {
+		var content []types.ObjectContent
+		if err := collector.RetrieveOne(t.Context(), ref, nil, &content); err != nil {
+			t.Fatal(err)
+		}
+		text, err := xml.MarshalIndent(content[0], "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, fmt.Sprintf("0021-%s-%s.xml", ref.Type, ref.Value))
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
 	}
-	var host types.ManagedObjectReference
 	for _, e := range s.Model.Map().All("HostSystem") {
-		if e.Entity().Name == Host {
-			host = e.Reference()
+		if h := e.(*simulator.HostSystem); h.Name == Host {
+			file = save(h.Self)
+			for _, vm := range h.Vm {
+				save(vm)
+			}
 		}
 	}
-	var content []types.ObjectContent
-	if err := c.PropertyCollector().RetrieveOne(t.Context(), host, nil, &content); err != nil {
-		t.Fatal(err)
-	}
-	text, err := xml.MarshalIndent(content[0], "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return file
 }
 
 // policies are those of an ESXi host.
@@ -327,14 +353,20 @@ func (s *Server) VM(name string) *simulator.VirtualMachine {
 }
 
 // Snapshot makes a snapshot of a virtual machine.
-func (s *Server) Snapshot(ctx context.Context, name string) error {
-	c, err := govmomi.NewClient(ctx, s.URL, true)
-	if err != nil {
-		return err
+func (s *Server) Snapshot(t T, name string) {
+	t.Helper()
+	task, err := object.NewVirtualMachine(s.Client(t), s.VM(name).Self).CreateSnapshot(t.Context(), "base", "", false,
+		false)
+	if err == nil {
+		err = task.WaitEx(t.Context())
 	}
-	task, err := object.NewVirtualMachine(c.Client, s.VM(name).Self).CreateSnapshot(ctx, "base", "", false, false)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	return task.WaitEx(ctx)
+}
+
+// Power sets whether a virtual machine runs.
+func (s *Server) Power(name string, state types.VirtualMachinePowerState) {
+	vm := s.VM(name)
+	vm.Runtime.PowerState, vm.Summary.Runtime.PowerState = state, state
 }

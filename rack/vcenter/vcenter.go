@@ -122,7 +122,8 @@ func (r *runtime) Up(ctx context.Context, old *rack.State, o rack.Options, p *ra
 	}
 	for _, n := range r.State.Lab.Nodes {
 		node := &rack.Node{Name: n.Name, Accelerator: r.State.Accel, Started: time.Now().UTC(), Ready: true}
-		if old != nil {
+		// A node that has moved has been started again.
+		if old != nil && old.Lab.VSphere.Host == r.Lab.VSphere.Host {
 			if have, ok := old.Node(n.Name); ok {
 				node.Started = have.Started
 			}
@@ -140,7 +141,7 @@ func (r *runtime) make(ctx context.Context, c *vsphere.Conn, steps []change.Step
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
 	n := 0
-	results, err := change.Make(ctx, new(change.System), j, steps, func(s change.Result) {
+	results, err := vsphere.Make(ctx, j, steps, func(s change.Result) {
 		if s.Status == change.Pending {
 			p.Note("%s", s.What)
 			return

@@ -31,6 +31,10 @@ import (
 type bench struct {
 	*vspheretest.Server
 	dirs  rack.Dirs
+	host  string
+	group string // the port group of virtual functions
+	top   string // lines at the top of the lab file
+	size  string // of each node
 	ports string // what nodes have: "vfs" or "nics"
 }
 
@@ -41,8 +45,9 @@ func newBench(t *testing.T) *bench {
 		t.Setenv(name, s.Env(name))
 	}
 	dir := t.TempDir()
-	return &bench{s, rack.Dirs{Run: filepath.Join(dir, "run"), Cache: filepath.Join(dir, "cache"),
-		Data: filepath.Join(dir, "data")}, "vfs"}
+	return &bench{Server: s, dirs: rack.Dirs{Run: filepath.Join(dir, "run"), Cache: filepath.Join(dir, "cache"),
+		Data: filepath.Join(dir, "data")}, host: vspheretest.Host, group: vspheretest.PortGroup,
+		size: "cpus: 2, memory: 4GiB", ports: "vfs"}
 }
 
 // plan plans a lab of some nodes on the host.
@@ -61,8 +66,9 @@ func (b *bench) tryPlan(t *testing.T, nodes int, more string) (*planner.Planned,
 driver: vsphere
 vsphere: {host: %s, template: %s, port_group: %s, power_policy: static%s}
 fabric: {mtu: 9000}
-nodes: {vm: {count: %d, cpus: 2, memory: 4GiB, %s: 1}}
-`, vspheretest.Host, vspheretest.Template, vspheretest.PortGroup, more, nodes, b.ports))
+%s
+nodes: {vm: {count: %d, %s, %s: 1}}
+`, b.host, vspheretest.Template, b.group, more, b.top, nodes, b.size, b.ports))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +86,14 @@ nodes: {vm: {count: %d, cpus: 2, memory: 4GiB, %s: 1}}
 func (b *bench) up(t *testing.T, l *lab.Lab, p *rack.Placement) (*rack.Rack, error) {
 	t.Helper()
 	return rack.Up(t.Context(), b.dirs, l, rack.Options{Place: p})
+}
+
+// same fails if the inventory is not as it was.
+func (b *bench) same(t *testing.T, before string) {
+	t.Helper()
+	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
+		t.Fatalf("the inventory after down (-before +after):\n%s", diff)
+	}
 }
 
 func (b *bench) down(t *testing.T) {
@@ -146,9 +160,7 @@ func TestSixteenNodesWithVirtualFunctions(t *testing.T) {
 	noSecrets(t, b)
 
 	b.down(t)
-	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
-		t.Errorf("the inventory after down (-before +after):\n%s", diff)
-	}
+	b.same(t, before)
 	if left, _ := filepath.Glob(filepath.Join(b.dirs.Data, "vsphere", "*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
@@ -207,9 +219,10 @@ func noSecrets(t *testing.T, b *bench) {
 func TestTheConnectionIsLost(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)
-	l, place := b.plan(t, 1, ", customize: {domain: hpc.example.org}")
+	b.group = "ROCE-PG"
+	l, place := b.plan(t, 1, ", customize: {domain: hpc.example.org}, "+switches)
 	all := int64(0)
-	for lose := int64(0); lose < 20; lose++ {
+	for lose := int64(0); lose < 30; lose++ {
 		b.Calls.Store(0)
 		b.Lose.Store(lose)
 		r, err := b.up(t, l, place)
@@ -225,7 +238,7 @@ func TestTheConnectionIsLost(t *testing.T) {
 			t.Fatalf("the connection was lost at call %d: the inventory after down (-before +after):\n%s", lose+1, diff)
 		}
 	}
-	if want := int64(2 + len(place.Plan.VFs) + 5); all != want {
+	if want := int64(1 + len(place.Plan.VFs) + 3 + 3 + 5); all != want {
 		t.Errorf("%d calls change something, want %d", all, want)
 	}
 }
@@ -289,14 +302,15 @@ func TestRefusals(t *testing.T) {
 
 	linked, at := b.plan(t, 2, ", clone: linked")
 	refused("a linked clone without a snapshot", "has no snapshot", linked, at)
+
+	instant, at := b.plan(t, 2, ", clone: instant")
+	refused("an instant clone of what does not run", "does not run, and instant clones are made from", instant, at)
 }
 
 // A linked clone lies on the snapshot of its template; a whole NIC is passed through.
 func TestLinkedClonesWithWholeNICs(t *testing.T) {
 	b := newBench(t)
-	if err := b.Snapshot(t.Context(), vspheretest.Template); err != nil {
-		t.Fatal(err)
-	}
+	b.Snapshot(t, vspheretest.Template)
 	b.ports = "nics"
 	before := b.Inventory(t)
 	l, place := b.plan(t, 2, ", clone: linked")
@@ -317,9 +331,7 @@ func TestLinkedClonesWithWholeNICs(t *testing.T) {
 		}
 	}
 	b.down(t)
-	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
-		t.Errorf("the inventory after down (-before +after):\n%s", diff)
-	}
+	b.same(t, before)
 }
 
 // upAgainAndDown brings a lab up that is up, and takes it down, which gives the inventory back as it was.
@@ -331,9 +343,7 @@ func (b *bench) upAgainAndDown(t *testing.T, l *lab.Lab, place *rack.Placement, 
 		again.Close()
 	}
 	b.down(t)
-	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
-		t.Errorf("the inventory after down (-before +after):\n%s", diff)
-	}
+	b.same(t, before)
 }
 
 // Devices that ESXi chooses, or that share one of the host.
@@ -417,9 +427,7 @@ func TestTenantsKeepWhatTheyHave(t *testing.T) {
 		t.Errorf("planned again while it is up: %v\n%s\n%s", err, was, is)
 	}
 	b.down(t)
-	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
-		t.Errorf("the inventory after down (-before +after):\n%s", diff)
-	}
+	b.same(t, before)
 }
 
 // Guests are told their names and addresses when they start the first time.
@@ -466,9 +474,7 @@ func TestModuleOptions(t *testing.T) {
 	}
 	r.Close()
 	b.down(t)
-	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
-		t.Errorf("the inventory after down (-before +after):\n%s", diff)
-	}
+	b.same(t, before)
 }
 
 // Where the host has to be restarted, what was made stays, and the next up goes on.
@@ -494,9 +500,7 @@ func TestTheHostHasToBeRestarted(t *testing.T) {
 	r.Close()
 	b.down(t)
 	b.Restart()
-	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
-		t.Errorf("the inventory after down (-before +after):\n%s", diff)
-	}
+	b.same(t, before)
 }
 
 // CPUs cannot change while a node runs.
@@ -517,7 +521,5 @@ func TestARunningNodeIsNotChanged(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	b.down(t)
-	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
-		t.Errorf("the inventory after down (-before +after):\n%s", diff)
-	}
+	b.same(t, before)
 }

@@ -3,12 +3,16 @@
 package vhpc
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"net"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/rackless/rackless/lab"
 )
@@ -17,6 +21,22 @@ import (
 type machine struct {
 	name string
 	keys map[string]string
+}
+
+// A virtualSwitch is a line of [_SVS_] or [_DVS_].
+type virtualSwitch struct {
+	machine
+	standard bool
+	hosts    []string
+}
+
+// A cluster is what a file describes.
+type cluster struct {
+	file     string
+	machines []machine
+	switches []virtualSwitch
+	read     func(script string) ([]byte, error)
+	makers   map[string]string // by distributed switch, the host of the lab that makes it
 }
 
 // maxMachines bounds what the ranges of a file may become.
@@ -30,20 +50,29 @@ type File struct {
 
 // Labs returns a lab file for each host of a cluster file, in the order of their names: a lab of rackless is on one
 // host. The planner chooses devices and physical functions, so that only how many there are is taken. What else is not
-// carried is listed in a comment, without values: passwords are among them. name is that of the file, for errors.
-func Labs(name string, data []byte) ([]File, error) {
-	machines, err := read(name, string(data))
+// carried is listed in a comment, without values: passwords are among them. name is that of the file, for errors, and
+// read returns the content of a script that the file names.
+func Labs(name string, data []byte, read func(script string) ([]byte, error)) ([]File, error) {
+	c, err := parse(name, string(data))
 	if err != nil {
 		return nil, err
 	}
+	c.read, c.makers = read, map[string]string{}
 	byHost := map[string][]machine{}
-	for _, m := range machines {
+	for _, m := range c.machines {
 		host := m.keys["host"]
 		if host == "" {
 			return nil, fmt.Errorf("%s: %s has no host: rackless does not choose among the hosts of a cluster; add "+
 				"host: to its line", name, m.name)
 		}
 		byHost[host] = append(byHost[host], m)
+	}
+	for _, s := range c.switches {
+		for _, host := range slices.Sorted(slices.Values(s.hosts)) {
+			if byHost[host] != nil && c.makers[s.name] == "" {
+				c.makers[s.name] = host
+			}
+		}
 	}
 	var files []File
 	taken := map[string]bool{}
@@ -53,7 +82,7 @@ func Labs(name string, data []byte) ([]File, error) {
 			short = fmt.Sprintf("host%02d", i)
 		}
 		taken[short] = true
-		f := File{Name: short + ".yaml", Data: []byte(labOf(name, host, short, byHost[host]))}
+		f := File{Name: short + ".yaml", Data: []byte(c.labOf(host, short, byHost[host]))}
 		if _, err := lab.Parse(f.Name, f.Data); err != nil {
 			return nil, fmt.Errorf("%s: the lab of host %s: %w", name, host, err)
 		}
@@ -73,8 +102,9 @@ var (
 	span = regexp.MustCompile(`\{\{?(\d{1,6}):(\d{1,6})\}?\}`)
 )
 
-// read returns the machines of a file. Sections that make switches are not theirs.
-func read(name, text string) (all []machine, err error) {
+// parse reads a file.
+func parse(name, text string) (*cluster, error) {
+	c := &cluster{file: name}
 	sections := map[string]map[string]string{}
 	current := ""
 	for i, line := range strings.Split(text, "\n") {
@@ -93,7 +123,7 @@ func read(name, text string) (all []machine, err error) {
 		switch current {
 		case "":
 			return nil, fail("a line outside of any section: this is no cluster file of the vHPC toolkit")
-		case "_VMS_":
+		case "_VMS_", "_SVS_", "_DVS_":
 			m := named.FindStringSubmatch(line)
 			if m == nil {
 				return nil, fail("want NAME: SECTION ... KEY: VALUE ..., have %q", line)
@@ -102,20 +132,41 @@ func read(name, text string) (all []machine, err error) {
 			if unknown != "" {
 				return nil, fail("no section %q above", unknown)
 			}
-			if all = append(all, expand(m[1], keys)...); len(all) > maxMachines {
+			if current == "_VMS_" {
+				c.machines = append(c.machines, expand(m[1], keys)...)
+			} else if err := c.addSwitch(m[1], keys, current == "_SVS_"); err != nil {
+				return nil, fail("%v", err)
+			}
+			if len(c.machines) > maxMachines {
 				return nil, fail("more than %d virtual machines", maxMachines)
 			}
-		case "_SVS_", "_DVS_":
 		default:
 			if m := property.FindStringSubmatch(line); m != nil {
 				sections[current][m[1]] = m[2]
 			}
 		}
 	}
-	if len(all) == 0 {
+	if len(c.machines) == 0 {
 		return nil, fmt.Errorf("%s: no virtual machines in it: want lines below [_VMS_]", name)
 	}
-	return all, nil
+	return c, nil
+}
+
+// maxHosts bounds what the range of the hosts of a switch may become.
+const maxHosts = 1024
+
+// addSwitch adds a switch. A range of its hosts is all of them.
+func (c *cluster) addSwitch(name string, keys map[string]string, standard bool) error {
+	s := virtualSwitch{machine: machine{name, keys}, standard: standard}
+	n := max(1, size(keys["host"]))
+	if keys["host"] == "" || n > maxHosts {
+		return fmt.Errorf("switch %s has no host, or more than %d", name, maxHosts)
+	}
+	for i := range n {
+		s.hosts = append(s.hosts, at(keys["host"], i, n))
+	}
+	c.switches = append(c.switches, s)
+	return nil
 }
 
 // keysOf returns the keys of a line: those of the sections that it names, and its own, of which later ones win.
@@ -123,7 +174,7 @@ func keysOf(line string, sections map[string]map[string]string) (keys map[string
 	keys = map[string]string{}
 	for line = strings.TrimSpace(line); line != ""; {
 		if m := property.FindStringSubmatch(line); m != nil {
-			keys[m[1]] = m[2]
+			put(keys, m[1], m[2])
 			line = line[len(m[0]):]
 			continue
 		}
@@ -131,10 +182,25 @@ func keysOf(line string, sections map[string]map[string]string) (keys map[string
 		if sections[m[1]] == nil {
 			return nil, m[1]
 		}
-		maps.Copy(keys, sections[m[1]])
+		for _, k := range slices.Sorted(maps.Keys(sections[m[1]])) { // script before sequence
+			put(keys, k, sections[m[1]][k])
+		}
 		line = line[len(m[0]):]
 	}
 	return keys, ""
+}
+
+// put adds a key to others. Scripts add up until sequence gives those so far their place.
+func put(keys map[string]string, key, value string) {
+	switch key {
+	case "script":
+		keys[key] = strings.TrimPrefix(keys[key]+"\n"+value, "\n")
+	case "sequence":
+		keys["script"+value] = keys["script"]
+		delete(keys, "script")
+	default:
+		keys[key] = value
+	}
 }
 
 // expand returns the machines of a line. The range in the name says how many there are.
@@ -192,18 +258,19 @@ var (
 )
 
 // labOf writes the lab of one host. What is the same for a whole lab is the first machine's.
-func labOf(file, host, name string, machines []machine) string {
+func (c *cluster) labOf(host, name string, machines []machine) string {
 	first := machines[0].keys
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Made by rackless init from %s: the virtual machines of %s.\n", oneLine(file), oneLine(host))
+	fmt.Fprintf(&b, "# Made by rackless init from %s: the virtual machines of %s.\n", oneLine(c.file), oneLine(host))
+	customize, told := customizeOf(machines)
 	left, latency, devices := map[string]bool{}, false, false
 	for _, m := range machines {
 		for k, v := range m.keys {
-			left[k] = left[k] || v != "" && !slices.Contains(carried, k) &&
-				(!slices.Contains(shared, k) || !all(machines, k))
+			left[k] = left[k] || v != "" && !slices.Contains(carried, k) && !slices.Contains(told, k) &&
+				!strings.HasPrefix(k, "script") && (!slices.Contains(shared, k) || !all(machines, k))
 		}
 		latency = latency || m.keys["latency"] == "high"
-		devices = devices || list(m.keys["device"]) > 0
+		devices = devices || len(items(m.keys["device"])) > 0
 	}
 	first = maps.Clone(first)
 	maps.DeleteFunc(first, func(k, _ string) bool { return left[k] })
@@ -213,6 +280,11 @@ func labOf(file, host, name string, machines []machine) string {
 	}
 	if devices {
 		b.WriteString("# Devices were taken for GPUs: write nics where they are NICs.\n")
+	}
+	switches := c.switchesOf(&b, host)
+	setups := make([]string, len(machines))
+	for i, m := range machines {
+		setups[i] = c.setupOf(&b, m)
 	}
 	fmt.Fprintf(&b, "name: %s\ndriver: vsphere\n", name)
 	if latency {
@@ -232,12 +304,149 @@ func labOf(file, host, name string, machines []machine) string {
 	case on(first["instant"]):
 		fmt.Fprintf(&b, "  clone: %s\n", lab.CloneInstant)
 	}
-	b.WriteString(settingsOf(first))
+	b.WriteString(settingsOf(first) + customize + switches)
+	if setup := setups[0]; setup != "" && !slices.ContainsFunc(setups, func(s string) bool { return s != setup }) {
+		fmt.Fprintf(&b, "defaults: {setup: %s}\n", setup)
+		clear(setups)
+	}
 	b.WriteString("nodes:\n")
 	for i, m := range machines {
-		b.WriteString(node(&m, fmt.Sprintf("vm%02d", i)))
+		b.WriteString(node(&m, fmt.Sprintf("vm%02d", i), setups[i]))
 	}
 	return b.String()
+}
+
+// switchesOf writes the switches that the lab of a host makes: its standard ones, and the distributed ones of which it
+// is the first host. What it says of others goes into comments.
+func (c *cluster) switchesOf(comments *strings.Builder, host string) string {
+	var b strings.Builder
+	for _, s := range c.switches {
+		maker := c.makers[s.name]
+		switch {
+		case !slices.Contains(s.hosts, host):
+			continue
+		case !s.standard && maker != host:
+			fmt.Fprintf(comments, "# Switch %s is made by the lab of %s: bring that up first, and take it down last.\n",
+				oneLine(s.name), oneLine(maker))
+			continue
+		}
+		var keys []string
+		if s.standard {
+			keys = append(keys, "kind: "+string(lab.SwitchStandard))
+		}
+		if n, err := strconv.Atoi(s.keys["mtu"]); err == nil {
+			keys = append(keys, fmt.Sprintf("mtu: %d", n))
+		}
+		add := func(key string, names []string) {
+			if len(names) > 0 {
+				keys = append(keys, key+": "+quoted(names))
+			}
+		}
+		add("uplinks", items(s.keys["pnic"]))
+		add("port_groups", items(s.keys["port_group"]))
+		if !s.standard && len(s.hosts) > 1 {
+			add("hosts", s.hosts)
+		}
+		fmt.Fprintf(&b, "    %s: {%s}\n", strconv.Quote(s.name), strings.Join(keys, ", "))
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "  switches:\n" + b.String()
+}
+
+// quoted writes a list of texts.
+func quoted(texts []string) string {
+	var all []string
+	for _, t := range texts {
+		all = append(all, strconv.Quote(t))
+	}
+	return "[" + strings.Join(all, ", ") + "]"
+}
+
+// maxScript is the longest script that a lab file takes, with what is added here.
+const maxScript = 7 << 10
+
+// setupOf returns the scripts of a machine as the steps of a node; "" for none. Those that cannot be read go into a
+// comment.
+func (c *cluster) setupOf(comments *strings.Builder, m machine) string {
+	var steps []string
+	for _, k := range slices.Sorted(maps.Keys(m.keys)) {
+		if !strings.HasPrefix(k, "script") || m.keys[k] == "" {
+			continue
+		}
+		for path := range strings.SplitSeq(m.keys[k], "\n") {
+			text, err := c.read(path)
+			switch {
+			case err != nil:
+			case !utf8.Valid(text):
+				err = errors.New("not a text in UTF-8")
+			case len(text) > maxScript:
+				err = fmt.Errorf("longer than %d KiB: copy it into the template", maxScript>>10)
+			default:
+				steps = append(steps, step(path, string(text)))
+			}
+			if err != nil {
+				fmt.Fprintf(comments, "# Script %s of %s is not carried: %s.\n", oneLine(path), oneLine(m.name),
+					oneLine(err.Error()))
+			}
+		}
+	}
+	if len(steps) == 0 {
+		return ""
+	}
+	return quoted(steps)
+}
+
+// step returns what a node runs for a script. One that names its interpreter is a file in the guest for a moment.
+func step(path, text string) string {
+	title := "# " + oneLine(path) + "\n"
+	if !strings.HasPrefix(text, "#!") {
+		return title + text
+	}
+	return title + `f=$(mktemp) && cat >"$f" <<'END_OF_SCRIPT' && chmod +x "$f" && "$f"; s=$?; rm -f "$f"; exit $s` +
+		"\n" + strings.TrimSuffix(text, "\n") + "\nEND_OF_SCRIPT\n"
+}
+
+// customizeOf writes what the guests of machines are told of themselves, and returns the keys that it is made of; none
+// where it would not be all that the file says.
+func customizeOf(machines []machine) (text string, told []string) {
+	told = []string{"ip", "is_dhcp", "netmask", "gateway", "domain", "dns"}
+	first := machines[0].keys
+	if first["domain"] == "" || slices.ContainsFunc(told[1:], func(k string) bool { return !all(machines, k) }) {
+		return "", nil
+	}
+	keys := []string{"domain: " + strconv.Quote(first["domain"])}
+	if !on(first["is_dhcp"]) {
+		var addresses []string
+		length, ok := prefixLength(first["netmask"])
+		for _, m := range machines {
+			a, err := netip.ParseAddr(m.keys["ip"])
+			ok = ok && err == nil && a.Is4()
+			addresses = append(addresses, fmt.Sprintf("%s/%d", a, length))
+		}
+		if !ok {
+			return "", nil
+		}
+		keys = append(keys, "address: ["+strings.Join(addresses, ", ")+"]")
+		if first["gateway"] != "" {
+			keys = append(keys, "gateway: "+strconv.Quote(first["gateway"]))
+		}
+	}
+	if dns := items(first["dns"]); len(dns) > 0 {
+		keys = append(keys, "dns: "+quoted(dns))
+	}
+	return "  customize: {" + strings.Join(keys, ", ") + "}\n", told
+}
+
+// prefixLength returns the length of a subnet by its mask.
+func prefixLength(mask string) (int, bool) {
+	a, err := netip.ParseAddr(mask)
+	if err != nil || !a.Is4() {
+		return 0, false
+	}
+	ones, size := net.IPMask(a.AsSlice()).Size()
+	return ones, size == 32
 }
 
 // all reports whether machines have the same value of a key.
@@ -264,7 +473,7 @@ func settingsOf(keys map[string]string) string {
 }
 
 // node writes a virtual machine as a node, with another name where its own is none of a node.
-func node(m *machine, other string) string {
+func node(m *machine, other, setup string) string {
 	var keys []string
 	add := func(key, value string) {
 		if value != "" {
@@ -278,7 +487,7 @@ func node(m *machine, other string) string {
 		return ""
 	}
 	count := func(key string) string {
-		if n := list(m.keys[key]); n > 0 {
+		if n := len(items(m.keys[key])); n > 0 {
 			return strconv.Itoa(n)
 		}
 		return ""
@@ -287,6 +496,7 @@ func node(m *machine, other string) string {
 	add("memory", number("memory", "GiB"))
 	add("vfs", count("pf"))
 	add("gpus", count("device"))
+	add("setup", setup)
 	name := identifier(m.name, other)
 	text := fmt.Sprintf("  %s: {%s}", name, strings.Join(keys, ", "))
 	var notes []string
@@ -302,18 +512,19 @@ func node(m *machine, other string) string {
 	return text + "\n"
 }
 
-// list is the number of values of a key: of one, or of a list such as ['a', 'b'].
-func list(value string) int {
-	value = strings.Trim(value, "[] ")
-	if value == "" {
-		return 0
+// items are the values of a key: one, or a list such as ['a', 'b'].
+func items(value string) (all []string) {
+	for item := range strings.SplitSeq(strings.Trim(value, "[] "), ",") {
+		if item = strings.Trim(item, ` '"`); item != "" {
+			all = append(all, item)
+		}
 	}
-	return strings.Count(value, ",") + 1
+	return all
 }
 
 // on reads a switch of the toolkit.
 func on(value string) bool {
-	return slices.Contains([]string{"1", "true", "on", "yes"}, strings.ToLower(value))
+	return slices.Contains([]string{"1", "true", "t", "on", "yes", "y"}, strings.ToLower(value))
 }
 
 var identifiers = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)

@@ -2,6 +2,7 @@ package vhpc
 
 import (
 	"flag"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,13 +16,23 @@ import (
 
 var update = flag.Bool("update", false, "write the golden file of this package anew")
 
+// scripts are those that cluster files name.
+func scripts(path string) ([]byte, error) {
+	text, ok := map[string]string{"setup.sh": "#!/usr/bin/env bash\necho \"it's $1\" >>/root/log\n",
+		"hello.sh": "echo hello"}[path]
+	if !ok {
+		return nil, fs.ErrNotExist
+	}
+	return []byte(text), nil
+}
+
 func TestLabs(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/cluster.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := Labs("cluster.conf", text)
+	files, err := Labs("cluster.conf", text, scripts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +85,10 @@ func TestFilesThatAreNone(t *testing.T) {
 		{"[_VMS_]\nvm1: cpu: 2", "vm1 has no host"},
 		{"[_VMS_]\nvm{1:999999}: host: h", "more than 4096"},
 		{"[_VMS_]\nvm1: host: h cpu: 99999", "the lab of host h"},
+		{"[_SVS_]\ns: pnic: vmnic1", "f:2: switch s has no host"},
+		{"[_DVS_]\ns: host: h{1:2000}", "or more than 1024"},
 	} {
-		if _, err := Labs("f", []byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Labs("f", []byte(c.text), scripts); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %s", c.text, err, c.want)
 		}
 	}
@@ -89,8 +102,10 @@ func FuzzLabs(f *testing.F) {
 	}
 	f.Add(string(text))
 	f.Add("[_VMS_]\na{{1:2}}: host: \"h device: [a,b\n")
+	f.Add("[_DVS_]\ns: host: h{1:2} pnic: [a,'b'] port_group: p\n[_SVS_]\ns: host: h1\n[_VMS_]\na: host: h1 " +
+		"script: setup.sh sequence:0 domain: d ip: 1.2.3.4 netmask: 255.0.0.0\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		files, err := Labs("f", []byte(text))
+		files, err := Labs("f", []byte(text), scripts)
 		if err != nil {
 			return
 		}

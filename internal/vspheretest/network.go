@@ -1,0 +1,303 @@
+package vspheretest
+
+import (
+	"slices"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// What switches take, in bytes.
+const minMTU, maxMTU = 1280, 9000
+
+// uplink returns the key of a NIC that a host has and no switch uses; "" for none.
+func uplink(network *types.HostNetworkInfo, device string) string {
+	i := slices.IndexFunc(network.Pnic, func(p types.PhysicalNic) bool { return p.Device == device })
+	if i < 0 {
+		return ""
+	}
+	key := network.Pnic[i].Key
+	var taken []string
+	for _, s := range network.Vswitch {
+		taken = append(taken, s.Pnic...)
+	}
+	for _, s := range network.ProxySwitch {
+		taken = append(taken, s.Pnic...)
+	}
+	if slices.Contains(taken, key) {
+		return ""
+	}
+	return key
+}
+
+// A HostNetworkSystem makes standard switches with their MTU and uplinks, which the simulator forgets, and refuses what
+// is taken. Its name is that of the managed object.
+type HostNetworkSystem struct {
+	*simulator.HostNetworkSystem
+	server *Server
+}
+
+// AddVirtualSwitch makes a switch.
+func (n *HostNetworkSystem) AddVirtualSwitch(req *types.AddVirtualSwitch) soap.HasFault {
+	refuse := func(fault types.BaseMethodFault) soap.HasFault {
+		return &methods.AddVirtualSwitchBody{Fault_: simulator.Fault("", fault)}
+	}
+	if req.Spec == nil || req.Spec.Mtu < minMTU || req.Spec.Mtu > maxMTU || req.Spec.NumPorts == 0 {
+		return refuse(&types.InvalidArgument{InvalidProperty: "spec"})
+	}
+	made := types.HostVirtualSwitch{Name: req.VswitchName, Key: "key-vim.host.VirtualSwitch-" + req.VswitchName,
+		Mtu: req.Spec.Mtu, Spec: *req.Spec}
+	if bond, ok := req.Spec.Bridge.(*types.HostVirtualSwitchBondBridge); ok {
+		for _, nic := range bond.NicDevice {
+			key := uplink(n.NetworkInfo, nic)
+			if key == "" {
+				return refuse(&types.ResourceInUse{Type: "PhysicalNic", Name: nic})
+			}
+			made.Pnic = append(made.Pnic, key)
+		}
+	}
+	res := n.HostNetworkSystem.AddVirtualSwitch(req)
+	if res.Fault() == nil {
+		n.NetworkInfo.Vswitch[len(n.NetworkInfo.Vswitch)-1] = made
+	}
+	return res
+}
+
+// RemovePortGroup removes a port group that no virtual machine uses.
+func (n *HostNetworkSystem) RemovePortGroup(ctx *simulator.Context, req *types.RemovePortGroup) soap.HasFault {
+	used := n.server.uses(func(b types.BaseVirtualDeviceBackingInfo) bool {
+		card, ok := b.(*types.VirtualEthernetCardNetworkBackingInfo)
+		return ok && card.DeviceName == req.PgName
+	})
+	if used {
+		return &methods.RemovePortGroupBody{Fault_: simulator.Fault("", &types.ResourceInUse{Name: req.PgName})}
+	}
+	return n.HostNetworkSystem.RemovePortGroup(ctx, req)
+}
+
+// RemoveVirtualSwitch removes a switch without port groups.
+func (n *HostNetworkSystem) RemoveVirtualSwitch(req *types.RemoveVirtualSwitch) soap.HasFault {
+	for _, s := range n.NetworkInfo.Vswitch {
+		if s.Name == req.VswitchName && len(s.Portgroup) > 0 {
+			return &methods.RemoveVirtualSwitchBody{Fault_: simulator.Fault("", &types.ResourceInUse{Name: s.Name})}
+		}
+	}
+	return n.HostNetworkSystem.RemoveVirtualSwitch(req)
+}
+
+// uses reports whether a device of a virtual machine has such a backing.
+func (s *Server) uses(is func(types.BaseVirtualDeviceBackingInfo) bool) bool {
+	for _, e := range s.Model.Map().All("VirtualMachine") {
+		for _, d := range e.(*simulator.VirtualMachine).Config.Hardware.Device {
+			if is(d.GetVirtualDevice().Backing) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// A folder makes distributed switches whose port group of uplinks says that it is one.
+type folder struct{ *simulator.Folder }
+
+// CreateDVSTask makes a switch.
+func (f *folder) CreateDVSTask(ctx *simulator.Context, req *types.CreateDVS_Task) soap.HasFault {
+	res := f.Folder.CreateDVSTask(ctx, req)
+	t := ctx.Map.Get(res.(*methods.CreateDVS_TaskBody).Res.Returnval).(*simulator.Task)
+	t.Wait()
+	ref, ok := t.Info.Result.(types.ManagedObjectReference)
+	if !ok {
+		return res
+	}
+	dvs := ctx.Map.Get(ref).(*simulator.DistributedVirtualSwitch)
+	// Another context waits for the port group, which the simulator is making.
+	ctx.Map.WithLock(new(simulator.Context), dvs, func() {
+		config := dvs.Config.(*types.VMwareDVSConfigInfo)
+		config.ConfigVersion = "1"
+		for _, ref := range dvs.Portgroup {
+			ctx.Map.Get(ref).(*simulator.DistributedVirtualPortgroup).Config.Uplink = new(true)
+		}
+	})
+	return res
+}
+
+// judgeSwitch refuses a wrong version or MTU, and uplinks that are taken. It sets the MTU and the members: the
+// simulator accepts them, and forgets them.
+func (s *Server) judgeSwitch(ctx *simulator.Context, dvs *simulator.DistributedVirtualSwitch,
+	change types.BaseDVSConfigSpec) types.BaseMethodFault {
+	spec, ok := change.(*types.VMwareDVSConfigSpec)
+	config, isVMware := dvs.Config.(*types.VMwareDVSConfigInfo)
+	switch {
+	case !ok || !isVMware || spec.MaxMtu < minMTU || spec.MaxMtu > maxMTU:
+		return &types.InvalidArgument{InvalidProperty: "spec"}
+	case spec.ConfigVersion != config.ConfigVersion:
+		return new(types.ConcurrentAccess)
+	}
+	for _, member := range spec.Host {
+		h, ok := ctx.Map.Get(member.Host).(*simulator.HostSystem)
+		if !ok {
+			return &types.ManagedObjectNotFound{Obj: member.Host}
+		}
+		if member.Operation == string(types.ConfigSpecOperationRemove) {
+			if fault := s.leave(ctx, dvs, config, h); fault != nil {
+				return fault
+			}
+			continue
+		}
+		proxy := types.HostProxySwitch{DvsUuid: dvs.Uuid, DvsName: dvs.Name}
+		for _, nic := range member.Backing.(*types.DistributedVirtualSwitchHostMemberPnicBacking).PnicSpec {
+			key := uplink(h.Config.Network, nic.PnicDevice)
+			if key == "" {
+				return &types.ResourceInUse{Type: "PhysicalNic", Name: nic.PnicDevice}
+			}
+			proxy.Pnic = append(proxy.Pnic, key)
+		}
+		h.Config.Network.ProxySwitch = append(h.Config.Network.ProxySwitch, proxy)
+		config.Host = append(config.Host, types.DistributedVirtualSwitchHostMember{
+			Config: types.DistributedVirtualSwitchHostMemberConfigInfo{Host: &member.Host, Backing: member.Backing}})
+	}
+	config.MaxMtu = spec.MaxMtu
+	return nil
+}
+
+// leave takes a host out of a switch that no virtual machine uses: the simulator forgets to take the switch's port
+// groups away from the host.
+func (s *Server) leave(ctx *simulator.Context, dvs *simulator.DistributedVirtualSwitch,
+	config *types.VMwareDVSConfigInfo, h *simulator.HostSystem) types.BaseMethodFault {
+	if s.onSwitch(dvs.Uuid, "") {
+		return &types.ResourceInUse{Type: "DistributedVirtualSwitch", Name: dvs.Name}
+	}
+	config.Host = slices.DeleteFunc(config.Host, func(m types.DistributedVirtualSwitchHostMember) bool {
+		return *m.Config.Host == h.Self
+	})
+	network := h.Config.Network
+	network.ProxySwitch = slices.DeleteFunc(network.ProxySwitch, func(p types.HostProxySwitch) bool {
+		return p.DvsUuid == dvs.Uuid
+	})
+	if len(network.ProxySwitch) == 0 {
+		network.ProxySwitch = nil
+	}
+	for _, ref := range dvs.Portgroup {
+		s.forget(ctx, ref)
+	}
+	return nil
+}
+
+// onSwitch reports whether a virtual machine has an adapter on a switch, or on one port group of it.
+func (s *Server) onSwitch(uuid, portgroup string) bool {
+	return s.uses(func(b types.BaseVirtualDeviceBackingInfo) bool {
+		card, ok := b.(*types.VirtualEthernetCardDistributedVirtualPortBackingInfo)
+		return ok && card.Port.SwitchUuid == uuid && (portgroup == "" || card.Port.PortgroupKey == portgroup)
+	})
+}
+
+// forget takes a port group away from all hosts and clusters.
+func (s *Server) forget(ctx *simulator.Context, ref types.ManagedObjectReference) {
+	for _, e := range ctx.Map.All("HostSystem") {
+		h := e.(*simulator.HostSystem)
+		h.Network = without(h.Network, ref)
+	}
+	for _, e := range ctx.Map.All("ClusterComputeResource") {
+		c := e.(*simulator.ClusterComputeResource)
+		c.Network = without(c.Network, ref)
+	}
+}
+
+// without returns references but one. The simulator's objects share them: they are not changed in place.
+func without(all []types.ManagedObjectReference, ref types.ManagedObjectReference) []types.ManagedObjectReference {
+	return slices.DeleteFunc(slices.Clone(all), func(r types.ManagedObjectReference) bool { return r == ref })
+}
+
+// judgeDestroy refuses to remove what is in use, and removes the port group of a switch's uplinks with it, which the
+// simulator forgets.
+func (s *Server) judgeDestroy(ctx *simulator.Context, ref types.ManagedObjectReference) types.BaseMethodFault {
+	switch o := ctx.Map.Get(ref).(type) {
+	case *simulator.VirtualMachine:
+		if o.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
+			return &types.InvalidPowerState{ExistingState: o.Runtime.PowerState,
+				RequestedState: types.VirtualMachinePowerStatePoweredOff}
+		}
+	case *simulator.DistributedVirtualPortgroup:
+		dvs := ctx.Map.Get(*o.Config.DistributedVirtualSwitch).(*simulator.DistributedVirtualSwitch)
+		if s.onSwitch(dvs.Uuid, o.Key) {
+			return &types.ResourceInUse{Type: ref.Type, Name: o.Name}
+		}
+		s.forget(ctx, ref)
+	case *simulator.DistributedVirtualSwitch:
+		if config := o.Config.(*types.VMwareDVSConfigInfo); len(config.Host) > 0 || len(o.Portgroup) > 1 {
+			return &types.ResourceInUse{Type: ref.Type, Name: o.Name}
+		}
+		for _, group := range slices.Clone(o.Portgroup) {
+			g := ctx.Map.Get(group).(*simulator.DistributedVirtualPortgroup)
+			res := g.DestroyTask(ctx, &types.Destroy_Task{This: group})
+			ctx.Map.Get(res.(*methods.Destroy_TaskBody).Res.Returnval).(*simulator.Task).Wait()
+		}
+	}
+	return nil
+}
+
+// judgeMove refuses to move what runs, or has a device of its host. The simulator forgets to tell the hosts.
+func (s *Server) judgeMove(ctx *simulator.Context, vm *simulator.VirtualMachine,
+	to *types.ManagedObjectReference) types.BaseMethodFault {
+	if vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
+		return &types.InvalidPowerState{ExistingState: vm.Runtime.PowerState,
+			RequestedState: types.VirtualMachinePowerStatePoweredOff}
+	}
+	h, ok := ctx.Map.Get(*to).(*simulator.HostSystem)
+	if !ok || ofHost(vm) {
+		return &types.InvalidVmConfig{Property: "host"}
+	}
+	old := s.hostOf(vm)
+	old.Vm, h.Vm = without(old.Vm, vm.Self), append(slices.Clone(h.Vm), vm.Self)
+	return nil
+}
+
+// ofHost reports whether a virtual machine has a device of its host.
+func ofHost(vm *simulator.VirtualMachine) bool {
+	return slices.ContainsFunc(vm.Config.Hardware.Device, func(d types.BaseVirtualDevice) bool {
+		switch d.(type) {
+		case *types.VirtualSriovEthernetCard, *types.VirtualPCIPassthrough, *types.VirtualVmxnet3Vrdma:
+			return true
+		}
+		return false
+	})
+}
+
+// An instantCloner makes instant clones, which the simulator lacks: they run from the beginning.
+type instantCloner struct{ *simulator.VirtualMachine }
+
+// InstantCloneTask makes a clone of a virtual machine that runs.
+func (c *instantCloner) InstantCloneTask(ctx *simulator.Context, req *types.InstantClone_Task) soap.HasFault {
+	var fault types.BaseMethodFault
+	switch to := req.Spec.Location; {
+	case c.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn:
+		fault = &types.InvalidPowerState{ExistingState: c.Runtime.PowerState,
+			RequestedState: types.VirtualMachinePowerStatePoweredOn}
+	case to.Folder == nil || to.Pool == nil || to.DiskMoveType != "":
+		fault = &types.InvalidArgument{InvalidProperty: "spec.location"}
+	case ofHost(c.VirtualMachine):
+		fault = &types.InvalidVmConfig{Property: "hardware.device"}
+	}
+	if fault != nil {
+		return &methods.InstantClone_TaskBody{Fault_: simulator.Fault("", fault)}
+	}
+	res := c.CloneVMTask(ctx, &types.CloneVM_Task{This: c.Self, Folder: *req.Spec.Location.Folder, Name: req.Spec.Name,
+		Spec: types.VirtualMachineCloneSpec{Location: req.Spec.Location, PowerOn: true,
+			Config: &types.VirtualMachineConfigSpec{ExtraConfig: req.Spec.Config}}}).(*methods.CloneVM_TaskBody)
+	body := &methods.InstantClone_TaskBody{Fault_: res.Fault_}
+	if res.Res != nil {
+		body.Res = &types.InstantClone_TaskResponse{Returnval: res.Res.Returnval}
+	}
+	return body
+}
+
+// network gives a host the switches that it has, which it changes.
+func (s *Server) network(h *simulator.HostSystem, info *types.HostNetworkInfo) {
+	info.Vswitch, info.Portgroup = slices.Clone(info.Vswitch), slices.Clone(info.Portgroup)
+	r := s.Model.Map()
+	n := r.Get(*h.ConfigManager.NetworkSystem).(*simulator.HostNetworkSystem)
+	n.NetworkInfo = info
+	r.Put(&HostNetworkSystem{n, s})
+}

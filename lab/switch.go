@@ -1,0 +1,158 @@
+package lab
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/rackless/rackless/internal/strictyaml"
+)
+
+// A SwitchKind says where a virtual switch is.
+type SwitchKind string
+
+// The kinds of virtual switches.
+const (
+	SwitchDistributed SwitchKind = "distributed" // of a data centre, on any of its hosts
+	SwitchStandard    SwitchKind = "standard"    // of one host
+)
+
+func switchKinds() []SwitchKind { return []SwitchKind{SwitchDistributed, SwitchStandard} }
+
+// What vSphere's switches take: their MTU, VLANs, and as many names as a host has NICs, a switch hosts, and a lab ports
+// groups for.
+const (
+	defaultSwitchMTU = 1500
+	maxSwitchMTU     = 9000
+	maxVLAN          = 4094
+	maxSwitchNames   = 64
+	maxSwitches      = 16
+)
+
+// SwitchOf returns the name of the switch of the lab that has a port group, and the switch; nil for none.
+func (v *VSphere) SwitchOf(portGroup string) (string, *Switch) {
+	for name, s := range v.Switches {
+		if slices.Contains(s.PortGroups, portGroup) {
+			return name, s
+		}
+	}
+	return "", nil
+}
+
+// flow writes the value of the key.
+func (s *Switch) flow() string {
+	keys := []string{"kind: " + string(s.Kind), "mtu: " + strconv.Itoa(s.MTU)}
+	for _, names := range s.names() {
+		if len(*names.value) > 0 {
+			keys = append(keys, names.name+": ["+list(*names.value, scalar)+"]")
+		}
+	}
+	if s.VLAN != 0 {
+		keys = append(keys, "vlan: "+strconv.Itoa(s.VLAN))
+	}
+	return "{" + strings.Join(keys, ", ") + "}"
+}
+
+// A switchNames is a key of a switch that is a list of names, and where it is.
+type switchNames struct {
+	name  string
+	value *[]string
+}
+
+// names are the keys that are lists of names, in the order in which they are written.
+func (s *Switch) names() []switchNames {
+	return []switchNames{{"uplinks", &s.Uplinks}, {"port_groups", &s.PortGroups}, {"hosts", &s.Hosts}}
+}
+
+func (d *decoder) switches(path string, n ast.Node) map[string]*Switch {
+	all := map[string]*Switch{}
+	d.Entries(path, n, func(name string, at place, n ast.Node) {
+		path := strictyaml.Join(path, name)
+		s := &Switch{Kind: SwitchDistributed}
+		keys := []key{
+			{"kind", func(path string, n ast.Node) { s.Kind = or(enum(d, path, n, switchKinds(), nil), nil, s.Kind) }},
+			{"mtu", func(path string, n ast.Node) { s.MTU = or(d.Integer(path, n, MinMTU, maxSwitchMTU), nil, 0) }},
+			{"vlan", func(path string, n ast.Node) { s.VLAN = or(d.Integer(path, n, 1, maxVLAN), nil, 0) }},
+		}
+		for _, names := range s.names() {
+			keys = append(keys, key{names.name, func(path string, n ast.Node) { *names.value = d.names(path, n) }})
+		}
+		if d.inventoryName(path, name, at); len(all) == maxSwitches {
+			d.Fail(at, Error{Key: path, What: "too many switches", Want: fmt.Sprintf("at most %d", maxSwitches)})
+		}
+		d.mapping(path, n, keys)
+		all[name] = s
+	})
+	return all
+}
+
+// names decodes a list of names of the inventory.
+func (d *decoder) names(path string, n ast.Node) (names []string) {
+	want := fmt.Sprintf("a list of at most %d names", maxSwitchNames)
+	for _, item := range d.list(path, n, want) {
+		s, ok := d.Text(path, item, "a name of the inventory")
+		switch at := strictyaml.PlaceOf(item); {
+		case !ok || !d.inventoryName(path, s, at):
+		case slices.Contains(names, s):
+			d.Fail(at, Error{Key: path, What: "name is there twice", Have: strictyaml.Quote(s)})
+		default:
+			names = append(names, s)
+		}
+	}
+	if len(names) > maxSwitchNames {
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "too many names", Have: strconv.Itoa(len(names)),
+			Want: want})
+	}
+	return names
+}
+
+// checkSwitches fills in what follows from the rest of the lab, and refuses switches that contradict it.
+func (d *decoder) checkSwitches(l *Lab) {
+	v := l.VSphere
+	groups, uplinks := map[string]string{}, map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(v.Switches)) {
+		s, path := v.Switches[name], strictyaml.Join("vsphere.switches", name)
+		fail := func(key string, e Error) {
+			e.Key = strictyaml.Join(path, key)
+			at, ok := d.Keys[e.Key]
+			if !ok {
+				at = d.Keys[path]
+			}
+			d.Fail(at, e)
+		}
+		if s.MTU == 0 {
+			s.MTU = min(max(l.Fabric.MTU, defaultSwitchMTU), maxSwitchMTU)
+		}
+		switch {
+		case len(s.Hosts) == 0:
+			s.Hosts = []string{v.Host}
+		case s.Kind == SwitchStandard && len(s.Hosts) > 1:
+			fail("hosts", Error{What: "too many for a standard switch", Have: strconv.Itoa(len(s.Hosts)),
+				Want: "the host of the lab, or kind: distributed"})
+		case !slices.Contains(s.Hosts, v.Host):
+			fail("hosts", Error{What: "host of the lab is missing", Fix: "add " + v.Host})
+		}
+		for _, group := range s.PortGroups {
+			if (group == v.PortGroup || group == v.PVRDMA) && s.MTU < l.Fabric.MTU {
+				fail("mtu", Error{What: "smaller than that of the fabric", Have: strconv.Itoa(s.MTU),
+					Want: fmt.Sprintf("%d at least, as fabric.mtu", l.Fabric.MTU)})
+			}
+			if other := groups[group]; other != "" {
+				fail("port_groups", Error{What: "port group of another switch", Have: strictyaml.Quote(group),
+					Fix: "write it in " + other + " only"})
+			}
+			groups[group] = name
+		}
+		for _, nic := range s.Uplinks {
+			if other := uplinks[nic]; other != "" {
+				fail("uplinks", Error{What: "uplink of another switch", Have: strictyaml.Quote(nic),
+					Fix: "write it in " + other + " only"})
+			}
+			uplinks[nic] = name
+		}
+	}
+}
