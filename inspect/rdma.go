@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -174,10 +175,7 @@ func (r *reader) troubles(port string) map[string]uint64 {
 			if v == nil {
 				continue
 			}
-			if out == nil {
-				out = map[string]uint64{}
-			}
-			out[name] = *v
+			lists.Put(&out, name, *v)
 		}
 	}
 	return out

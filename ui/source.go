@@ -342,10 +342,7 @@ func (u *Source) detail(r results.Result) live.Result {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.details == nil {
-		u.details = make(map[string]live.Result)
-	}
-	u.details[r.Dir] = out
+	lists.Put(&u.details, r.Dir, out)
 	return out
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -39,10 +40,7 @@ func (r *reader) ethtoolFeatures() {
 		// A value may have a remark: "off [fixed]", "on [requested off]".
 		if word, _, _ := strings.Cut(p.value, " "); slices.Contains(offloads, p.key) &&
 			(word == "on" || word == "off") {
-			if d.Offloads == nil {
-				d.Offloads = map[string]bool{}
-			}
-			d.Offloads[p.key] = word == "on"
+			lists.Put(&d.Offloads, p.key, word == "on")
 		}
 	}
 }
@@ -61,16 +59,13 @@ func (r *reader) ethtoolRings() {
 		if now = now || strings.HasPrefix(p.key, "Current hardware"); n == nil || name != "rx" && name != "tx" {
 			continue
 		}
-		if d.Rings == nil {
-			d.Rings = map[string]topology.Ring{}
-		}
 		ring := d.Rings[name]
 		if now {
 			ring.Size = *n
 		} else {
 			ring.Max = *n
 		}
-		d.Rings[name] = ring
+		lists.Put(&d.Rings, name, ring)
 	}
 }
 
@@ -81,10 +76,7 @@ func (r *reader) ethtoolCounters() {
 	for p := range r.pairs() {
 		n, err := strconv.ParseUint(p.value, 10, 64)
 		if err == nil && n > 0 && topology.IsTrouble(p.key) && len(d.Counters) < maxSettings {
-			if d.Counters == nil {
-				d.Counters = map[string]uint64{}
-			}
-			d.Counters[p.key] = n
+			lists.Put(&d.Counters, p.key, n)
 		}
 	}
 }
@@ -103,10 +95,7 @@ func (r *reader) ethtoolModule() {
 		base, _, _ := strings.Cut(p.key, "(Channel")
 		base = strings.TrimRight(base, " ")
 		if slices.Contains(moduleKeys, base) && p.value != "" && len(d.Module) < 64 {
-			if d.Module == nil {
-				d.Module = map[string]string{}
-			}
-			d.Module[p.key] = p.value
+			lists.Put(&d.Module, p.key, p.value)
 		}
 	}
 }
@@ -127,10 +116,7 @@ func (r *reader) rdmaStatistic() {
 		for i := 0; p != nil && i+1 < len(words); i += 2 {
 			n, err := strconv.ParseUint(words[i+1], 10, 64)
 			if err == nil && n > 0 && topology.IsTrouble(words[i]) && len(p.Counters) < maxSettings {
-				if p.Counters == nil {
-					p.Counters = map[string]uint64{}
-				}
-				p.Counters[words[i]] = n
+				lists.Put(&p.Counters, words[i], n)
 			}
 		}
 	}
@@ -184,10 +170,7 @@ func (r *reader) mlxlink() {
 			}
 		case "Effective Physical Errors", "Symbol Errors", "Link Down Counter":
 			if n, err := strconv.ParseUint(p.value, 10, 64); err == nil && n > 0 {
-				if port.Counters == nil {
-					port.Counters = map[string]uint64{}
-				}
-				port.Counters[linkCounters[p.key]] = n
+				lists.Put(&port.Counters, linkCounters[p.key], n)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -118,10 +119,7 @@ func (r *reader) function(a topology.PCIAddr) *topology.PCIDevice {
 	i, ok := r.functions[a]
 	if !ok {
 		i = len(r.h.PCI)
-		if r.functions == nil {
-			r.functions = map[topology.PCIAddr]int{}
-		}
-		r.functions[a] = i
+		lists.Put(&r.functions, a, i)
 		r.h.PCI = append(r.h.PCI, topology.PCIDevice{Address: a, ParentUnknown: true})
 	}
 	return &r.h.PCI[i]

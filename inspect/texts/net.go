@@ -80,9 +80,8 @@ var ipBrief = lazyregexp.New(`^([\w.-]+)(@\S+)? +(UP|DOWN|UNKNOWN|DORMANT|LOWERL
 
 // ipBrief reads the short form of network devices.
 func (r *reader) ipBrief() {
-	for _, line := range r.lines() {
-		m := ipBrief.FindStringSubmatch(line)
-		if m == nil || m[1] == "lo" || m[2] != "" || isSoftware(m[1]) {
+	for _, m := range r.matches(ipBrief) {
+		if m[1] == "lo" || m[2] != "" || isSoftware(m[1]) {
 			continue
 		}
 		d := netdev(r.nic(m[1]), m[1])
@@ -233,11 +232,7 @@ var mstLine = lazyregexp.New(`^DEVICE_TYPE +MST |^\w+\(rev:\w+\)\s+(\S+)\s+(\S+)
 // NUMA nodes. Empty columns have no mark: the form of a word tells its column.
 func (r *reader) mstStatus() {
 	path := ""
-	for _, line := range r.lines() {
-		m := mstLine.FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
+	for _, m := range r.matches(mstLine) {
 		if path = cmp.Or(m[4], path); m[1] != "" {
 			path = m[1]
 		}

@@ -308,11 +308,7 @@ var ibdevLine = lazyregexp.New(
 // ibdev2netdev reads which network device an RDMA device stands on, with -v also its function. A device without a
 // network device, as of InfiniBand without IPoIB, has N/A there.
 func (r *reader) ibdev2netdev() {
-	for _, line := range r.lines() {
-		m := ibdevLine.FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
+	for _, m := range r.matches(ibdevLine) {
 		nic := r.nic(m[2])
 		nic.Address = cmp.Or(address(m[1]), nic.Address)
 		d, p := rdma(nic, m[2], count(m[4]))
@@ -325,46 +321,43 @@ func (r *reader) ibdev2netdev() {
 }
 
 // rdmaDevLine matches a line of rdma dev.
-var rdmaDevLine = lazyregexp.New(`^\d+: ([\w.-]+): node_type (\w+) (.*)`)
+var rdmaDevLine = lazyregexp.New(`^\d+: ([\w.-]+): (node_type .*)`)
 
 // rdmaDev reads the devices.
 func (r *reader) rdmaDev() {
-	take := func(name string, value map[string]string) {
-		d, _ := rdma(r.nic(name), name, nil)
+	for _, value := range r.objects(rdmaDevLine) {
+		d, _ := rdma(r.nic(value["ifname"]), value["ifname"], nil)
 		d.Firmware, d.NodeGUID = value["fw"], guid(value["node_guid"])
 	}
-	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
-		for _, value := range r.jsonList() {
-			if value["ifname"] != "" {
-				take(value["ifname"], value)
-			}
-		}
-		return
-	}
-	for _, line := range r.lines() {
-		if m := rdmaDevLine.FindStringSubmatch(line); m != nil {
-			take(m[1], words(m[3]))
-		}
-	}
 }
 
-// words are the values of "key value key value".
-func words(s string) map[string]string {
-	list, value := strings.Fields(s), map[string]string{}
-	for i := 0; i+1 < len(list); i += 2 {
-		value[list[i]] = list[i+1]
-	}
-	return value
-}
-
-// jsonList reads a list of objects, whose values it takes as text.
-func (r *reader) jsonList() (out []map[string]string) {
+// objects reads what iproute2 prints of RDMA: a list of objects as JSON, or lines with the name of a device, maybe the
+// number of a port, and "key value key value". Both have the same keys. Objects without a name are left out.
+func (r *reader) objects(line *lazyregexp.Regexp) (out []map[string]string) {
 	var list []map[string]any
-	r.json(&list)
+	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
+		r.json(&list)
+	}
 	for _, object := range list {
 		value := map[string]string{}
 		for k, v := range object {
 			value[k] = fmt.Sprint(v)
+		}
+		if value["ifname"] != "" {
+			out = append(out, value)
+		}
+	}
+	if list != nil {
+		return out
+	}
+	for _, m := range r.matches(line) {
+		value := map[string]string{"ifname": m[1]}
+		if len(m) > 3 {
+			value["port"] = m[2]
+		}
+		words := strings.Fields(m[len(m)-1])
+		for i := 0; i+1 < len(words); i += 2 {
+			value[words[i]] = words[i+1]
 		}
 		out = append(out, value)
 	}
@@ -376,30 +369,18 @@ var rdmaLine = lazyregexp.New(`^(?:link |\d+/\d+: )([\w.-]+)/(\d+):? (.*\bstate 
 
 // rdmaLink reads the ports and the network devices that they stand on.
 func (r *reader) rdmaLink() {
-	// take enters one port. Both forms of output have the same keys.
-	take := func(device string, port *int, value map[string]string) {
-		nic := r.nic(device)
-		_, p := rdma(nic, device, port)
+	for _, value := range r.objects(rdmaLine) {
+		port := count(value["port"])
+		if port == nil {
+			continue
+		}
+		nic := r.nic(value["ifname"])
+		_, p := rdma(nic, value["ifname"], port)
 		p.State, p.PhysState = portState(value["state"]), physState(value["physical_state"])
 		p.LID = lid(value["lid"])
 		if name := value["netdev"]; name != "" {
 			netdev(nic, name)
 		}
-	}
-	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
-		for _, value := range r.jsonList() {
-			if name := value["ifname"]; name != "" && count(value["port"]) != nil {
-				take(name, count(value["port"]), value)
-			}
-		}
-		return
-	}
-	for _, line := range r.lines() {
-		m := rdmaLine.FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
-		take(m[1], count(m[2]), words(m[3]))
 	}
 }
 
@@ -408,11 +389,7 @@ var gidLine = lazyregexp.New(`^([\w.-]+)\s+(\d+)\s+(\d+)\s+([0-9a-fA-F:]{15,})\s
 
 // showGIDs reads the GID tables.
 func (r *reader) showGIDs() {
-	for n, line := range r.lines() {
-		m := gidLine.FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
+	for n, m := range r.matches(gidLine) {
 		value, index, port := gid(m[4]), count(m[3]), count(m[2])
 		if value == "" || index == nil || port == nil {
 			r.note(n, "%q is not a GID", m[4])

@@ -294,6 +294,17 @@ func (r *reader) lines() iter.Seq2[int, string] {
 	}
 }
 
+// matches yields what an expression finds in the lines that it matches, by their number from 0.
+func (r *reader) matches(form *lazyregexp.Regexp) iter.Seq2[int, []string] {
+	return func(yield func(int, []string) bool) {
+		for n, line := range r.lines() {
+			if m := form.FindStringSubmatch(line); m != nil && !yield(n, m) {
+				return
+			}
+		}
+	}
+}
+
 // count parses a small number that is not negative; nil where s is none.
 func count(s string) *int {
 	// 20 bits have room for numbers of CPUs, nodes and ports, and for sizes of rings. A larger number is none of these.

@@ -83,11 +83,7 @@ var pinLine = lazyregexp.New(`^(\d+|\*):? +([0-9,^-]+)$`)
 // vcpuPin reads vcpupin and emulatorpin, which print the same two columns.
 func (r *reader) vcpuPin() {
 	t := tenantCPUs{r.tenant()}
-	for n, line := range r.lines() {
-		m := pinLine.FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
+	for n, m := range r.matches(pinLine) {
 		set := r.cpus(n, m[2])
 		if vcpu := count(m[1]); set != nil && vcpu != nil {
 			t.pin(*vcpu, *set, false)

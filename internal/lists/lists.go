@@ -114,6 +114,14 @@ func Made[K comparable, V any](all map[K]*V, key K, first V) *V {
 	return v
 }
 
+// Put sets the value of a key in a map, which is made with its first key.
+func Put[K comparable, V any](all *map[K]V, key K, value V) {
+	if *all == nil {
+		*all = map[K]V{}
+	}
+	(*all)[key] = value
+}
+
 // Flat joins the lists that f makes of the values.
 func Flat[E, T any](all []E, f func(E) []T) []T { return slices.Concat(Map(all, f)...) }
 

@@ -198,17 +198,11 @@ type outcome struct {
 // fact and note are kept by host, since each host becomes a study of its own. A fact is a value, a note a sentence
 // that also goes to the user.
 func (im *importing) fact(group, name, value string) {
-	if im.facts == nil {
-		im.facts = map[string][]study.Fact{}
-	}
-	im.facts[group] = append(im.facts[group], study.Fact{Name: name, Value: value})
+	lists.Put(&im.facts, group, append(im.facts[group], study.Fact{Name: name, Value: value}))
 }
 
 func (im *importing) note(group, format string, args ...any) {
-	if im.notes == nil {
-		im.notes = map[string][]string{}
-	}
-	im.notes[group] = append(im.notes[group], fmt.Sprintf(format, args...))
+	lists.Put(&im.notes, group, append(im.notes[group], fmt.Sprintf(format, args...)))
 }
 
 // factor names what varies.

@@ -65,10 +65,7 @@ func (r *Recommendation) fit(p *plan.Problem, w lab.Workload, all []Evidence, pa
 	}
 	r.Model = &build.Model{Pairs: measured, Source: "rackless recommend; " + strings.Join(sources, "; ")}
 	for _, x := range r.Fitted {
-		if r.Model.Weights == nil {
-			r.Model.Weights = map[string]int64{}
-		}
-		r.Model.Weights[x.Weight] = x.Value
+		lists.Put(&r.Model.Weights, x.Weight, x.Value)
 	}
 }
 
