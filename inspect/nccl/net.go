@@ -1,10 +1,12 @@
 package nccl
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -106,3 +108,101 @@ func mergeDevices(devices []topology.RDMADevice) []topology.RDMADevice {
 // virtual are the starts of names that container engines, virtual machines and tunnels give to what they make.
 var virtual = []string{"br-", "veth", "cali", "docker", "virbr", "tunl", "tun", "tap", "vnet", "flannel", "cni", "lxc",
 	"lxd", "vxlan", "cilium", "kube", "dummy", "lo", "genev", "wg"}
+
+// classNVSwitch is the class of what is behind a link that leads to a switch. NCCL writes it as
+// well where a virtual machine does not see the other end.
+const classNVSwitch = "0x0680"
+
+// maxCount bounds the links from one GPU to one place.
+const maxCount = 1024
+
+// A pair is two GPUs by address.
+type pair struct{ a, b topology.PCIAddr }
+
+// A link is what one GPU says of its links to another.
+type link struct {
+	count int
+	from  *element // that said it last
+}
+
+// addLinks turns links of GPUs into paths between them, and counts them.
+//
+// Links to a GPU are stated at both ends; where the ends differ, the lower number is taken and the
+// difference noted. Links to switches make a path to every other GPU that has some: NCCL's model is
+// one switch that joins all, and a path is as wide as the end with fewer links.
+//
+// xGMI, the links of AMD's GPUs, are read the same way, as RCCL does: they are paths of the same
+// class. They are not counted as NVLinks of the GPU.
+func (p *parser) addLinks() error {
+	direct := map[pair]link{}
+	switched := map[topology.PCIAddr]int{}
+	known := lists.SetOf(p.gpus, func(g gpu) topology.PCIAddr { return g.address })
+	for i, g := range p.gpus {
+		total, nvlink := 0, false
+		for _, l := range g.links {
+			p.rccl = p.rccl || l.Name == "xgmi"
+			n := p.count(l, "count", maxCount)
+			if n == nil || *n == 0 || l.Name == "c2c" {
+				continue
+			}
+			total += int(*n)
+			nvlink = nvlink || l.Name == "nvlink"
+			if class := l.Attr("tclass"); strings.HasPrefix(class, classNVSwitch) && class != "0x068001" {
+				switched[g.address] += int(*n)
+				continue
+			}
+			target, ok := l.Lookup("target")
+			if !ok {
+				return where.At(l.Line, "<%s> has no target", l.Name)
+			}
+			// What is not a GPU of the dump is no path in it: a GPU of another process, or the
+			// processor ("fffffff:ffff:ff" on POWER).
+			to, err := topology.ParsePCIAddr(target)
+			if err == nil && to == g.address {
+				// Seen in the file of a cloud. The links are there, but not where to.
+				p.note(l, "leads from %s to itself", to)
+				continue
+			}
+			if err == nil && known[to] {
+				d := direct[pair{g.address, to}]
+				direct[pair{g.address, to}] = link{d.count + int(*n), l}
+			}
+		}
+		if nvlink {
+			p.h.GPUs[i].NVLinks = &total
+		}
+	}
+	p.addPaths(direct, switched)
+	return nil
+}
+
+// addPaths adds one path for each pair of GPUs with links between them.
+func (p *parser) addPaths(direct map[pair]link, switched map[topology.PCIAddr]int) {
+	links := map[pair]int{}
+	for ends, l := range direct {
+		n := l.count
+		// Each pair is there twice, unless one end says nothing.
+		if back, ok := direct[pair{ends.b, ends.a}]; ok && back.count != n {
+			n = min(n, back.count)
+			if ends.a.Compare(ends.b) < 0 {
+				p.note(l.from, "%d links from %s to %s, but %d back: %d are taken", l.count, ends.a, ends.b, back.count,
+					n)
+			}
+		}
+		if ends.a.Compare(ends.b) > 0 {
+			ends.a, ends.b = ends.b, ends.a
+		}
+		links[ends] = n
+	}
+	behind := slices.SortedFunc(maps.Keys(switched), topology.PCIAddr.Compare)
+	for i, a := range behind {
+		for _, b := range behind[i+1:] {
+			links[pair{a, b}] += min(switched[a], switched[b])
+		}
+	}
+	for ends, n := range links {
+		p.h.Reported = append(p.h.Reported, topology.Path{A: ends.a.String(), B: ends.b.String(),
+			Class: topology.PathNVLink, Links: n})
+	}
+	slices.SortFunc(p.h.Reported, func(a, b topology.Path) int { return strings.Compare(a.A+" "+a.B, b.A+" "+b.B) })
+}

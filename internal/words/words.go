@@ -3,9 +3,11 @@ package words
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -159,4 +161,86 @@ func Plain(s string) string {
 		return strconv.Quote(s)
 	}
 	return s
+}
+
+// A Message is a text that another program wrote, for a page: what stands in the line, and the rest.
+type Message struct {
+	Text  string // one line of ours
+	Whole string // what is folded up behind it; empty: Text is all
+}
+
+// Bounds of a message, in characters.
+const (
+	maxMessageLine = 160
+	maxMessage     = 4000
+)
+
+// ownWords is where another program begins to speak: with its name, or with the place of an assertion in its source.
+var ownWords = regexp.MustCompile(`\b(qemu-system-\w+|qemu-img|virsh|libvirtd?)(\[\d+\])?: |` +
+	`[\w./-]+\.(c|h|cc|cpp):\d+|Assertion `)
+
+// Fold makes a message of a text. A long one, and what a program such as QEMU printed itself, must not stand in the
+// middle of a page: a reader looks for what happened, and a maintainer for the whole text.
+func Fold(text string) Message {
+	text = strings.TrimSpace(Visible(text))
+	if n := utf8.RuneCountInString(text); n > maxMessage {
+		text = string([]rune(text)[:maxMessage]) + "… (" + Count(n-maxMessage, "more character") + ")"
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	if at := ownWords.FindStringIndex(line); at != nil {
+		if line = strings.TrimRight(line[:at[0]], " :;,('`"); line == "" {
+			line = "a program failed, and said why"
+		}
+	}
+	if r := []rune(line); len(r) > maxMessageLine {
+		line = strings.TrimRight(string(r[:maxMessageLine]), " ")
+		if at := strings.LastIndexByte(line, ' '); at > len(line)/2 {
+			line = line[:at]
+		}
+		line += "…"
+	}
+	if line == text {
+		return Message{Text: text}
+	}
+	return Message{line, text}
+}
+
+// Printable makes text from outside safe to show: whatever could move a terminal's cursor, change
+// colours, reverse the order of letters or hide some is shown as its Go escape instead. A line break
+// becomes a space.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return ' '
+		}
+		return r
+	}, Visible(s))
+}
+
+// shown reports whether Visible keeps a character as it is. Among those that Go calls printable are some without a
+// shape of their own, which make two names look the same.
+func shown(r rune) bool {
+	return r == '\n' || r == '\t' ||
+		unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
+// Visible is Printable with line breaks and tabs kept, for a page, where errors and command lines
+// may have several lines, and for a terminal.
+func Visible(s string) string {
+	// Nearly all texts are clean, and a picture has thousands: those are not built anew.
+	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !shown(r) }) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\r\n", "\n") {
+		switch {
+		case shown(r):
+			b.WriteRune(r)
+		case unicode.IsPrint(r): // which QuoteRune leaves as it is
+			b.WriteString(`\u` + strconv.FormatInt(int64(r), 16))
+		default:
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+	}
+	return b.String()
 }

@@ -4,8 +4,11 @@ import (
 	_ "embed" // for the template
 	"fmt"
 	"math"
+	"math/bits"
+	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
@@ -170,4 +173,167 @@ func Marker(shape int, x, y float64) string {
 		return Path("M%s %sl4 4l-4 4l-4 -4z", x, y-4)
 	}
 	return Circle(x, y, 3.2)
+}
+
+// An Axis maps values to a coordinate of a picture.
+type Axis struct {
+	Lo, Hi   float64 // values at the two ends
+	From, To float64 // coordinates of the two ends; those of a vertical axis fall, since SVG counts downwards
+	Log      bool
+	Ticks    []float64
+	Label    func(float64) string // of a tick
+	// Candidates are sets of ticks from fine to coarse: how many have room is known only when From and To are.
+	Candidates [][]float64
+}
+
+// At gives the coordinate of a value.
+func (a Axis) At(v float64) float64 {
+	if a.Log {
+		return a.From + (a.To-a.From)*math.Log(v/a.Lo)/math.Log(a.Hi/a.Lo)
+	}
+	return a.From + (a.To-a.From)*(v-a.Lo)/(a.Hi-a.Lo)
+}
+
+// maxTicks is the most ticks of an axis: more are no help for reading a value off it.
+const maxTicks = 8
+
+// Over lays the axis out between two coordinates, with the finest of the candidates whose labels do not touch.
+func (a Axis) Over(from, to float64) Axis {
+	a.From, a.To = from, to
+	for _, ticks := range a.Candidates {
+		a.Ticks = slices.DeleteFunc(slices.Clone(ticks), func(v float64) bool { return v < a.Lo || v > a.Hi })
+		if a.fits() {
+			return a
+		}
+	}
+	a.Ticks = a.Ticks[:min(len(a.Ticks), 1)] // only where one label is as wide as the plot
+	return a
+}
+
+// fits reports whether there are ticks, few enough, whose labels are six units apart and tell them apart.
+func (a Axis) fits() bool {
+	end, last := math.Inf(-1), ""
+	for _, v := range a.Ticks {
+		label := a.Label(v)
+		half := float64(tickFont.Width(label)) / 2
+		if a.To < a.From { // labels stand above each other
+			half = float64(tickFont.Size) / 2
+		}
+		at := math.Abs(a.At(v) - a.From)
+		// On a short axis neighbours may differ in a digit that is not shown.
+		if at-half <= end+6 || label == last {
+			return false
+		}
+		end, last = at+half, label
+	}
+	return len(a.Ticks) > 0 && len(a.Ticks) <= maxTicks
+}
+
+// LinearAxis starts at zero, because the length of what is drawn on it is read as the value. It
+// ends at the first tick at or above top, and has at most six steps.
+func LinearAxis(top float64) Axis {
+	if top <= 0 {
+		top = 1
+	}
+	for _, ticks := range Steps(0, top) {
+		step := ticks[1]
+		// 1e-9: a top that is a tick but for rounding gets no step more.
+		if n := math.Ceil(top/step - 1e-9); n <= 6 {
+			hi := n * step
+			return Axis{Hi: hi, Label: show.Tick, Candidates: [][]float64{multiples(step, 0, hi)}}
+		}
+	}
+	panic("a step of half of top or more is among the steps")
+}
+
+// SizeAxis is the axis of message sizes: to the base of two, with ticks at powers of two.
+func SizeAxis(smallest, largest int64) Axis {
+	// 62: a tick must fit an int64
+	first, last := bits.Len64(uint64(smallest))-1, min(bits.Len64(uint64(largest-1)), 62)
+	last = max(last, first+1)
+	a := Axis{Lo: math.Ldexp(1, first), Hi: math.Ldexp(1, last), Log: true,
+		Label: func(v float64) string { return show.Size(int64(v)) }}
+	for every := 1; every <= last-first; every++ {
+		var ticks []float64
+		// Ldexp is exact, so that a tick is the power of two itself and prints as "8 KiB".
+		for e := first; e <= last; e += every {
+			ticks = append(ticks, math.Ldexp(1, e))
+		}
+		a.Candidates = append(a.Candidates, ticks)
+	}
+	return a
+}
+
+// ValueAxis holds values of a metric: logarithmic where they are so far apart that the small ones would be crowded on
+// a linear axis. It need not start at zero, since points and not lengths are read off it.
+func ValueAxis(lo, hi float64) Axis {
+	if lo > 0 && hi/lo > 8 {
+		return LogAxis(lo, hi)
+	}
+	// No narrower than four digits can tell: ticks have that many.
+	pad := max(0.05*(hi-lo), 0.002*max(math.Abs(lo), math.Abs(hi)), 1e-9)
+	a := Axis{Lo: lo - pad, Hi: hi + pad, Label: show.Tick}
+	if lo >= 0 && a.Lo < 0 {
+		a.Lo = 0
+	}
+	a.Candidates = Steps(a.Lo, a.Hi)
+	return a
+}
+
+// LogAxis holds values above zero, with a little room at both ends.
+func LogAxis(lo, hi float64) Axis {
+	a := Axis{Lo: lo / 1.1, Hi: hi * 1.1, Log: true, Label: show.Tick}
+	a.Candidates = LogTicks(a.Lo, a.Hi)
+	return a
+}
+
+// multiples are those of a step between two values. They are not sums: sums of 0.1 drift away from the labels.
+func multiples(step, lo, hi float64) []float64 {
+	var ticks []float64
+	// + 0: minus zero, which Ceil may return, would be written as such.
+	for k := math.Ceil(lo/step-1e-9) + 0; k*step <= hi*(1+1e-12) && len(ticks) < 100; k++ {
+		ticks = append(ticks, k*step)
+	}
+	return ticks
+}
+
+// Steps are candidates for the ticks of a linear axis, from fine to coarse, each holding zero or a
+// multiple of its step.
+func Steps(lo, hi float64) [][]float64 {
+	var out [][]float64
+	// The finest step makes ten to a hundred ticks of the span. The coarsest is wider than all of it.
+	unit := math.Pow(10, math.Floor(math.Log10(hi-lo))-1)
+	for _, m := range []float64{1, 2, 5, 10, 20, 50, 100} {
+		out = append(out, multiples(m*unit, lo, hi))
+	}
+	return out
+}
+
+// LogTicks are candidates for the ticks of a logarithmic axis, from fine to coarse. Between values that are less than
+// five times apart there may be no power of ten, so these have regular steps too. 1, which is no effect of a ratio, is
+// among all of them where it is between the ends: it is a power of ten, and a multiple of all steps below it.
+func LogTicks(lo, hi float64) [][]float64 {
+	var out [][]float64
+	if hi/lo <= 5 {
+		out = Steps(lo, hi)
+	}
+	first, last := int(math.Floor(math.Log10(lo))), int(math.Ceil(math.Log10(hi)))
+	powers := func(first, every int, factors ...float64) {
+		var ticks []float64
+		for e := first; e <= last; e += every {
+			ticks = append(ticks, lists.Map(factors, func(f float64) float64 { return f * math.Pow10(e) })...)
+		}
+		out = append(out, ticks)
+	}
+	if hi/lo < 200 { // powers of ten alone are easier to read where there are three or more
+		powers(first, 1, 1, 2, 5)
+		powers(first, 1, 1, 3)
+	}
+	powers(first, 1, 1)
+	// A span of many decades has room only for every second, fourth, ... power. Exponents are multiples of that step,
+	// so that the axes of several charts agree.
+	for every := 2; every <= 64; every *= 2 {
+		powers(-every*(-first/every), every, 1)
+	}
+	return out
 }

@@ -6,10 +6,13 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/study"
 )
 
 // An Invocation is one start of a tool in a run.
@@ -93,4 +96,88 @@ func unpack(packed []byte) ([]byte, error) {
 		err = fmt.Errorf("more than %d MiB", maxPrinted>>20)
 	}
 	return text, err
+}
+
+// ErrTaken is returned where the file has a study of a name already.
+var ErrTaken = errors.New("there is a study of this name already")
+
+// A Made is a study whose runs have all been made, elsewhere.
+type Made struct {
+	Study *Study
+	Runs  []*MadeRun
+}
+
+// A MadeRun is a run with its figures.
+type MadeRun struct {
+	study.Observation
+	Samples []Sample
+}
+
+// AddAll adds studies with all their runs: all of them or none. A study whose name is taken is
+// refused with [ErrTaken], or takes the place of the other one where replace is set.
+func (d *DB) AddAll(ctx context.Context, all []*Made, replace bool) error {
+	// Series are shared by all studies. Those of a transaction that failed are forgotten with it.
+	ids := map[series]int64{}
+	err := d.change(ctx, func(tx *sql.Tx) error {
+		for _, m := range all {
+			if replace {
+				if _, err := tx.ExecContext(ctx, "DELETE FROM study WHERE name = ?", m.Study.Name); err != nil {
+					return err
+				}
+			}
+			if err := d.insertStudy(ctx, tx, m.Study); err != nil {
+				return err
+			}
+			for _, run := range m.Runs {
+				if err := insertRun(ctx, tx, m.Study.ID, &run.Observation); err != nil {
+					return err
+				}
+				if err := d.insertFigures(ctx, tx, &run.Observation, run.Samples, ids); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	return d.learn(ids, err)
+}
+
+// An Outcome counts what has come of the runs of a study.
+type Outcome struct {
+	Done, Failed, Disturbed int
+	GivenUp                 int               // places in the order whose run was tried as often as runs are, in vain
+	Took                    float64           // seconds of the runs that are done
+	Spent                   float64           // and of all others, too
+	Last                    time.Time         // when a run was begun last
+	Cell                    map[string]string // of that run, where it is under way or was cut off
+	Emulated                bool              // a figure was
+}
+
+// outcomes has a row for each study with runs. SQL counts: a file of studies may be large, and rackless ui asks every
+// second. Beside the one max(), SQLite takes the plain columns from the row that has it: cell, status and start are
+// those of the last run.
+const outcomes = `
+	SELECT study, sum(status = 'done'), sum(status = 'failed'), sum(status = 'disturbed'),
+		(SELECT count(*) FROM (
+			SELECT max(status = 'done') AS done,
+				sum(status <> 'running' AND coalesce(error, '') NOT LIKE ? || '%') AS tries
+			FROM run AS of WHERE of.study = run.study GROUP BY block, place
+		) WHERE NOT done AND tries >= ?),
+		total(seconds) FILTER (WHERE status = 'done'), total(seconds), started, iif(status = 'running', cell, NULL),
+		study IN (SELECT run.study FROM invocation JOIN run ON run.id = invocation.run
+			WHERE json_extract(raw, '$.emulated')), max(id)
+	FROM run GROUP BY study`
+
+// Outcomes counts the runs of all studies, by the number of the study. A run is given up after so many attempts, of
+// which those whose error begins with noAttempt are none.
+func (d *DB) Outcomes(ctx context.Context, attempts int, noAttempt string) (map[int64]Outcome, error) {
+	all := map[int64]Outcome{}
+	_, err := query(ctx, d, func(row *sql.Rows, o *Outcome) error {
+		var study, last int64
+		err := row.Scan(&study, &o.Done, &o.Failed, &o.Disturbed, &o.GivenUp, &o.Took, &o.Spent, stampOf{&o.Last},
+			jsonOf{&o.Cell}, &o.Emulated, &last)
+		all[study] = *o
+		return err
+	}, outcomes, noAttempt, attempts)
+	return all, err
 }
