@@ -28,53 +28,19 @@ import (
 )
 
 // probe is evaluated in the page. It returns what a reader would have in front of them, as JSON.
-const probe = `(() => {
-  const box = e => e.getBoundingClientRect();
-  const shown = e => box(e).width > 0;
-  const charts = [...document.querySelectorAll('svg[role=img]')].filter(shown);
-  const clipped = [], overlapping = [], tiny = [];
-  for (const svg of charts) {
-    const outer = box(svg);
-    const texts = [...svg.querySelectorAll('text')].map(t => ({t: t.textContent, b: box(t)}));
-    for (const {t, b} of texts) {
-      if (b.left < outer.left - 1 || b.right > outer.right + 1 || b.top < outer.top - 1 || b.bottom > outer.bottom + 1)
-        clipped.push(t);
-    }
-    for (let i = 0; i < texts.length; i++) for (let j = i + 1; j < texts.length; j++) {
-      const a = texts[i].b, b = texts[j].b;
-      // 3: the boxes of two lines of text may touch
-      if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
-          Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3)
-        overlapping.push(texts[i].t + ' / ' + texts[j].t);
-    }
-    const scale = outer.width / svg.viewBox.baseVal.width;
-    for (const t of svg.querySelectorAll('text'))
-      if (parseFloat(getComputedStyle(t).fontSize) * scale < 9) tiny.push(t.textContent);
-  }
-  return JSON.stringify({
-    points: [...document.querySelectorAll('.pt[data-value]')].map(p => p.dataset.bytes + ' ' + p.dataset.value),
-    untitled: [...document.querySelectorAll('.pt[data-value]')]
-      .filter(p => !p.querySelector('title')?.textContent).length,
-    unlabelled: [...document.querySelectorAll('svg')].filter(s => !s.getAttribute('aria-labelledby').split(' ')
-      .every(i => document.getElementById(i)?.textContent)).length,
-    unscoped: document.querySelectorAll('th:not([scope])').length,
-    banner: document.querySelector('.banner')?.textContent ?? '',
-    failures: document.querySelectorAll('.failure').length,
-    faults: document.querySelectorAll('.finding').length,
-    background: getComputedStyle(document.body).backgroundColor,
-    sideways: document.documentElement.scrollWidth - document.documentElement.clientWidth,
-    clipped, overlapping, tiny, charts: charts.length,
-  });
-})()`
+const probe = `JSON.stringify({...` + browsertest.Measure + `,
+  points: [...document.querySelectorAll('.pt[data-value]')].map(p => p.dataset.bytes + ' ' + p.dataset.value),
+  untitled: [...document.querySelectorAll('.pt[data-value]')]
+    .filter(p => !p.querySelector('title')?.textContent).length,
+  failures: document.querySelectorAll('.failure').length,
+  faults: document.querySelectorAll('.finding').length,
+})`
 
 // probed is what probe returns.
 type probed struct {
-	Points                         []string
-	Untitled, Unlabelled, Unscoped int
-	Banner, Background             string
-	Failures, Faults, Sideways     int
-	Clipped, Overlapping, Tiny     []string
-	Charts                         int
+	browsertest.Measured
+	Points                     []string
+	Untitled, Failures, Faults int
 }
 
 // figuresProbe is probe with what happens when the head of the first figure of the first table is
