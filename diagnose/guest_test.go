@@ -17,6 +17,20 @@ func pinTo(t *topology.Tenant, list ...int) {
 	}
 }
 
+// own0 and own2 are the virtual CPUs of vm00 on nodes 0 and 2.
+const own0, own2 = "0-5,14-19", "6-13,20-27"
+
+// cells gives vm00, which is on nodes 0 and 2, two cells with memory of these nodes.
+func cells(h *topology.Host, first, second string, vcpus ...string) *topology.Tenant {
+	t := guest(h, 2, 2, 0)
+	t.Cells = []topology.TenantCell{
+		{VCPUs: cpus(vcpus[0]), MemoryBytes: new(uint64(16 * gib)), MemoryNodes: new(cpus(first)),
+			Hugepages: new(uint64(gib))},
+		{VCPUs: cpus(vcpus[1]), MemoryBytes: new(uint64(16 * gib)), MemoryNodes: new(cpus(second)),
+			Hugepages: new(uint64(gib))}}
+	return t
+}
+
 // belowSwitch puts GPU 0 and the first port of NIC 0 below the switch of pcieSwitch, whose ports redirect, and gives
 // both to vm00.
 func belowSwitch(h *topology.Host) {
@@ -54,6 +68,28 @@ func guestCases() []testCase {
 			}
 		}},
 
+		{id: "RL066", found: true, name: "the fourth thread of a core is another's", set: func(h *topology.Host) {
+			pinTo(guest(h, 4, 1, 0), 2, 34, 3, 35)
+			for i := range h.Cores {
+				if h.Cores[i].CPUs.Contains(2) {
+					h.Cores[i].CPUs = cpus("2-3,34")
+				}
+			}
+		}},
+
+		{id: "RL069", found: true, name: "siblings are cores of the guest", set: func(h *topology.Host) {
+			pinTo(guest(h, 0, 1, 0), 2, 34, 3, 35)
+		}},
+		{id: "RL069", found: false, name: "a thread of each core", set: func(h *topology.Host) {
+			pinTo(guest(h, 1, 1, 0), 2, 3, 4, 5)
+		}},
+		{id: "RL069", found: false, name: "the guest knows", set: func(h *topology.Host) {
+			pinTo(guest(h, 2, 1, 0), 2, 34, 3, 35)
+		}},
+		{id: "RL069", found: false, name: "it is not told what the guest sees", set: func(h *topology.Host) {
+			pinTo(tenant(h, "vm00"), 2, 34, 3, 35)
+		}},
+
 		{id: "RL067", found: true, name: "pinned to two nodes, no cells", set: func(h *topology.Host) {
 			guest(h, 2, 0, 0)
 		}},
@@ -63,6 +99,17 @@ func guestCases() []testCase {
 			t.Devices = append(t.Devices, topology.TenantDevice{PCI: address(nic0)})
 		}},
 		{id: "RL067", found: false, name: "a cell for each node", set: func(h *topology.Host) { guest(h, 2, 2, 0) }},
+		{id: "RL067", found: true, name: "a cell on two nodes", set: func(h *topology.Host) {
+			cells(h, "0,2", "0,2", "0-14", "15-27")
+		}},
+		{id: "RL067", found: true, name: "a set over two nodes, and larger than one", set: func(h *topology.Host) {
+			t := guest(h, 2, 0, 0)
+			t.VCPUs, t.Pins, t.Floating = 20, nil, new(cpus("0-15,32-47"))
+		}},
+		{id: "RL067", found: false, name: "a set over two nodes, and room on one", set: func(h *topology.Host) {
+			t := guest(h, 2, 0, 0)
+			t.VCPUs, t.Pins, t.Floating = 4, nil, new(cpus("0-15,32-47"))
+		}},
 		{id: "RL067", found: false, name: "on one node", set: func(h *topology.Host) {
 			pinTo(guest(h, 2, 0, 0), 2, 34, 3, 35)
 		}},

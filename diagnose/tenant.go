@@ -21,18 +21,46 @@ func pinned(t *topology.Tenant) topology.CPUSet {
 	return s
 }
 
+// unpinned returns the virtual CPUs of t that no pin holds.
+func unpinned(t *topology.Tenant) topology.CPUSet {
+	if t.VCPUs == 0 {
+		return topology.CPUSet{}
+	}
+	own := lists.Map(t.Pins, func(p topology.Pin) int { return p.VCPU })
+	return topology.CPURange(0, t.VCPUs-1).Difference(topology.CPUs(own...))
+}
+
+// bound returns all CPUs that virtual CPUs of t are held to, by pins or by the cpuset of those without. It is empty
+// where they may run anywhere.
+func bound(t *topology.Tenant) topology.CPUSet {
+	own := pinned(t)
+	if t.Floating == nil || !own.IsEmpty() && unpinned(t).IsEmpty() {
+		return own
+	}
+	return own.Union(*t.Floating)
+}
+
+// held writes what holds the virtual CPUs of t.
+func held(t *topology.Tenant) string {
+	if own := pinned(t); !own.IsEmpty() || t.Floating == nil {
+		return "vcpupin " + own.String()
+	}
+	return "vcpu cpuset=" + t.Floating.String()
+}
+
 // sharedCPUs compares each pair of tenants once. One that is shut off takes no time now, so the
-// pair is a note.
+// pair is a note. Tenants without pins may share a set of CPUs that has one for each of their virtual CPUs.
 func sharedCPUs(v *view, add func(finding.Finding)) {
 	for i := range v.Tenants {
 		for j := range v.Tenants[i+1:] {
 			a, b := &v.Tenants[i], &v.Tenants[i+1+j]
-			both := pinned(a).Intersect(pinned(b))
-			if both.IsEmpty() {
+			both := bound(a).Intersect(bound(b))
+			if both.IsEmpty() || pinned(a).IsEmpty() && pinned(b).IsEmpty() &&
+				bound(a).Union(bound(b)).Len() >= a.VCPUs+b.VCPUs {
 				continue
 			}
 			f := finding.Finding{Severity: finding.Warning, Subject: a.Name + "," + b.Name,
-				Evidence:    all(domain(a, "vcpupin "+pinned(a).String()), domain(b, "vcpupin "+pinned(b).String())),
+				Evidence:    all(domain(a, held(a)), domain(b, held(b))),
 				Consequence: "both may run on CPUs " + both.String() + ": each waits while the other one works",
 				Fix:         "give each tenant CPUs of its own"}
 			if stopped(a) || stopped(b) {
@@ -78,14 +106,16 @@ func floatsIsolated(v *view, add func(finding.Finding)) {
 	}
 }
 
-// pinnedOffline counts the emulator as well: libvirt refuses a domain for either.
+// pinnedOffline counts the other threads of QEMU as well: libvirt refuses a domain for any of them.
 func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if v.CPUs.Online.IsEmpty() {
 		return
 	}
-	want := pinned(t)
-	if t.EmulatorCPUs != nil {
-		want = want.Union(*t.EmulatorCPUs)
+	want := bound(t)
+	for _, s := range []*topology.CPUSet{t.EmulatorCPUs, t.IOThreadCPUs} {
+		if s != nil {
+			want = want.Union(*s)
+		}
 	}
 	lost := want.Difference(v.CPUs.Online)
 	if lost.IsEmpty() {
@@ -100,22 +130,66 @@ func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
 
 // someUnpinned leaves tenants without any pin alone: they float on purpose.
 func someUnpinned(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	own := lists.SetOf(t.Pins, func(p topology.Pin) int { return p.VCPU })
-	if len(own) == 0 || len(own) >= t.VCPUs {
+	free := unpinned(t)
+	if len(t.Pins) == 0 || free.IsEmpty() {
 		return
 	}
-	add(finding.Finding{Subject: t.Name,
-		Evidence: domain(t, fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("vcpupin=%d", len(own))),
+	f := finding.Finding{Severity: finding.Warning, Subject: t.Name,
+		Evidence: domain(t, fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("vcpupin=%d", t.VCPUs-free.Len())),
 		Consequence: fmt.Sprintf("%s float over CPUs of others, and the tenant is as slow as its slowest thread",
-			words.Count(t.VCPUs-len(own), "virtual CPU")),
-		Fix: "pin all virtual CPUs, also those that are not present yet"})
+			words.Count(free.Len(), "virtual CPU")),
+		Fix: "pin all virtual CPUs, also those that are not present yet"}
+	if t.Absent != nil && free.IsSubsetOf(*t.Absent) {
+		f.Severity = finding.Info
+		f.Consequence = "once they are plugged in, " + f.Consequence
+	}
+	add(f)
+}
+
+// fewCPUs finds virtual CPUs that wait for each other: more of them at work than the CPUs that they may run on, or two
+// on one CPU.
+func fewCPUs(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	want := t.VCPUs
+	if t.Absent != nil {
+		want -= t.Absent.Len()
+	}
+	on := bound(t)
+	var twice []string
+	owner := map[int]int{}
+	for _, p := range t.Pins {
+		if p.CPUs.Len() != 1 || t.VCPUs > 0 && p.VCPU >= t.VCPUs {
+			continue
+		}
+		if first, ok := owner[p.CPUs.Min()]; ok && first != p.VCPU {
+			twice = append(twice, fmt.Sprintf("vcpu %d and %d=%s", first, p.VCPU, p.CPUs))
+		}
+		owner[p.CPUs.Min()] = p.VCPU
+	}
+	f := finding.Finding{Subject: t.Name, Fix: "give each virtual CPU a CPU of its own, or the machine fewer of them"}
+	switch free := t.Floating == nil && !unpinned(t).IsEmpty(); {
+	case len(twice) > 0:
+		f.Evidence = domain(t, words.Few(twice, 4, ", "))
+		f.Consequence = "virtual CPUs on one CPU take turns: each runs half of the time"
+	case !free && !on.IsEmpty() && on.Len() < want:
+		f.Evidence = domain(t, fmt.Sprintf("vcpu=%d", want), held(t))
+		f.Consequence = fmt.Sprintf("%d virtual CPUs take turns on %s", want, words.Count(on.Len(), "CPU"))
+	case !v.CPUs.Online.IsEmpty() && v.CPUs.Online.Len() < want:
+		f.Evidence = all(domain(t, fmt.Sprintf("vcpu=%d", want)), at("/sys/devices/system/cpu/online",
+			v.CPUs.Online.String()))
+		f.Consequence = fmt.Sprintf("%d virtual CPUs take turns on the %s of the host", want,
+			words.Count(v.CPUs.Online.Len(), "CPU"))
+	default:
+		return
+	}
+	add(f)
 }
 
 // emulatorShares counts I/O threads with the emulator. Other tenants that are shut off have no
 // virtual CPU to stop.
 func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	own := pinned(t)
-	if own.IsEmpty() {
+	// That the emulator of a tenant without pins runs where its virtual CPUs do is RL060's.
+	if own.IsEmpty() && (t.EmulatorCPUs == nil || t.Floating != nil && t.EmulatorCPUs.Equal(*t.Floating)) {
 		return
 	}
 	f := finding.Finding{Severity: finding.Warning, Subject: t.Name, Fix: "virsh emulatorpin " + t.Name +
@@ -151,6 +225,13 @@ func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		}
 	}
 	if both.IsEmpty() {
+		if t.FreeIOThreads > 0 && !own.IsEmpty() && (t.Floating == nil || t.Floating.Overlaps(own)) {
+			f.Severity = finding.Info
+			f.Evidence = domain(t, "vcpupin "+own.String(), "iothreadpin=none")
+			f.Consequence = words.Count(t.FreeIOThreads, "I/O thread") + " may run on the CPUs of its virtual CPUs"
+			f.Fix = "virsh iothreadpin " + t.Name + " with the CPUs of the emulator, for each I/O thread"
+			add(f)
+		}
 		return
 	}
 	f.Evidence = words.Few(facts, 4, "; ")

@@ -22,14 +22,15 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		}
 	}
 	var torn []string
-	for first := 0; first < t.VCPUs; first += t.GuestThreads {
+	for vcpu := range t.VCPUs {
+		first := vcpu - vcpu%t.GuestThreads
 		a, okA := cpu[first]
-		b, okB := cpu[first+1]
+		b, okB := cpu[vcpu]
 		if !okA || !okB {
 			continue
 		}
 		if core := v.Core(a.Min()); core != nil && core.CPUs.Len() > 1 && !core.CPUs.Contains(b.Min()) {
-			torn = append(torn, fmt.Sprintf("vcpu %d=%s %d=%s", first, a, first+1, b))
+			torn = append(torn, fmt.Sprintf("vcpu %d=%s %d=%s", first, a, vcpu, b))
 		}
 	}
 	if len(torn) == 0 {
@@ -67,6 +68,46 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	add(f)
 }
 
+// hiddenSiblings finds cores of the guest that are threads of one core of the host, which is tornSiblings the other way
+// round. A description of pins alone does not tell what the guest sees.
+func hiddenSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	if t.GuestThreads > 1 || t.GuestNodes == nil {
+		return
+	}
+	vcpus := map[int][]int{} // by CPU
+	for _, p := range t.Pins {
+		if p.CPUs.Len() == 1 {
+			vcpus[p.CPUs.Min()] = append(vcpus[p.CPUs.Min()], p.VCPU)
+		}
+	}
+	var facts []string
+	var cores topology.CPUSet
+	used := 0
+	for c := range each(v.Cores) {
+		var on []int
+		threads := 0
+		for cpu := range c.CPUs.All() {
+			on = append(on, vcpus[cpu]...)
+			threads += min(1, len(vcpus[cpu]))
+		}
+		used += min(1, threads)
+		if threads > 1 {
+			facts = append(facts, fmt.Sprintf("vcpus %s on %s", join(on), c.CPUs))
+			cores = cores.Union(c.CPUs)
+		}
+	}
+	if len(facts) == 0 || used < 2 { // on one core it makes no difference where the guest puts what
+		return
+	}
+	add(finding.Finding{Subject: t.Name,
+		Evidence: all(domain(t, "topology threads=1", words.Few(facts, 3, ", ")),
+			at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cores.Min()),
+				v.Core(cores.Min()).CPUs.String())),
+		Consequence: "the guest takes the threads of one core for cores: it puts work on both while others are idle",
+		Fix: "tell the guest (cpu/topology threads=2) and keep siblings side by side; or pin one virtual CPU to " +
+			"each core"})
+}
+
 // guestCards returns what a tenant has of the host's cards, and the NUMA nodes of those.
 func (v *view) guestCards(t *topology.Tenant) (gpus, nics []*topology.PCIDevice, nodes topology.CPUSet) {
 	for _, td := range t.Devices {
@@ -91,10 +132,14 @@ func (v *view) guestCards(t *topology.Tenant) (gpus, nics []*topology.PCIDevice,
 // flatNUMA finds guests over several nodes of the host that see one. Without pins a guest may run anywhere: then it is
 // its devices, or its size, that take it to several nodes.
 func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	if !v.several || t.GuestNodes == nil || *t.GuestNodes > 1 || t.VCPUs < 2 {
+	if !v.several || t.GuestNodes == nil || t.VCPUs < 2 {
 		return
 	}
-	nodes := v.cpuNodes(t)
+	if *t.GuestNodes > 1 {
+		v.flatCells(t, add)
+		return
+	}
+	nodes := v.nodesOf(pinned(t))
 	facts := []string{fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("numa cells=%d", *t.GuestNodes)}
 	_, _, far := v.guestCards(t)
 	if own := pinned(t); !own.IsEmpty() {
@@ -102,13 +147,22 @@ func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	} else {
 		most := 0
 		for n := range each(v.NUMANodes) {
-			nodes = append(nodes, n.ID)
-			most = max(most, n.CPUs.Len())
+			cpus := n.CPUs
+			if t.Floating != nil {
+				cpus = cpus.Intersect(*t.Floating)
+			}
+			if !cpus.IsEmpty() || t.Floating == nil {
+				nodes = append(nodes, n.ID)
+			}
+			most = max(most, cpus.Len())
 		}
-		if far.Len() < 2 && t.VCPUs <= most || t.Floating != nil || t.MemoryNodes != nil && t.MemoryNodes.Len() == 1 {
+		if far.Len() < 2 && t.VCPUs <= most || t.MemoryNodes != nil && t.MemoryNodes.Len() == 1 && t.VCPUs <= most {
 			return
 		}
 		facts = append(facts, "vcpupin=none")
+		if t.Floating != nil {
+			facts[len(facts)-1] = held(t)
+		}
 	}
 	if len(nodes) < 2 {
 		return
@@ -125,6 +179,23 @@ func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		f.Fix += "; put the devices of each node on a pcie-expander-bus of its cell"
 	}
 	add(f)
+}
+
+// flatCells finds cells of a guest whose virtual CPUs are pinned to several nodes.
+func (v *view) flatCells(t *topology.Tenant, add func(finding.Finding)) {
+	for i, c := range t.Cells {
+		cpus := pinnedOf(t, c.VCPUs)
+		nodes := v.nodesOf(cpus)
+		if len(nodes) < 2 {
+			continue
+		}
+		add(finding.Finding{Subject: t.Name,
+			Evidence: all(domain(t, fmt.Sprintf("cell %d cpus=%s", i, c.VCPUs), "vcpupin "+cpus.String()),
+				at("/sys/devices/system/node", "nodes "+join(nodes))),
+			Consequence: "the guest takes CPUs of several nodes for one node",
+			Fix:         "pin the virtual CPUs of each cell to one node, with its memory (numatune memnode) there"})
+		return
+	}
 }
 
 // flatTree finds GPUs and NICs of one guest that share a switch on the host and none in the guest: NCCL looks at the

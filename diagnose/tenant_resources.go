@@ -20,9 +20,10 @@ func nodeSet(t *topology.Tenant) string {
 
 // strict reports whether the tenant may have memory of its nodes only. libvirt's mode is strict
 // unless another one is named.
-func strict(t *topology.Tenant) bool {
-	return t.MemoryNodes != nil && !t.MemoryNodes.IsEmpty() && (t.MemoryMode == "" || t.MemoryMode == "strict" ||
-		t.MemoryMode == "restrictive")
+func strict(t *topology.Tenant) bool { return strictly(t.MemoryNodes, t.MemoryMode) }
+
+func strictly(nodes *topology.CPUSet, mode string) bool {
+	return nodes != nil && !nodes.IsEmpty() && (mode == "" || mode == "strict" || mode == "restrictive")
 }
 
 // nodesTooSmall compares with all memory of the nodes, not with what is free: the finding is to
@@ -31,44 +32,112 @@ func nodesTooSmall(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if len(v.NUMANodes) == 0 {
 		return
 	}
-	if !strict(t) {
-		return
-	}
-	var have uint64
-	var facts, missing []string
-	known := true
-	for id := range t.MemoryNodes.All() {
-		n := v.NUMANode(id)
-		switch {
-		case n == nil:
-			missing = append(missing, fmt.Sprintf("node %d does not exist", id))
-		case n.MemoryBytes == nil:
-			known = false
-		case *n.MemoryBytes == 0:
-			missing = append(missing, fmt.Sprintf("node %d has no memory", id))
-		default:
-			have += *n.MemoryBytes
-			facts = append(facts, at(fmt.Sprintf("/sys/devices/system/node/node%d/meminfo", id),
-				"MemTotal="+size(*n.MemoryBytes)))
+	f := finding.Finding{Subject: t.Name, Fix: "plan the tenant again on this machine, or change its nodeset"}
+	var missing []string
+	if t.MemoryNodes != nil { // in every mode: libvirt and QEMU refuse a node that is not there
+		for id := range t.MemoryNodes.All() {
+			if n := v.NUMANode(id); n == nil {
+				missing = append(missing, fmt.Sprintf("node %d does not exist", id))
+			} else if strict(t) && n.MemoryBytes != nil && *n.MemoryBytes == 0 {
+				missing = append(missing, fmt.Sprintf("node %d has no memory", id))
+			}
 		}
 	}
-	f := finding.Finding{Subject: t.Name, Fix: "plan the tenant again on this machine, or change its nodeset"}
-	switch {
-	case len(missing) > 0:
+	if len(missing) > 0 {
 		f.Evidence = all(domain(t, nodeSet(t)), at("/sys/devices/system/node", words.Few(missing, 3, ", ")))
 		f.Consequence = "the tenant does not start"
-	case known && t.MemoryBytes != nil && *t.MemoryBytes > have:
-		f.Evidence = all(domain(t, nodeSet(t), "memory="+size(*t.MemoryBytes)), words.Few(facts, 4, "; "))
-		f.Consequence = "the tenant does not start, or is killed when it uses more than its nodes have"
-	default:
+		add(f)
 		return
 	}
-	add(f)
+	for _, d := range v.demands(t) {
+		have, facts := v.memoryOf(d.nodes)
+		if have == 0 || d.bytes <= have {
+			continue
+		}
+		f.Evidence = all(domain(t, d.said...), words.Few(facts, 4, "; "))
+		f.Consequence = "the tenant does not start, or is killed when it uses more than its nodes have"
+		if d.nodes == nil {
+			f.Fix = "give the tenant less memory than the host has"
+		}
+		add(f)
+		return
+	}
 }
 
-// cpuNodes returns the IDs of the nodes that the pinned CPUs of a tenant are on, and whether all are known.
-func (v *view) cpuNodes(t *topology.Tenant) []int {
-	cpus := pinned(t)
+// A demand is memory that a tenant wants of some nodes.
+type demand struct {
+	nodes *topology.CPUSet // nil: of any
+	bytes uint64
+	pages uint64   // the size of hugepages, where it is those that it wants
+	count uint64   // of them
+	said  []string // what the description says of it
+}
+
+// demands returns what a tenant wants of the nodes that it is strict about, its cells together where their nodes are
+// the same, and all of its memory of those that it names.
+func (v *view) demands(t *topology.Tenant) []demand {
+	var out []demand
+	if t.MemoryBytes != nil {
+		d := demand{bytes: *t.MemoryBytes, said: []string{"memory=" + size(*t.MemoryBytes)}}
+		if strict(t) {
+			d.nodes, d.said = t.MemoryNodes, append([]string{nodeSet(t)}, d.said...)
+		}
+		out = append(out, d)
+	}
+	cells := map[string]*demand{}
+	for i := range t.Cells {
+		c := &t.Cells[i]
+		if c.MemoryBytes == nil || !strictly(c.MemoryNodes, c.MemoryMode) {
+			continue
+		}
+		key := c.MemoryNodes.String()
+		d := cmp.Or(cells[key], &demand{nodes: c.MemoryNodes})
+		cells[key] = d
+		d.bytes += *c.MemoryBytes
+		d.said = append(d.said, fmt.Sprintf("cell %d memory=%s memnode=%s", i, size(*c.MemoryBytes), key))
+	}
+	for _, key := range slices.Sorted(maps.Keys(cells)) {
+		out = append(out, *cells[key])
+	}
+	return out
+}
+
+// memoryOf returns how much memory nodes have together, with the evidence; 0 where that of one is not known.
+func (v *view) memoryOf(nodes *topology.CPUSet) (sum uint64, facts []string) {
+	if nodes == nil {
+		if v.Memory.TotalBytes == nil {
+			return 0, nil
+		}
+		return *v.Memory.TotalBytes, []string{at("/proc/meminfo", "MemTotal="+size(*v.Memory.TotalBytes))}
+	}
+	for id := range nodes.All() {
+		n := v.NUMANode(id)
+		if n == nil || n.MemoryBytes == nil {
+			return 0, nil
+		}
+		sum += *n.MemoryBytes
+		facts = append(facts, at(fmt.Sprintf("/sys/devices/system/node/node%d/meminfo", id),
+			"MemTotal="+size(*n.MemoryBytes)))
+	}
+	return sum, facts
+}
+
+// pinnedOf returns the CPUs that some virtual CPUs of t are pinned to.
+func pinnedOf(t *topology.Tenant, vcpus topology.CPUSet) topology.CPUSet {
+	var s topology.CPUSet
+	for _, p := range t.Pins {
+		if vcpus.Contains(p.VCPU) {
+			s = s.Union(p.CPUs)
+		}
+	}
+	return s
+}
+
+// cpuNodes returns the IDs of the nodes that the virtual CPUs of a tenant are held to.
+func (v *view) cpuNodes(t *topology.Tenant) []int { return v.nodesOf(bound(t)) }
+
+// nodesOf returns the IDs of the nodes that CPUs are on.
+func (v *view) nodesOf(cpus topology.CPUSet) []int {
 	var out []int
 	for i := range v.NUMANodes {
 		if v.NUMANodes[i].CPUs.Overlaps(cpus) {
@@ -83,16 +152,42 @@ func farMemory(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if !v.several {
 		return
 	}
-	nodes := v.cpuNodes(t)
-	if len(nodes) == 0 || t.MemoryNodes == nil || t.MemoryNodes.IsEmpty() ||
-		slices.ContainsFunc(nodes, t.MemoryNodes.Contains) {
+	whole := topology.TenantCell{MemoryNodes: t.MemoryNodes, MemoryMode: t.MemoryMode}
+	if v.farFrom(t, whole, bound(t), nodeSet, add) {
 		return
 	}
-	add(finding.Finding{Subject: t.Name,
-		Evidence:    domain(t, nodeSet(t), fmt.Sprintf("vcpupin %s (nodes %s)", pinned(t), join(nodes))),
+	for i, c := range t.Cells {
+		said := func(*topology.Tenant) string {
+			return fmt.Sprintf("cell %d cpus=%s memnode %s nodeset=%s", i, c.VCPUs, cmp.Or(c.MemoryMode, "strict"),
+				c.MemoryNodes)
+		}
+		if v.farFrom(t, c, pinnedOf(t, c.VCPUs), said, add) {
+			return
+		}
+	}
+}
+
+// farFrom reports whether memory is on none of the nodes of these CPUs, or interleaved over others as well.
+func (v *view) farFrom(t *topology.Tenant, c topology.TenantCell, cpus topology.CPUSet,
+	said func(*topology.Tenant) string, add func(finding.Finding)) bool {
+	nodes := v.nodesOf(cpus)
+	if len(nodes) == 0 || c.MemoryNodes == nil || c.MemoryNodes.IsEmpty() {
+		return false
+	}
+	f := finding.Finding{Severity: finding.Warning, Subject: t.Name,
 		Consequence: "every access to memory goes over the interconnect between nodes",
-		Fix: "bind memory to nodes " + join(nodes) + ", or pin to CPUs of nodes " +
-			t.MemoryNodes.String()})
+		Fix:         "bind memory to nodes " + join(nodes) + ", or pin to CPUs of nodes " + c.MemoryNodes.String()}
+	if slices.ContainsFunc(nodes, c.MemoryNodes.Contains) {
+		over := c.MemoryNodes.Difference(topology.CPUs(nodes...))
+		if c.MemoryMode != "interleave" || over.IsEmpty() {
+			return false
+		}
+		f.Severity = finding.Info
+		f.Consequence = "the pages on nodes " + over.String() + " are far from all of its CPUs"
+	}
+	f.Evidence = domain(t, said(t), fmt.Sprintf("CPUs %s (nodes %s)", cpus, join(nodes)))
+	add(f)
+	return true
 }
 
 // farDevice takes the first function of a device for all of it, and every virtual function for
@@ -120,8 +215,7 @@ func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Subject: t.Name,
-		Evidence: all(words.Few(far, 4, "; "), domain(t, fmt.Sprintf("vcpupin %s (nodes %s)", pinned(t),
-			join(nodes)))),
+		Evidence:    all(words.Few(far, 4, "; "), domain(t, fmt.Sprintf("%s (nodes %s)", held(t), join(nodes)))),
 		Consequence: "copies and interrupts cross the interconnect between nodes",
 		Fix:         "pin the tenant to CPUs of the device's node, or give it a device of nodes " + join(nodes)})
 }
@@ -129,25 +223,66 @@ func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 // fewPagesLeft asks of tenants that do not run: the pages of those that run are taken, and no
 // longer free.
 func fewPagesLeft(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	if !stopped(t) || t.Hugepages == nil || t.MemoryBytes == nil {
+	if !stopped(t) || t.PagesAtStart {
 		return
 	}
-	bytes := *t.Hugepages
-	// A tenant that asks for hugepages without a size gets those of the kernel's default.
-	if bytes == 0 {
-		if v.Memory.DefaultHuge == nil {
+	for _, d := range v.pageDemands(t) {
+		if v.fewPages(t, d, add) {
 			return
 		}
-		bytes = *v.Memory.DefaultHuge
 	}
-	if bytes == 0 {
-		return
+}
+
+// pageDemands returns the hugepages that a tenant wants, by their size and nodes.
+func (v *view) pageDemands(t *topology.Tenant) []demand {
+	cells := t.Cells
+	if len(cells) == 0 || slices.ContainsFunc(cells, func(c topology.TenantCell) bool { return c.MemoryBytes == nil }) {
+		cells = []topology.TenantCell{{MemoryBytes: t.MemoryBytes, Hugepages: t.Hugepages,
+			MemoryNodes: t.MemoryNodes, MemoryMode: t.MemoryMode}}
 	}
+	byKey := map[string]*demand{}
+	for _, c := range cells {
+		if c.MemoryBytes == nil || c.Hugepages == nil {
+			continue
+		}
+		d := demand{pages: *c.Hugepages}
+		// A tenant that asks for hugepages without a size gets those of the kernel's default.
+		if d.pages == 0 && v.Memory.DefaultHuge != nil {
+			d.pages = *v.Memory.DefaultHuge
+		}
+		if d.pages == 0 {
+			continue
+		}
+		// Pages of other nodes are of no use to a tenant that is strict about its own.
+		key := fmt.Sprint(d.pages)
+		if strictly(c.MemoryNodes, c.MemoryMode) {
+			d.nodes = c.MemoryNodes
+			key += " on " + d.nodes.String()
+		}
+		if byKey[key] == nil {
+			byKey[key] = &d
+		}
+		// The last page counts whole, even where the memory ends within it.
+		byKey[key].count += *c.MemoryBytes / d.pages
+		if *c.MemoryBytes%d.pages != 0 {
+			byKey[key].count++
+		}
+		byKey[key].bytes += *c.MemoryBytes
+	}
+	var out []demand
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		out = append(out, *byKey[key])
+	}
+	return out
+}
+
+// fewPages reports whether fewer pages are free than a demand needs.
+func (v *view) fewPages(t *topology.Tenant, d demand, add func(finding.Finding)) bool {
 	var free uint64
 	var facts []string
 	known := true
 	count := func(path string, pools []topology.HugepagePool) {
-		p := topology.Pool(pools, bytes)
+		p := topology.Pool(pools, d.pages)
 		switch {
 		case p == nil:
 			known = known && v.poolsListed() // then there are none of this size
@@ -158,34 +293,90 @@ func fewPagesLeft(v *view, t *topology.Tenant, add func(finding.Finding)) {
 			facts = append(facts, at(path, fmt.Sprintf("free_hugepages=%d", *p.Free)))
 		}
 	}
-	// Pages of other nodes are of no use to a tenant that is strict about its own.
-	if strict(t) {
-		for id := range t.MemoryNodes.All() {
-			if n := v.NUMANode(id); n != nil { // a node that is not there is RL070
-				count(poolPath(bytes, id), n.Hugepages)
+	if d.nodes != nil {
+		for id := range d.nodes.All() {
+			if n := v.NUMANode(id); n != nil {
+				count(poolPath(d.pages, id), n.Hugepages)
+			} else {
+				known = false // which is RL070
 			}
 		}
 	} else {
-		count(poolPath(bytes), v.Memory.Hugepages)
-	}
-	// The last page counts whole, even where the memory ends within it.
-	need := *t.MemoryBytes / bytes
-	if *t.MemoryBytes%bytes != 0 {
-		need++
+		count(poolPath(d.pages), v.Memory.Hugepages)
 	}
 	// One pool that was not read may have what the others lack.
-	if !known || free >= need {
-		return
+	if !known || free >= d.count {
+		return false
 	}
 	if len(facts) == 0 {
-		facts = []string{at(poolPath(bytes), "not there")}
+		facts = []string{at(poolPath(d.pages), "not there")}
 	}
 	add(finding.Finding{Subject: t.Name,
-		Evidence: all(domain(t, "memory="+size(*t.MemoryBytes), "hugepages="+size(bytes)),
+		Evidence: all(domain(t, "memory="+size(d.bytes), "hugepages="+size(d.pages)),
 			words.Few(facts, 4, "; ")),
-		Consequence: fmt.Sprintf("the tenant does not start: it needs %d free pages of %s and there are %d", need,
-			size(bytes), free),
+		Consequence: fmt.Sprintf("the tenant does not start: it needs %d free pages of %s and there are %d", d.count,
+			size(d.pages), free),
 		Fix: "set aside more pages on its nodes, or stop what holds them"})
+	return true
+}
+
+// missingDevice asks machines that were read whole: other sources list some functions only.
+func missingDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	if kind := v.Provenance.Kind; len(v.PCI) == 0 || kind != topology.SourceLive && kind != topology.SourceTree {
+		return
+	}
+	var facts []string
+	for _, td := range t.Devices {
+		if v.tree.Device(td.PCI) == nil {
+			facts = append(facts, at(pci(td.PCI), "not there"))
+		}
+	}
+	if len(facts) == 0 {
+		return
+	}
+	add(finding.Finding{Subject: t.Name, Evidence: all(domain(t, "hostdev"), words.Few(facts, 4, "; ")),
+		Consequence: "the tenant does not start: the host has no such device",
+		Fix:         "name a device that the host has, or create its virtual functions before the tenant starts"})
+}
+
+// partOfGroup finds what keeps a tenant from starting: VFIO gives a group away only when no driver of the host works on
+// any of it.
+func partOfGroup(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	if !stopped(t) {
+		return
+	}
+	own := map[topology.PCIAddr]bool{}
+	for _, td := range t.Devices {
+		own[td.PCI] = true
+		for f := range each(v.PCI) {
+			if td.Whole && f.Address.SameDevice(td.PCI) {
+				own[f.Address] = true
+			}
+		}
+	}
+	for g := range each(v.IOMMU.Groups) {
+		if !slices.ContainsFunc(g.Devices, func(a topology.PCIAddr) bool { return own[a] }) {
+			continue
+		}
+		var facts []string
+		for _, a := range g.Devices {
+			d := v.tree.Device(a)
+			if own[a] || d == nil || d.IsBridge() || d.Driver == "" || topology.IsVFIO(d.Driver) ||
+				d.Driver == "pci-stub" {
+				continue
+			}
+			facts = append(facts, at(pci(a), driverFact(d)))
+		}
+		if len(facts) > 0 {
+			add(finding.Finding{Subject: t.Name,
+				Evidence: all(domain(t, "hostdev"), at(fmt.Sprintf("/sys/kernel/iommu_groups/%d/devices", g.ID),
+					addresses(g.Devices)),
+					words.Few(facts, 4, "; ")),
+				Consequence: "the tenant does not start: drivers of the host work on other devices of IOMMU group " +
+					fmt.Sprint(g.ID),
+				Fix: "give it those devices too, or bind them to vfio-pci"})
+		}
+	}
 }
 
 // sharedDevice is an error only while all of the owners run or may run. With one shut off, taking

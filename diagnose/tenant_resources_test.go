@@ -33,8 +33,26 @@ func tenantResCases() []testCase {
 			tenant(h, "vm00").MemoryBytes, tenant(h, "vm00").MemoryMode = new(uint64(200*gib)), ""
 		}},
 		{id: "RL070", found: false, name: "enough"},
-		{id: "RL070", found: false, name: "nodes are only preferred", set: func(h *topology.Host) {
-			tenant(h, "vm00").MemoryNodes, tenant(h, "vm00").MemoryMode = new(cpus("0,4")), "preferred"
+		{id: "RL070", found: true, name: "a node that does not exist is preferred", set: func(h *topology.Host) {
+			tenant(h, "vm00").MemoryNodes, tenant(h, "vm00").MemoryMode = new(cpus("4")), "preferred"
+		}},
+		{id: "RL070", found: true, name: "a cell larger than its node", set: func(h *topology.Host) {
+			cells(h, "0", "2", own0, own2).Cells[1].MemoryBytes = new(uint64(100 * gib))
+		}},
+		{id: "RL070", found: true, name: "two cells on one node", set: func(h *topology.Host) {
+			t := cells(h, "0", "0", own0, own2)
+			t.Cells[0].MemoryBytes, t.Cells[1].MemoryBytes = new(uint64(40*gib)), new(uint64(40*gib))
+		}},
+		{id: "RL070", found: true, name: "not bound, and more than the host has", set: func(h *topology.Host) {
+			tenant(h, "vm00").MemoryBytes, tenant(h, "vm00").MemoryNodes = new(uint64(900*gib)), nil
+			h.Memory.TotalBytes = new(uint64(256 * gib))
+		}},
+		{id: "RL070", found: false, name: "cells that fit", set: func(h *topology.Host) {
+			cells(h, "0", "2", own0, own2)
+		}},
+		{id: "RL070", found: false, name: "more than the node that is only preferred", set: func(h *topology.Host) {
+			tenant(h, "vm00").MemoryNodes, tenant(h, "vm00").MemoryMode = new(cpus("0")), "preferred"
+			tenant(h, "vm00").MemoryBytes = new(uint64(100 * gib))
 		}},
 		{id: "RL070", found: false, name: "nodes of the host are not known", set: func(h *topology.Host) {
 			h.NUMANodes = nil
@@ -42,6 +60,22 @@ func tenantResCases() []testCase {
 
 		{id: "RL071", found: true, name: "CPUs of nodes 0 and 2, memory of node 1", set: func(h *topology.Host) {
 			tenant(h, "vm00").MemoryNodes = new(cpus("1"))
+		}},
+		{id: "RL071", found: true, name: "cells the other way round", set: func(h *topology.Host) {
+			cells(h, "2", "0", own0, own2)
+		}},
+		{id: "RL071", found: true, name: "interleaved over a node without its CPUs", set: func(h *topology.Host) {
+			tenant(h, "vm00").MemoryNodes, tenant(h, "vm00").MemoryMode = new(cpus("0-2")), "interleave"
+		}},
+		{id: "RL071", found: true, name: "not pinned, with a set elsewhere", set: func(h *topology.Host) {
+			t := tenant(h, "vm00")
+			t.Pins, t.Floating, t.MemoryNodes = nil, new(cpus("0-7,32-39")), new(cpus("3"))
+		}},
+		{id: "RL071", found: false, name: "cells where their CPUs are", set: func(h *topology.Host) {
+			cells(h, "0", "2", own0, own2)
+		}},
+		{id: "RL071", found: false, name: "interleaved over the nodes of its CPUs", set: func(h *topology.Host) {
+			tenant(h, "vm00").MemoryMode = "interleave"
 		}},
 		{id: "RL071", found: false, name: "memory of one of the nodes", set: func(h *topology.Host) {
 			tenant(h, "vm00").MemoryNodes = new(cpus("2"))
@@ -77,6 +111,21 @@ func tenantResCases() []testCase {
 		{id: "RL073", found: true, name: "no pool of the size", set: func(h *topology.Host) {
 			stop(h, "vm00")
 			tenant(h, "vm00").Hugepages = new(uint64(16 << 20))
+		}},
+		{id: "RL073", found: true, name: "of a cell on its node", set: func(h *topology.Host) {
+			cells(h, "0", "2", own0, own2)
+			stop(h, "vm00")
+			freePages(h, 24, 0, 8, 0)
+		}},
+		{id: "RL073", found: false, name: "of each cell on its node", set: func(h *topology.Host) {
+			cells(h, "0", "2", own0, own2)
+			stop(h, "vm00")
+			freePages(h, 16, 0, 16, 0)
+		}},
+		{id: "RL073", found: false, name: "its start sets them aside", set: func(h *topology.Host) {
+			stop(h, "vm00")
+			freePages(h, 0, 0, 0, 0)
+			tenant(h, "vm00").PagesAtStart = true
 		}},
 		{id: "RL073", found: false, name: "enough on its nodes", set: func(h *topology.Host) {
 			stop(h, "vm00")
@@ -123,6 +172,31 @@ func tenantResCases() []testCase {
 		{id: "RL075", found: false, name: "a disk without file systems of the host", set: func(h *topology.Host) {
 			give(h, "vm00", nvme)
 			h.Storage[0].Mounts = nil
+		}},
+
+		{id: "RL078", found: true, name: "a slot that is empty", set: func(h *topology.Host) {
+			give(h, "vm00", "0000:99:00.0")
+		}},
+		{id: "RL078", found: false, name: "all are there"},
+		{id: "RL078", found: false, name: "not all functions were listed", set: func(h *topology.Host) {
+			give(h, "vm00", "0000:99:00.0")
+			h.Provenance.Kind = topology.SourceHwloc
+		}},
+
+		{id: "RL079", found: true, name: "the audio function stays with the host", set: func(h *topology.Host) {
+			stop(h, "vm00")
+			tenant(h, "vm00").Devices = []topology.TenantDevice{{PCI: address(gpu0), Managed: true}}
+			dev(h, gpu0).Driver, dev(h, "0000:06:00.1").Driver = "nvidia", "snd_hda_intel"
+		}},
+		{id: "RL079", found: false, name: "all functions go with it", set: func(h *topology.Host) {
+			stop(h, "vm00")
+			tenant(h, "vm00").Devices = []topology.TenantDevice{{PCI: address(gpu0), Whole: true}}
+			dev(h, gpu0).Driver, dev(h, "0000:06:00.1").Driver = "nvidia", "snd_hda_intel"
+		}},
+		{id: "RL079", found: false, name: "no driver works on the other", set: func(h *topology.Host) {
+			stop(h, "vm00")
+			tenant(h, "vm00").Devices = []topology.TenantDevice{{PCI: address(gpu0), Managed: true}}
+			dev(h, gpu0).Driver, dev(h, "0000:06:00.1").Driver = "nvidia", ""
 		}},
 
 		{id: "RL076", found: true, name: "persistence mode is on", set: func(h *topology.Host) {

@@ -94,9 +94,6 @@ func parseDomainText(b []byte, name string) (*topology.Host, error) {
 		if !bytes.Contains(b, []byte("<controller ")) {
 			t.GuestSwitches = nil
 		}
-		for i := range t.Pins {
-			t.VCPUs = max(t.VCPUs, t.Pins[i].VCPU+1)
-		}
 	}
 	if t == nil {
 		return nil, &where.Error{File: name, Err: errors.Join(problems...)}

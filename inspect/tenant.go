@@ -262,6 +262,7 @@ func (p *domainParser) cpus(d *libvirtxml.Domain) {
 		if v.Placement != "auto" { // with auto, numad chooses at the start
 			p.t.Floating = p.set("<vcpu cpuset>", v.CPUSet)
 		}
+		p.t.Absent = absent(d, p.t.VCPUs)
 	}
 	p.t.GuestNodes = new(0)
 	if c := d.CPU; c != nil {
@@ -284,6 +285,11 @@ func (p *domainParser) cpus(d *libvirtxml.Domain) {
 			p.t.Pins = append(p.t.Pins, topology.Pin{VCPU: int(pin.VCPU), CPUs: *cpus})
 		}
 	}
+	if d.VCPU == nil { // a piece of a domain
+		for _, pin := range p.t.Pins {
+			p.t.VCPUs = max(p.t.VCPUs, pin.VCPU+1)
+		}
+	}
 	slices.SortStableFunc(p.t.Pins, func(a, b topology.Pin) int { return cmp.Compare(a.VCPU, b.VCPU) })
 	if pin := d.CPUTune.EmulatorPin; pin != nil {
 		p.t.EmulatorCPUs = p.set("<emulatorpin>", pin.CPUSet)
@@ -291,6 +297,29 @@ func (p *domainParser) cpus(d *libvirtxml.Domain) {
 	for _, pin := range d.CPUTune.IOThreadPin {
 		p.t.IOThreadCPUs = union(p.t.IOThreadCPUs, p.set("<iothreadpin>", pin.CPUSet))
 	}
+	p.t.FreeIOThreads = int(min(d.IOThreads, topology.MaxCPUs)) - len(d.CPUTune.IOThreadPin)
+	p.t.FreeIOThreads = max(p.t.FreeIOThreads, 0)
+}
+
+// absent returns the virtual CPUs that a domain starts without: those that <vcpus> says are not enabled, or without it
+// those behind the number that is present. It is nil where all are there.
+func absent(d *libvirtxml.Domain, all int) *topology.CPUSet {
+	var out []int
+	if d.VCPUs != nil {
+		for _, v := range d.VCPUs.VCPU {
+			if v.Enabled == "no" && v.Id != nil && *v.Id < topology.MaxCPUs {
+				out = append(out, int(*v.Id))
+			}
+		}
+	} else if now := d.VCPU.Current; now > 0 {
+		for v := int(min(now, topology.MaxCPUs)); v < all; v++ {
+			out = append(out, v)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return new(topology.CPUs(out...))
 }
 
 // memory reads how much memory there is, of which pages and on which nodes.
@@ -312,6 +341,7 @@ func (p *domainParser) memory(d *libvirtxml.Domain) {
 	if b := d.MemoryBacking; b != nil && b.MemoryHugePages != nil {
 		p.hugepages(b.MemoryHugePages.Hugepages)
 	}
+	p.cells(d)
 	if d.NUMATune == nil {
 		return
 	}
@@ -328,6 +358,61 @@ func (p *domainParser) memory(d *libvirtxml.Domain) {
 		}
 		place(m.Mode, m.Nodeset)
 	}
+}
+
+// cells reads the NUMA nodes of the guest, with the memory of each.
+func (p *domainParser) cells(d *libvirtxml.Domain) {
+	if d.CPU == nil || d.CPU.Numa == nil {
+		return
+	}
+	tune := cmp.Or(d.NUMATune, &libvirtxml.DomainNUMATune{})
+	var nodes *topology.CPUSet
+	mode := ""
+	if m := tune.Memory; m != nil {
+		nodes, mode = p.set("<numatune>", m.Nodeset), m.Mode
+	}
+	for i, c := range d.CPU.Numa.Cell {
+		id := uint(i)
+		if c.ID != nil {
+			id = *c.ID
+		}
+		cell := topology.TenantCell{MemoryNodes: nodes, MemoryMode: mode}
+		if cpus := p.set("<cell cpus>", c.CPUs); cpus != nil {
+			cell.VCPUs = *cpus
+		}
+		if c.Memory > 0 {
+			cell.MemoryBytes = p.bytes("<cell>", c.Memory, c.Unit)
+		}
+		if b := d.MemoryBacking; b != nil && b.MemoryHugePages != nil {
+			cell.Hugepages = p.pagesOf(b.MemoryHugePages.Hugepages, id)
+		}
+		for _, m := range tune.MemNodes {
+			if m.CellID == id {
+				cell.MemoryNodes, cell.MemoryMode = p.set("<memnode>", m.Nodeset), m.Mode
+			}
+		}
+		p.t.Cells = append(p.t.Cells, cell)
+	}
+}
+
+// pagesOf returns the size of the hugepages of a cell: those that name it, else those that name none.
+func (p *domainParser) pagesOf(pages []libvirtxml.DomainMemoryHugepage, cell uint) *uint64 {
+	if len(pages) == 0 {
+		return new(uint64(0))
+	}
+	var size *uint64
+	for _, page := range pages {
+		if cells := p.set("<page nodeset>", page.Nodeset); cells != nil && cells.Contains(int(cell)) {
+			size = p.bytes("<page>", page.Size, page.Unit)
+			break
+		} else if cells == nil {
+			size = p.bytes("<page>", page.Size, page.Unit)
+		}
+	}
+	if size != nil && *size <= 4096 {
+		return nil
+	}
+	return size
 }
 
 // hasCell reports whether the guest of a domain has a NUMA cell.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"libvirt.org/go/libvirtxml"
@@ -34,10 +35,29 @@ func (domainXML) emulator(text string, cpus topology.CPUSet) (string, error) {
 		return "", err
 	}
 	d.CPUTune.EmulatorPin = &libvirtxml.DomainCPUTuneEmulatorPin{CPUSet: cpus.String()}
-	for i := range d.CPUTune.IOThreadPin {
-		d.CPUTune.IOThreadPin[i].CPUSet = cpus.String()
+	d.CPUTune.IOThreadPin = nil
+	for _, id := range ioThreads(d) {
+		d.CPUTune.IOThreadPin = append(d.CPUTune.IOThreadPin,
+			libvirtxml.DomainCPUTuneIOThreadPin{IOThread: id, CPUSet: cpus.String()})
 	}
 	return replace(text, &libvirtxml.Domain{CPUTune: d.CPUTune}, "cputune")
+}
+
+// ioThreads returns the numbers of the I/O threads of a domain: those that it names, and for the others the lowest that
+// are free, as libvirt gives them.
+func ioThreads(d *libvirtxml.Domain) []uint {
+	var ids []uint
+	if d.IOThreadIDs != nil {
+		for _, t := range d.IOThreadIDs.IOThreads {
+			ids = append(ids, t.ID)
+		}
+	}
+	for id := uint(1); uint(len(ids)) < d.IOThreads; id++ {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 func (domainXML) reorder(text string, cpus []int) (string, error) {
@@ -102,9 +122,9 @@ func (domainXML) place(text string, p *placement) (string, error) {
 	tune := planned.CPUTune
 	iothreads := tune.IOThreadPin
 	tune.IOThreadPin = nil
-	for i := range d.IOThreads {
+	for _, id := range ioThreads(d) {
 		for _, pin := range iothreads[:min(1, len(iothreads))] {
-			pin.IOThread = i + 1
+			pin.IOThread = id
 			tune.IOThreadPin = append(tune.IOThreadPin, pin)
 		}
 	}

@@ -42,8 +42,8 @@ type Verdict struct {
 
 // mendable are the checks of what a description says of CPUs, memory and cells. All others are about the host, or about
 // which devices the machine has.
-var mendable = []string{"RL060", "RL061", "RL062", "RL063", "RL064", "RL065", "RL066", "RL067", "RL070", "RL071",
-	"RL072"}
+var mendable = []string{"RL060", "RL061", "RL062", "RL063", "RL064", "RL065", "RL066", "RL067", "RL068", "RL070",
+	"RL071", "RL072"}
 
 // wrong returns the findings that an edit of the description could mend.
 func wrong(all []finding.Finding) []finding.Finding {

@@ -54,10 +54,10 @@ const (
 var machines = []struct{ name, text, beside, host, wrong, left string }{
 	{name: "vm-a", host: snapshot + "siblings-torn.tar.gz", wrong: "RL066"},
 	{name: "gpu-vm", host: snapshot + "flat-guest.tar.gz", wrong: "RL037 RL067 RL077", left: "RL037 RL077"},
-	{name: "testdata/insights-rhel_7_4_xml.xml", host: twoNodes},
-	{name: "testdata/insights-xml_rhosp.xml", host: "numa:2 core:12 pu:1", wrong: "RL064"},
-	{name: "testdata/insights-xml_numa.xml", host: "numa:2 core:3 pu:1", wrong: "RL064"},
-	{name: "testdata/insights-xml_numa.xml", wrong: "RL064", left: "RL064"},
+	{name: "../inspect/testdata/devices/libvirt/insights-rhel_7_4_xml.xml", host: twoNodes},
+	{name: "../inspect/testdata/devices/libvirt/insights-xml_rhosp.xml", host: "numa:2 core:12 pu:1", wrong: "RL064"},
+	{name: "../inspect/testdata/devices/libvirt/insights-xml_numa.xml", host: "numa:2 core:3 pu:1", wrong: "RL064"},
+	{name: "../inspect/testdata/devices/libvirt/insights-xml_numa.xml", wrong: "RL064", left: "RL064"},
 
 	{name: "right", host: twoNodes, text: domain("vm", 4, 4, pins(emulator, 2, 3, 4, 5), threads)},
 	{name: "right, floating", host: twoNodes, text: domain("vm", 4, 4, threads)},
@@ -65,7 +65,8 @@ var machines = []struct{ name, text, beside, host, wrong, left string }{
 		"cpuset='0,16'/>",
 		2, 3, 18, 19), "<numatune><memory mode='strict' nodeset='0-1'/></numatune>", "<cpu><numa><cell id='0' "+
 		"cpus='0-1' "+
-		"memory='2' unit='GiB'/><cell id='1' cpus='2-3' memory='2' unit='GiB'/></numa></cpu>")},
+		"memory='2' unit='GiB'/><cell id='1' cpus='2-3' memory='2' unit='GiB'/></numa><topology sockets='2' cores='1' "+
+		"threads='2'/></cpu>")},
 	{name: "emulator not pinned", host: twoNodes, text: domain("vm", 4, 4, pins("", 2, 3, 4, 5), threads),
 		wrong: "RL064"},
 	{name: "emulator on its own CPUs", host: twoNodes, text: domain("vm", 4, 4,
@@ -98,7 +99,7 @@ var machines = []struct{ name, text, beside, host, wrong, left string }{
 		beside: domain("vm", 2, 4, pins(emulator, 4, 5))},
 	{name: "Proxmox on both nodes with memory on one", host: twoNodes, text: "name: vm\ncores: 4\nmemory: 4096\n" +
 		"ostype: l26\nnuma: 1\naffinity: 2-5\nnuma0: cpus=0-3,hostnodes=5,memory=4096,policy=bind\n" +
-		"scsihw: virtio-scsi-single\n", wrong: "RL070"},
+		"scsihw: virtio-scsi-single\n", wrong: "RL070 RL071"},
 }
 
 func hostOf(t testing.TB, name string) *topology.Host {

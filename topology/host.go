@@ -275,20 +275,37 @@ type Tenant struct {
 	State string `json:"state,omitempty"` // libvirt's word: running, shut off
 	VCPUs int    `json:"vcpus,omitempty"`
 	// Pins are the CPUs that each virtual CPU may run on; a CPU not listed floats over Floating.
-	Pins         []Pin   `json:"pins,omitempty"`
+	Pins []Pin `json:"pins,omitempty"`
+	// Absent are the virtual CPUs that the machine starts without. They can be plugged in later.
+	Absent       *CPUSet `json:"absent_vcpus,omitempty"`
 	EmulatorCPUs *CPUSet `json:"emulator_cpus,omitempty"`
 	IOThreadCPUs *CPUSet `json:"iothread_cpus,omitempty"` // of all I/O threads that are pinned
-	Floating     *CPUSet `json:"floating_cpus,omitempty"` // cpuset of <vcpu>; nil: all
-	MemoryBytes  *uint64 `json:"memory_bytes,omitempty"`
+	// FreeIOThreads is the number of I/O threads that are not pinned.
+	FreeIOThreads int     `json:"unpinned_iothreads,omitempty"`
+	Floating      *CPUSet `json:"floating_cpus,omitempty"` // cpuset of <vcpu>; nil: all
+	MemoryBytes   *uint64 `json:"memory_bytes,omitempty"`
 	// page size that backs it; 0 the host's default; nil: none
-	Hugepages   *uint64        `json:"hugepage_bytes,omitempty"`
-	MemoryNodes *CPUSet        `json:"memory_nodes,omitempty"` // numatune nodeset
-	MemoryMode  string         `json:"memory_mode,omitempty"`  // numatune mode: strict, preferred, interleave
-	Devices     []TenantDevice `json:"devices,omitempty"`
+	Hugepages *uint64 `json:"hugepage_bytes,omitempty"`
+	// PagesAtStart is set where the start of the machine sets its hugepages aside, as that of Proxmox VE does.
+	PagesAtStart bool           `json:"hugepages_at_start,omitempty"`
+	MemoryNodes  *CPUSet        `json:"memory_nodes,omitempty"` // numatune nodeset
+	MemoryMode   string         `json:"memory_mode,omitempty"`  // numatune mode: strict, preferred, interleave
+	Devices      []TenantDevice `json:"devices,omitempty"`
 	// What the guest sees: threads of a core, NUMA nodes, and switches of PCI Express.
 	GuestThreads  int  `json:"guest_threads,omitempty"`
 	GuestNodes    *int `json:"guest_numa_nodes,omitempty"`
 	GuestSwitches *int `json:"guest_switches,omitempty"`
+	// Cells are the NUMA nodes that the guest sees, where they are described one by one.
+	Cells []TenantCell `json:"guest_cells,omitempty"`
+}
+
+// A TenantCell is a NUMA node that a guest sees. What is not known of it is nil.
+type TenantCell struct {
+	VCPUs       CPUSet  `json:"vcpus"`
+	MemoryBytes *uint64 `json:"memory_bytes,omitempty"`
+	Hugepages   *uint64 `json:"hugepage_bytes,omitempty"` // as that of Tenant
+	MemoryNodes *CPUSet `json:"memory_nodes,omitempty"`   // of the host, which hold its memory
+	MemoryMode  string  `json:"memory_mode,omitempty"`
 }
 
 // A Pin is where one virtual CPU may run.
@@ -303,4 +320,6 @@ type TenantDevice struct {
 	Managed bool    `json:"managed"` // libvirt binds and unbinds it
 	// It is one of the virtual functions of PCI, and which is not told.
 	Virtual bool `json:"virtual,omitempty"`
+	// Whole is set where all functions of the device go with PCI.
+	Whole bool `json:"whole,omitempty"`
 }

@@ -2,6 +2,8 @@ package texts
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -35,8 +37,8 @@ func (r *reader) qmConfig() {
 		return // of pct config, which is a container
 	}
 	// Proxmox VE leaves out keys that have their default: one core on one socket.
-	cores, sockets, mode := 1, 1, ""
-	var nodes *topology.CPUSet
+	cores, sockets, vcpus, numa := 1, 1, 0, ""
+	cells := map[int]topology.TenantCell{}
 	known := 0
 	for p := range r.pairs() {
 		if p.indent > 0 {
@@ -55,10 +57,18 @@ func (r *reader) qmConfig() {
 			} else {
 				sockets = *n
 			}
+		case p.key == "vcpus": // those that it starts with
+			if n := count(p.value); n != nil {
+				vcpus = *n
+			}
 		case p.key == "memory":
-			if mb, err := strconv.ParseUint(p.value, 10, 32); err == nil {
+			// "4096", or a list of properties from Proxmox VE 8.1 on.
+			first, _, _ := strings.Cut(p.value, ",")
+			if mb, err := strconv.ParseUint(strings.TrimPrefix(first, "current="), 10, 32); err == nil {
 				t.MemoryBytes = new(mb << 20)
 			}
+		case p.key == "numa":
+			numa = p.value
 		case p.key == "affinity":
 			t.Floating = r.cpus(p.line, p.value)
 			t.EmulatorCPUs = t.Floating // taskset holds the whole process
@@ -69,22 +79,10 @@ func (r *reader) qmConfig() {
 				// "any": of a size that the host chooses.
 				t.Hugepages = new(uint64(0))
 			}
-		case key == "numa" && p.key != "numa":
-			for option := range strings.SplitSeq(p.value, ",") {
-				name, value, _ := strings.Cut(option, "=")
-				switch name {
-				// "numa0: cpus=0-3,hostnodes=0;2-3,memory=4096,policy=bind": commas separate the keys, so ranges have
-				// semicolons between them.
-				case "hostnodes":
-					if set := r.cpus(p.line, strings.ReplaceAll(value, ";", ",")); set != nil {
-						if nodes != nil {
-							*set = set.Union(*nodes)
-						}
-						nodes = set
-					}
-				case "policy":
-					mode = cmp.Or(map[string]string{"bind": "strict"}[value], value)
-				}
+			t.PagesAtStart = true
+		case key == "numa":
+			if n := count(strings.TrimPrefix(p.key, "numa")); n != nil {
+				cells[*n] = r.qmCell(p)
 			}
 		case key == "hostpci":
 			r.hostpci(&t, p)
@@ -95,10 +93,67 @@ func (r *reader) qmConfig() {
 	if known == 0 {
 		return
 	}
-	t.Name = cmp.Or(t.Name, "a machine of Proxmox VE")
 	t.VCPUs = min(cores*sockets, topology.MaxCPUs)
-	t.MemoryNodes, t.MemoryMode = nodes, mode
+	if 0 < vcpus && vcpus < t.VCPUs {
+		t.Absent = new(topology.CPURange(vcpus, t.VCPUs-1))
+	}
+	r.qmNodes(&t, numa, sockets, cells)
+	t.Name = cmp.Or(t.Name, "a machine of Proxmox VE")
+	for _, n := range slices.Sorted(maps.Keys(cells)) {
+		c := cells[n]
+		c.Hugepages = t.Hugepages
+		t.Cells = append(t.Cells, c)
+		t.MemoryMode = cmp.Or(t.MemoryMode, c.MemoryMode)
+		switch {
+		case c.MemoryNodes == nil:
+		case t.MemoryNodes == nil:
+			t.MemoryNodes = c.MemoryNodes
+		default:
+			t.MemoryNodes = new(t.MemoryNodes.Union(*c.MemoryNodes))
+		}
+	}
 	r.h.Tenants = []topology.Tenant{t}
+}
+
+// qmNodes enters what the guest sees. What stands in no line of a piece is not known; a whole configuration has a name.
+func (r *reader) qmNodes(t *topology.Tenant, numa string, sockets int, cells map[int]topology.TenantCell) {
+	whole := t.Name != r.Subject
+	switch {
+	case numa == "1":
+		t.GuestNodes = new(cmp.Or(len(cells), sockets)) // a node for each socket, unless they are described
+	case whole || numa != "":
+		if t.GuestNodes = new(0); len(cells) > 0 {
+			r.note(0, "numaN has no effect: it takes \"numa: 1\"")
+			clear(cells)
+		}
+	}
+	if whole && !strings.Contains(r.Text.Text, "\nargs: ") {
+		t.GuestSwitches = new(0) // Proxmox VE makes none
+	}
+}
+
+// qmCell reads "cpus=0-3,hostnodes=0;2-3,memory=4096,policy=bind": commas separate the keys, so ranges have semicolons
+// between them.
+func (r *reader) qmCell(p pair) (c topology.TenantCell) {
+	for option := range strings.SplitSeq(p.value, ",") {
+		name, value, _ := strings.Cut(option, "=")
+		list := strings.ReplaceAll(value, ";", ",")
+		switch name {
+		case "cpus":
+			if set := r.cpus(p.line, list); set != nil {
+				c.VCPUs = *set
+			}
+		case "hostnodes":
+			c.MemoryNodes = r.cpus(p.line, list)
+		case "memory":
+			if mb, err := strconv.ParseFloat(value, 64); err == nil && mb >= 0 && mb < 1<<32 {
+				c.MemoryBytes = new(uint64(mb * (1 << 20)))
+			}
+		case "policy":
+			c.MemoryMode = cmp.Or(map[string]string{"bind": "strict"}[value], value)
+		}
+	}
+	return c
 }
 
 // hostpci reads "0000:01:00,pcie=1", which is all functions of a device, "host=01:00.0;01:00.1" or "mapping=NAME".
@@ -106,7 +161,8 @@ func (r *reader) hostpci(t *topology.Tenant, p pair) {
 	first, _, _ := strings.Cut(p.value, ",")
 	for name := range strings.SplitSeq(strings.TrimPrefix(first, "host="), ";") {
 		a := address(name)
-		if a == nil {
+		whole := a == nil
+		if whole {
 			a = address(name + ".0") // all functions of the device; the first stands for them
 		}
 		if a == nil {
@@ -114,6 +170,6 @@ func (r *reader) hostpci(t *topology.Tenant, p pair) {
 				name)
 			continue
 		}
-		t.Devices = append(t.Devices, topology.TenantDevice{PCI: *a, Managed: true})
+		t.Devices = append(t.Devices, topology.TenantDevice{PCI: *a, Managed: true, Whole: whole})
 	}
 }

@@ -257,6 +257,7 @@ hostpci1: mapping=nic
 hugepages: 1024
 memory: 8192
 name: gpu-vm
+numa: 1
 numa0: cpus=0-3,hostnodes=1,memory=8192,policy=bind
 sockets: 2
 
@@ -265,8 +266,11 @@ cores: 2
 name: old
 memory: 512
 `, `"tenants":[{"name":"gpu-vm","vcpus":8,"emulator_cpus":"0-3","floating_cpus":"0-3","memory_bytes":8589934592,` +
-			`"hugepage_bytes":1073741824,"memory_nodes":"1","memory_mode":"strict","devices":[{"pci":"0000:01:00.0",` +
-			`"managed":true}]}],"unread":[{"path":"a.txt:7","why":"hostpci1: \"mapping=nic\" is not a PCI ` +
+			`"hugepage_bytes":1073741824,"hugepages_at_start":true,"memory_nodes":"1","memory_mode":"strict",` +
+			`"devices":[{"pci":"0000:01:00.0","managed":true,"whole":true}],"guest_numa_nodes":1,` +
+			`"guest_switches":0,"guest_cells":[{"vcpus":"0-3","memory_bytes":8589934592,` +
+			`"hugepage_bytes":1073741824,"memory_nodes":"1","memory_mode":"strict"}]}],"unread":[{"path":"a.txt:7",` +
+			`"why":"hostpci1: \"mapping=nic\" is not a PCI ` +
 			`address; which ` +
 			`device a mapping stands for is in another file"}]}`},
 		{"lshw -json", `[{"id":"n","class":"system","vendor":"Dell","product":"R750 (SKU)","children":[{"id":"pci",
@@ -516,7 +520,7 @@ func TestPiecesAreRead(t *testing.T) {
 			`"tenants":[{"name":"a machine of Proxmox VE","vcpus":8,"memory_bytes":34359738368}]}`},
 		{"qm config", "hostpci0: 0000:81:00,pcie=1\n", `"tenants":[{"name":"a machine of Proxmox VE","vcpus":1,` +
 			`"devices":[` +
-			`{"pci":"0000:81:00.0","managed":true}]}]}`},
+			`{"pci":"0000:81:00.0","managed":true,"whole":true}]}]}`},
 		{"lscpu", "NUMA node0 CPU(s):     0-3\nNUMA node1 CPU(s):     4-7\n",
 			`"numa_nodes":[{"id":0,"cpus":"0-3"},{"id":1,"cpus":"4-7"}],"cpus":{"online":"0-7"}}`},
 		{"lscpu", "Thread(s) per core: 2\nCore(s) per socket: 4\nSocket(s): 1\n",
