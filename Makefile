@@ -108,7 +108,7 @@ test-long: ## the long form of tests that only compute: more simulated studies, 
 	$(GO) test -timeout 30m ./internal/planbench ./plan/build ./plan/search ./study ./study/stats -long
 
 AXE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rackless/judges/axe/package/axe.min.js
-test-judges: ## the files of rackless export held against the programs that read them (KubeVirt, Nova, Incus, Ansible, ReFrame); plan --compare against Nova and the kubelet; the pages against axe-core (npm, Chromium); the first time it fetches 700 MB, and compiles a kube-apiserver
+test-judges: build ## the files of rackless export held against the programs that read them (KubeVirt, Nova, Incus, Ansible, ReFrame); plan --compare against Nova and the kubelet; the pages against axe-core (npm, Chromium); the first time it fetches 700 MB, and compiles a kube-apiserver
 	hack/judges.sh
 	$(GO) test -count=1 ./render/export ./plan/rivals -judges
 	$(GO) test -count=1 -run Chromium ./report ./report/studyview ./report/live -axe $(AXE)

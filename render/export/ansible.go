@@ -1,8 +1,12 @@
 package export
 
 import (
+	"bytes"
+	_ "embed"
 	"errors"
 	"fmt"
+	"strings"
+	"text/template"
 
 	"github.com/rackless/rackless/render"
 )
@@ -68,4 +72,29 @@ func Ansible(in render.Input) ([]render.Artifact, error) {
 		return nil, fmt.Errorf("export ansible: %w", err)
 	}
 	return []render.Artifact{text("inventory.yaml", string(data))}, nil
+}
+
+//go:embed hosts.yaml.tmpl
+var hostsText string
+
+// hosts is a playbook. Its own expressions stand in braces, so those of the template do not.
+var hosts = template.Must(template.New("hosts.yaml").Delims("<<", ">>").Parse(hostsText))
+
+// AnsibleHosts returns a playbook that prepares a group of hosts for the lab, by the plan of each, and verifies them.
+func AnsibleHosts(in render.Input) ([]render.Artifact, error) {
+	if in.Lab == nil {
+		return nil, errors.New("export ansible-hosts: no lab")
+	}
+	var file strings.Builder
+	for line := range strings.Lines(string(in.Lab.YAML())) {
+		file.WriteString("      " + line)
+	}
+	var b bytes.Buffer
+	err := hosts.Execute(&b, map[string]string{"Name": in.Lab.Name,
+		"Lab":  strings.TrimSuffix(file.String(), "\n"),
+		"Head": head(in, "A playbook of Ansible. Its inventory is of hosts, not of the lab's nodes.")})
+	if err != nil {
+		return nil, fmt.Errorf("export ansible-hosts: %w", err)
+	}
+	return []render.Artifact{text("prepare.yaml", b.String())}, nil
 }

@@ -40,8 +40,11 @@ func Formats() []Format {
 		{Name: "incus", Files: "a script and the configuration of each instance for Incus", Render: Incus},
 		{Name: "terraform-libvirt", Files: "a configuration for Terraform's libvirt provider (untested)",
 			Render: Terraform},
-		{Name: "slurm", Files: "slurm.conf, gres.conf and cgroup.conf for Slurm on the nodes", Render: Slurm},
+		{Name: "slurm", Files: "slurm.conf, gres.conf, topology.conf and cgroup.conf for Slurm on the nodes",
+			Render: Slurm},
 		{Name: "ansible", Files: "an inventory for Ansible", Unplaced: true, Render: Ansible},
+		{Name: "ansible-hosts", Files: "a playbook that prepares and verifies hosts with Ansible", Unplaced: true,
+			Render: AnsibleHosts},
 		{Name: "reframe", Files: "a site configuration for ReFrame", Unplaced: true, Render: ReFrame},
 	}
 }

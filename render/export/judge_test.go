@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/render/export"
@@ -116,6 +117,71 @@ func TestAnsibleReadsTheInventory(t *testing.T) {
 			if !strings.Contains(said, want) {
 				t.Errorf("%s: no %s in %s", c.name, want, said)
 			}
+		}
+	}
+}
+
+// onThisMachine is a lab that has a place on any machine with two CPUs.
+const onThisMachine = "name: group\nhugepages: off\nnodes: {a: {cpus: 1, memory: 256MiB, nics: 0}}\n"
+
+// Ansible runs the playbook for hosts with rackless itself on this machine, and changes nothing.
+func TestAnsibleRunsThePlaybook(t *testing.T) {
+	t.Parallel()
+	playbook := judge(t, "ansible", "ansible-playbook")
+	for _, c := range cases {
+		if c.host != "" {
+			continue
+		}
+		files, err := export.AnsibleHosts(input(t, c.lab, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask(t, files, playbook, "-i", "localhost,", "--syntax-check", "prepare.yaml")
+	}
+	binary, err := filepath.Abs("../../bin/rackless")
+	if _, missing := os.Stat(binary); !*judges || err != nil || missing != nil {
+		if *judges {
+			t.Fatalf("no %s: make test-judges builds it", binary)
+		}
+		return
+	}
+	l, err := lab.Parse("group.yaml", []byte(onThisMachine))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := export.AnsibleHosts(render.Input{Lab: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := t.TempDir()
+	// What runs at each boot may not be where others can write, as in /tmp.
+	dir, err := os.MkdirTemp(filepath.Dir(playbook), "check")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	ask(t, files, playbook, "-i", "one,two,", "-c", "local", "--check", "prepare.yaml", "-e", "rackless_binary="+binary,
+		"-e", "rackless_results="+results, "-e", "ansible_become=false", "-e", "rackless_dir="+dir+
+			"/{{ inventory_hostname }}", "-e", `{"rackless_arguments": ["--no-reboot"]}`, "-e",
+		"ansible_python_interpreter="+filepath.Join(filepath.Dir(playbook), "python"))
+	for _, host := range []string{"one", "two"} {
+		var got struct {
+			Host    string
+			Survey  struct{ Stdout string }
+			Prepare struct{ Skipped bool }
+		}
+		data, err := os.ReadFile(filepath.Join(results, host+".json"))
+		if err := errors.Join(err, json.Unmarshal(data, &got)); err != nil {
+			t.Fatalf("%v\n%s", err, data)
+		}
+		var said struct {
+			Lab    string
+			DryRun bool `json:"dry_run"`
+			Steps  []struct{ Status string }
+		}
+		if err := json.Unmarshal([]byte(got.Survey.Stdout), &said); err != nil || said.Lab != "group" || !said.DryRun ||
+			len(said.Steps) == 0 || got.Host != host || !got.Prepare.Skipped {
+			t.Errorf("%s: %v: %s", host, err, data)
 		}
 	}
 }

@@ -3,7 +3,9 @@ package export
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/render/slurm"
@@ -29,7 +31,41 @@ func Slurm(in render.Input) ([]render.Artifact, error) {
 		c.Controller = cmp.Or(c.Controller, n.Name)
 		c.Nodes = append(c.Nodes, node)
 	}
+	c.Switches = switches(in.Plan)
 	return slurm.Files(c)
+}
+
+// switches are the network between the nodes of a plan, for jobs that should stay close together: a NIC of the host is
+// a switch between its virtual functions, and the fabric joins the NICs. A node counts where its first port is, which
+// is that of the fabric's first subnet. If no NIC joins nodes, the fabric is the only switch.
+func switches(p *plan.Plan) []slurm.Switch {
+	var leaves group.By[string, string]
+	joined := false
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		leaf := "without-nic"
+		for _, c := range n.Cards {
+			if c.Kind != plan.KindGPU {
+				leaf = "nic-" + strings.ReplaceAll(c.ID, ":", "-")
+				break
+			}
+		}
+		leaves.Add(leaf, n.Name)
+		joined = joined || len(leaves.Of(leaf)) > 1
+	}
+	fabric := slurm.Switch{Name: "fabric"}
+	if !joined || len(leaves.Keys) == 1 {
+		for i := range p.Nodes {
+			fabric.Nodes = append(fabric.Nodes, p.Nodes[i].Name)
+		}
+		return []slurm.Switch{fabric}
+	}
+	fabric.Switches = leaves.Keys
+	var all []slurm.Switch
+	for _, leaf := range leaves.Keys {
+		all = append(all, slurm.Switch{Name: leaf, Nodes: leaves.Of(leaf)})
+	}
+	return append(all, fabric)
 }
 
 // guest returns a lab node as its own system will see it: cores, NUMA nodes, and the devices on them.
