@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/vmware/govmomi/object"
-	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -122,30 +121,7 @@ func (o *switchOp) look(ctx context.Context) (*switchState, error) {
 		}
 		return standardState(info, o.Host, o.Name), nil
 	}
-	s, config, groups, err := o.distributed(ctx)
-	if err != nil || s == nil {
-		return nil, err
-	}
-	have := &switchState{Note: config.Description, MTU: int(config.MaxMtu), Uplinks: map[string][]string{},
-		PortGroups: map[string]int{}}
-	for _, member := range config.Host {
-		name, err := o.conn.hostName(ctx, value(member.Config.Host))
-		if err != nil {
-			return nil, err
-		}
-		nics := []string{}
-		if b, ok := member.Config.Backing.(*types.DistributedVirtualSwitchHostMemberPnicBacking); ok {
-			for _, nic := range b.PnicSpec {
-				nics = append(nics, nic.PnicDevice)
-			}
-		}
-		slices.Sort(nics)
-		have.Uplinks[name] = nics
-	}
-	for _, g := range groups {
-		have.PortGroups[g.Config.Name] = vlanOf(g.Config.DefaultPortConfig)
-	}
-	return have, nil
+	return o.lookDistributed(ctx)
 }
 
 // standardState returns a standard switch of a host; nil for none.
@@ -170,16 +146,6 @@ func standardState(info *types.HostNetworkInfo, host, name string) *switchState 
 	return have
 }
 
-// vlanOf returns the VLAN of a port group; 0 for none, or for what is not one VLAN.
-func vlanOf(s types.BaseDVPortSetting) int {
-	if setting, ok := s.(*types.VMwareDVSPortSetting); ok {
-		if vlan, ok := setting.Vlan.(*types.VmwareDistributedVirtualSwitchVlanIdSpec); ok {
-			return int(vlan.VlanId)
-		}
-	}
-	return 0
-}
-
 // network returns what makes standard switches of a host, and which it has.
 func (o *switchOp) network(ctx context.Context, host string) (*object.HostNetworkSystem, *types.HostNetworkInfo,
 	error) {
@@ -197,40 +163,6 @@ func (o *switchOp) network(ctx context.Context, host string) (*object.HostNetwor
 		err = fmt.Errorf("the network of host %s cannot be read: is it connected?", host)
 	}
 	return n, have.NetworkInfo, err
-}
-
-// child finds what has a name among the networks of the data centre; nil for nothing.
-func (o *switchOp) child(ctx context.Context, name string) (*object.Folder, object.Reference, error) {
-	folder, err := o.conn.networks(ctx, o.Datacenter)
-	if err != nil {
-		return nil, nil, err
-	}
-	found, err := object.NewSearchIndex(o.conn.client.Client).FindChild(ctx, folder, name)
-	return folder, found, err
-}
-
-// distributed returns the distributed switch, and its port groups but those of its uplinks; nil for none.
-func (o *switchOp) distributed(ctx context.Context) (s *object.DistributedVirtualSwitch, c *types.VMwareDVSConfigInfo,
-	groups []mo.DistributedVirtualPortgroup, err error) {
-	_, found, err := o.child(ctx, o.Name)
-	if err != nil || found == nil {
-		return nil, nil, nil, err
-	}
-	if !strings.HasSuffix(found.Reference().Type, "DistributedVirtualSwitch") {
-		return nil, nil, nil, fmt.Errorf("%s is there, and is no distributed switch", o.Name)
-	}
-	if s, c, err = o.conn.dvs(ctx, found.Reference()); err != nil {
-		return nil, nil, nil, err
-	}
-	var have mo.DistributedVirtualSwitch
-	if err := s.Properties(ctx, s.Reference(), []string{"portgroup"}, &have); err != nil {
-		return nil, nil, nil, err
-	}
-	if len(have.Portgroup) > 0 {
-		err = property.DefaultCollector(o.conn.client.Client).Retrieve(ctx, have.Portgroup, []string{"config"}, &groups)
-	}
-	groups = slices.DeleteFunc(groups, func(g mo.DistributedVirtualPortgroup) bool { return value(g.Config.Uplink) })
-	return s, c, groups, err
 }
 
 // foreign returns an error where something of a switch is not the lab's.
@@ -261,8 +193,23 @@ func (o *switchOp) foreign(have *switchState) error {
 		return nil
 	}
 	slices.Sort(others)
-	return fmt.Errorf("switch %s has %s, which lab %s did not make: take that away first", o.Name,
+	return fmt.Errorf("switch %s has %s, which lab %s does not have: take that away first", o.Name,
 		strings.Join(others, " and "), o.Lab)
+}
+
+// part reports whether what there is of the lab's switch is as it is to be. More of it may be missing.
+func (o *switchOp) part(have *switchState) bool {
+	for group, vlan := range have.PortGroups {
+		if o.Want.PortGroups[group] != vlan {
+			return false
+		}
+	}
+	for host, nics := range have.Uplinks {
+		if !slices.Equal(nics, o.Want.Uplinks[host]) {
+			return false
+		}
+	}
+	return have.MTU == o.Want.MTU
 }
 
 // guard refuses a switch whose name, uplinks or port groups are taken.
@@ -276,7 +223,12 @@ func (o *switchOp) guard(ctx context.Context, _ *change.System) error {
 		return fmt.Errorf("host %s has a switch %s that is not as the lab file says: choose another name", o.Host,
 			o.Name)
 	case have != nil:
-		if err := o.foreign(have); err != nil {
+		err := o.foreign(have)
+		if err == nil && !o.part(have) {
+			err = fmt.Errorf("switch %s is not as the lab file says, and is not changed while it is there: rackless "+
+				"down %s, then up", o.Name, o.Lab)
+		}
+		if err != nil {
 			return err
 		}
 	default:
@@ -350,59 +302,7 @@ func (o *switchOp) Do(ctx context.Context, _ *change.System) error {
 	if o.standard() {
 		return o.makeStandard(ctx)
 	}
-	if err := o.settle(ctx); err != nil {
-		return err
-	}
-	folder, found, err := o.child(ctx, o.Name)
-	if err != nil {
-		return err
-	}
-	if found == nil {
-		ports := &types.DVSNameArrayUplinkPortPolicy{}
-		for i := range max(1, len(o.Want.Uplinks[o.Host])) {
-			ports.UplinkPortName = append(ports.UplinkPortName, fmt.Sprintf("uplink%d", i+1))
-		}
-		t, err := folder.CreateDVS(ctx, types.DVSCreateSpec{ConfigSpec: &types.VMwareDVSConfigSpec{
-			DVSConfigSpec: types.DVSConfigSpec{Name: o.Name, Description: o.Want.Note, UplinkPortPolicy: ports},
-			MaxMtu:        int32(o.Want.MTU)}})
-		if err := done(ctx, t, err); err != nil {
-			return err
-		}
-	}
-	have, err := o.look(ctx)
-	if err != nil {
-		return err
-	}
-	if err := o.foreign(have); err != nil {
-		return err
-	}
-	var hosts []string
-	for host := range o.Want.Uplinks {
-		if have.Uplinks[host] == nil {
-			hosts = append(hosts, host)
-		}
-	}
-	if err := o.members(ctx, types.ConfigSpecOperationAdd, hosts); err != nil {
-		return err
-	}
-	var specs []types.DVPortgroupConfigSpec
-	for _, group := range slices.Sorted(maps.Keys(o.Want.PortGroups)) {
-		if _, there := have.PortGroups[group]; !there {
-			specs = append(specs, types.DVPortgroupConfigSpec{Name: group, AutoExpand: new(true), NumPorts: 8,
-				Type: string(types.DistributedVirtualPortgroupPortgroupTypeEarlyBinding),
-				DefaultPortConfig: &types.VMwareDVSPortSetting{Vlan: &types.VmwareDistributedVirtualSwitchVlanIdSpec{
-					VlanId: int32(o.Want.PortGroups[group])}}})
-		}
-	}
-	if len(specs) == 0 {
-		return nil
-	}
-	s, _, _, err := o.distributed(ctx)
-	if err != nil {
-		return err
-	}
-	t, err := s.AddPortgroup(ctx, specs)
-	return done(ctx, t, err)
+	return o.makeDistributed(ctx)
 }
 
 func (o *switchOp) makeStandard(ctx context.Context) error {
@@ -433,50 +333,6 @@ func (o *switchOp) makeStandard(ctx context.Context) error {
 	return nil
 }
 
-// members takes hosts into the switch, or out of it.
-func (o *switchOp) members(ctx context.Context, op types.ConfigSpecOperation, hosts []string) error {
-	if len(hosts) == 0 {
-		return nil
-	}
-	s, config, _, err := o.distributed(ctx)
-	if err != nil || s == nil {
-		return err
-	}
-	spec := &types.VMwareDVSConfigSpec{DVSConfigSpec: types.DVSConfigSpec{ConfigVersion: config.ConfigVersion},
-		MaxMtu: config.MaxMtu}
-	slices.Sort(hosts)
-	for _, host := range hosts {
-		h, err := o.conn.host(ctx, host)
-		if err != nil {
-			return err
-		}
-		backing := &types.DistributedVirtualSwitchHostMemberPnicBacking{}
-		for _, nic := range o.Want.Uplinks[host] {
-			backing.PnicSpec = append(backing.PnicSpec,
-				types.DistributedVirtualSwitchHostMemberPnicSpec{PnicDevice: nic})
-		}
-		member := types.DistributedVirtualSwitchHostMemberConfigSpec{Operation: string(op), Host: h.Reference()}
-		if op == types.ConfigSpecOperationAdd {
-			member.Backing = backing
-		}
-		spec.Host = append(spec.Host, member)
-	}
-	t, err := s.Reconfigure(ctx, spec)
-	return done(ctx, t, err)
-}
-
-// settle waits for what vCenter does with the switch already.
-func (o *switchOp) settle(ctx context.Context) error {
-	folder, found, err := o.child(ctx, o.Name)
-	if err == nil {
-		err = o.conn.settle(ctx, folder.Reference())
-	}
-	if err == nil && found != nil {
-		err = o.conn.settle(ctx, found.Reference())
-	}
-	return err
-}
-
 // Restore removes the switch if it was not there before, and if all of it is the lab's.
 func (o *switchOp) Restore(ctx context.Context, _ *change.System, before change.State) error {
 	if !o.standard() {
@@ -492,65 +348,23 @@ func (o *switchOp) Restore(ctx context.Context, _ *change.System, before change.
 		return err
 	}
 	if o.standard() {
-		n, _, err := o.network(ctx, o.Host)
-		if err != nil {
-			return err
-		}
-		for group := range have.PortGroups {
-			if err := n.RemovePortGroup(ctx, group); err != nil {
-				return explain(err)
-			}
-		}
-		return explain(n.RemoveVirtualSwitch(ctx, o.Name))
+		return o.removeStandard(ctx, have)
 	}
-	s, _, groups, err := o.distributed(ctx)
+	return o.removeDistributed(ctx, have)
+}
+
+func (o *switchOp) removeStandard(ctx context.Context, have *switchState) error {
+	n, _, err := o.network(ctx, o.Host)
 	if err != nil {
 		return err
 	}
-	for _, g := range groups {
-		t, err := object.NewDistributedVirtualPortgroup(o.conn.client.Client, g.Self).Destroy(ctx)
-		if err := done(ctx, t, err); err != nil {
-			return err
+	for group := range have.PortGroups {
+		if err := n.RemovePortGroup(ctx, group); err != nil {
+			return explain(err)
 		}
 	}
-	if err := o.members(ctx, types.ConfigSpecOperationRemove, slices.Collect(maps.Keys(have.Uplinks))); err != nil {
-		return err
-	}
-	t, err := s.Destroy(ctx)
-	return done(ctx, t, err)
+	return explain(n.RemoveVirtualSwitch(ctx, o.Name))
 }
 
 // Restored reports whether the switch is gone, unless it was there before.
 func (o *switchOp) Restored(before, now change.State) bool { return now == absent || before != absent }
-
-// networks returns the folder of the networks of a data centre.
-func (c *Conn) networks(ctx context.Context, datacenter string) (*object.Folder, error) {
-	f, _, err := c.place(ctx, datacenter, "")
-	if err != nil {
-		return nil, err
-	}
-	dc, err := f.DatacenterOrDefault(ctx, datacenter)
-	if err != nil {
-		return nil, err
-	}
-	folders, err := dc.Folders(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return folders.NetworkFolder, nil
-}
-
-// dvs returns a distributed switch and its configuration.
-func (c *Conn) dvs(ctx context.Context, ref types.ManagedObjectReference) (*object.DistributedVirtualSwitch,
-	*types.VMwareDVSConfigInfo, error) {
-	s := object.NewDistributedVirtualSwitch(c.client.Client, ref)
-	var have mo.DistributedVirtualSwitch
-	if err := s.Properties(ctx, s.Reference(), []string{"config"}, &have); err != nil {
-		return nil, nil, err
-	}
-	config, ok := have.Config.(*types.VMwareDVSConfigInfo)
-	if !ok {
-		return nil, nil, fmt.Errorf("switch %s is not one of VMware's", ref.Value)
-	}
-	return s, config, nil
-}

@@ -187,6 +187,10 @@ func checkNode(t *testing.T, name string, have *simulator.VirtualMachine, cpus, 
 	if !*c.BootOptions.EfiSecureBootEnabled || c.MemoryAllocation.Shares.Shares != 4096 {
 		t.Errorf("%s: boot options %+v, memory shares %+v", name, c.BootOptions, c.MemoryAllocation.Shares)
 	}
+	if mmio := parameters(have, "pciPassthru.64bitMMIOSizeGB"); len(mmio) != 1 ||
+		mmio["pciPassthru.64bitMMIOSizeGB"] != "128" {
+		t.Errorf("%s: the parameter of the file is not set: %v", name, mmio)
+	}
 	if len(affinity) != 2 || !strings.HasPrefix(cpus, affinity[0]) {
 		t.Errorf("%s: CPU affinity %v, want %s", name, affinity, cpus)
 	}
@@ -373,6 +377,10 @@ func TestDevicesThatESXiChooses(t *testing.T) {
 					taken[b.AssignedId] = true
 				}
 			}
+		}
+		if mmio := parameters(vm, "pciPassthru.use64bitMMIO", "pciPassthru.64bitMMIOSizeGB"); !cmp.Equal(mmio,
+			map[string]string{"pciPassthru.use64bitMMIO": "TRUE", "pciPassthru.64bitMMIOSizeGB": "256"}) {
+			t.Errorf("%s: addresses of devices %v", n.Name, mmio)
 		}
 		if profile != vspheretest.VGPU || protocol != "rocev2" {
 			t.Errorf("%s has vGPU %q, PVRDMA of %q", n.Name, profile, protocol)

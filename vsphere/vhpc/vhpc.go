@@ -3,16 +3,12 @@
 package vhpc
 
 import (
-	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/rackless/rackless/lab"
 )
@@ -248,13 +244,15 @@ func at(text string, i, n int) string {
 
 // carried are the keys that a lab file has, or that follow from what it has.
 var carried = []string{"template", "datacenter", "vm_folder", "host", "cpu", "memory", "pf", "sriov_port_group",
-	"device", "latency", "linked", "instant", "cpu_reservation", "memory_reservation", "cores_per_socket", "power"}
+	"device", "latency", "linked", "instant", "cpu_reservation", "memory_reservation", "cores_per_socket", "power",
+	"dvs_name", "svs_name", "sriov_dvs_name"}
 
-// settings are the keys that are settings of virtual machines under the same name, and shared those that are carried
-// where all machines of a lab have the same.
+// settings are the keys that are settings of virtual machines, with the names that these have, and shared those that
+// are carried where all machines of a lab have the same.
 var (
-	settings = []string{"cpu_shares", "memory_shares", "secure_boot"}
-	shared   = append([]string{"pvrdma_port_group", "vgpu"}, settings...)
+	settings = map[string]string{"cpu_shares": "cpu_shares", "memory_shares": "memory_shares",
+		"secure_boot": "secure_boot", "mmio_size": "pciPassthru.64bitMMIOSizeGB"}
+	shared = append([]string{"pvrdma_port_group", "vgpu"}, slices.Sorted(maps.Keys(settings))...)
 )
 
 // labOf writes the lab of one host. What is the same for a whole lab is the first machine's.
@@ -364,91 +362,6 @@ func quoted(texts []string) string {
 	return "[" + strings.Join(all, ", ") + "]"
 }
 
-// maxScript is the longest script that a lab file takes, with what is added here.
-const maxScript = 7 << 10
-
-// setupOf returns the scripts of a machine as the steps of a node; "" for none. Those that cannot be read go into a
-// comment.
-func (c *cluster) setupOf(comments *strings.Builder, m machine) string {
-	var steps []string
-	for _, k := range slices.Sorted(maps.Keys(m.keys)) {
-		if !strings.HasPrefix(k, "script") || m.keys[k] == "" {
-			continue
-		}
-		for path := range strings.SplitSeq(m.keys[k], "\n") {
-			text, err := c.read(path)
-			switch {
-			case err != nil:
-			case !utf8.Valid(text):
-				err = errors.New("not a text in UTF-8")
-			case len(text) > maxScript:
-				err = fmt.Errorf("longer than %d KiB: copy it into the template", maxScript>>10)
-			default:
-				steps = append(steps, step(path, string(text)))
-			}
-			if err != nil {
-				fmt.Fprintf(comments, "# Script %s of %s is not carried: %s.\n", oneLine(path), oneLine(m.name),
-					oneLine(err.Error()))
-			}
-		}
-	}
-	if len(steps) == 0 {
-		return ""
-	}
-	return quoted(steps)
-}
-
-// step returns what a node runs for a script. One that names its interpreter is a file in the guest for a moment.
-func step(path, text string) string {
-	title := "# " + oneLine(path) + "\n"
-	if !strings.HasPrefix(text, "#!") {
-		return title + text
-	}
-	return title + `f=$(mktemp) && cat >"$f" <<'END_OF_SCRIPT' && chmod +x "$f" && "$f"; s=$?; rm -f "$f"; exit $s` +
-		"\n" + strings.TrimSuffix(text, "\n") + "\nEND_OF_SCRIPT\n"
-}
-
-// customizeOf writes what the guests of machines are told of themselves, and returns the keys that it is made of; none
-// where it would not be all that the file says.
-func customizeOf(machines []machine) (text string, told []string) {
-	told = []string{"ip", "is_dhcp", "netmask", "gateway", "domain", "dns"}
-	first := machines[0].keys
-	if first["domain"] == "" || slices.ContainsFunc(told[1:], func(k string) bool { return !all(machines, k) }) {
-		return "", nil
-	}
-	keys := []string{"domain: " + strconv.Quote(first["domain"])}
-	if !on(first["is_dhcp"]) {
-		var addresses []string
-		length, ok := prefixLength(first["netmask"])
-		for _, m := range machines {
-			a, err := netip.ParseAddr(m.keys["ip"])
-			ok = ok && err == nil && a.Is4()
-			addresses = append(addresses, fmt.Sprintf("%s/%d", a, length))
-		}
-		if !ok {
-			return "", nil
-		}
-		keys = append(keys, "address: ["+strings.Join(addresses, ", ")+"]")
-		if first["gateway"] != "" {
-			keys = append(keys, "gateway: "+strconv.Quote(first["gateway"]))
-		}
-	}
-	if dns := items(first["dns"]); len(dns) > 0 {
-		keys = append(keys, "dns: "+quoted(dns))
-	}
-	return "  customize: {" + strings.Join(keys, ", ") + "}\n", told
-}
-
-// prefixLength returns the length of a subnet by its mask.
-func prefixLength(mask string) (int, bool) {
-	a, err := netip.ParseAddr(mask)
-	if err != nil || !a.Is4() {
-		return 0, false
-	}
-	ones, size := net.IPMask(a.AsSlice()).Size()
-	return ones, size == 32
-}
-
 // all reports whether machines have the same value of a key.
 func all(machines []machine, key string) bool {
 	return !slices.ContainsFunc(machines, func(m machine) bool { return m.keys[key] != machines[0].keys[key] })
@@ -457,13 +370,13 @@ func all(machines []machine, key string) bool {
 // settingsOf writes the settings of the virtual machines.
 func settingsOf(keys map[string]string) string {
 	var list []string
-	for _, name := range settings {
-		value := keys[name]
-		if name == "secure_boot" && value != "" {
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		value := keys[key]
+		if key == "secure_boot" && value != "" {
 			value = strconv.FormatBool(on(value))
 		}
 		if value != "" {
-			list = append(list, name+": "+strconv.Quote(value))
+			list = append(list, settings[key]+": "+strconv.Quote(value))
 		}
 	}
 	if len(list) == 0 {
