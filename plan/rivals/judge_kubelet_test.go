@@ -2,6 +2,7 @@ package rivals
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -109,5 +110,6 @@ func TestKubeletDecidesTheSame(t *testing.T) {
 	if placed < 1000 || refused < 1000 {
 		t.Error("the machines are too easy or too hard to tell")
 	}
+	seen(t, anyOfKubelet, fmt.Sprintf("none of %d pods", placed+refused))
 	t.Logf("%d pods placed and %d refused on %d machines", placed, refused, len(machines))
 }
