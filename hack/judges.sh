@@ -60,7 +60,9 @@ for judge; do
 		fi
 		;;
 	apiserver)
-		(cd / && "${GO:-go}" mod download kubevirt.io/kubevirt@v1.6.0)
+		(cd / && "${GO:-go}" mod download kubevirt.io/kubevirt@v1.6.0 \
+			github.com/k8snetworkplumbingwg/network-attachment-definition-client@v1.7.7 \
+			github.com/k8snetworkplumbingwg/sriov-network-operator@v1.6.0)
 		build apiserver render/export
 		;;
 	kubelet) build kubelet plan/rivals ;;

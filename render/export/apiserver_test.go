@@ -21,8 +21,8 @@ import (
 	"github.com/rackless/rackless/render/export"
 )
 
-// A real API server takes the objects for KubeVirt, by KubeVirt's own definitions, and refuses them where a key is
-// misspelt.
+// A real API server takes the objects for KubeVirt and for its networks, by the definitions of their own makers, and
+// refuses them where a key is misspelt.
 func TestAnAPIServerTakesTheObjects(t *testing.T) {
 	t.Parallel()
 	if !*judges {
@@ -33,34 +33,47 @@ func TestAnAPIServerTakesTheObjects(t *testing.T) {
 	for kind, schema := range kubeVirtSchemas(t) {
 		s.must(t, fmt.Sprintf(definition, strings.ToLower(kind), kind, strings.ReplaceAll(schema, "\n", "\n      ")))
 	}
-	misspelt := 0
+	for _, file := range []string{
+		"github.com/k8snetworkplumbingwg/network-attachment-definition-client@v1.7.7/artifacts/networks-crd.yaml",
+		"github.com/k8snetworkplumbingwg/sriov-network-operator@v1.6.0/config/crd/bases/" +
+			"sriovnetwork.openshift.io_sriovnetworknodepolicies.yaml"} {
+		crd, err := os.ReadFile(moduleFile(t, file))
+		if err != nil {
+			t.Fatalf("%v: hack/judges.sh apiserver fetches it", err)
+		}
+		s.must(t, string(crd))
+	}
+	s.must(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: sriov-network-operator}\n")
+	misspelt := map[string]bool{}
 	for _, c := range cases[:3] {
 		files, err := export.KubeVirt(input(t, c.lab, c.host))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range files {
-			if f.Path != "kubevirt.yaml" && f.Path != "machines.yaml" {
-				continue
+			if f.Path == "kubelet.yaml" {
+				continue // which the kubelet reads from a file
 			}
 			for _, object := range documents.Split(string(f.Data), -1) {
 				if !strings.Contains(object, "\nkind: ") {
 					continue
 				}
 				s.must(t, object)
-				wrong := strings.Replace(object, "dedicatedCpuPlacement", "dedicatedCpuPlacment", 1)
-				if wrong == object {
-					continue
-				}
-				misspelt++
-				if code, said := s.apply(t, wrong); code < 400 || !strings.Contains(said, "dedicatedCpuPlacment") {
-					t.Errorf("%s: a misspelt key: %d: %s", c.name, code, said)
+				for _, key := range []string{"dedicatedCpuPlacement", "nicSelector", "config"} {
+					wrong := strings.Replace(object, "  "+key+":", "  "+key[1:]+":", 1)
+					if wrong == object {
+						continue
+					}
+					misspelt[key] = true
+					if code, said := s.apply(t, wrong); code < 400 || !strings.Contains(said, key[1:]) {
+						t.Errorf("%s: a misspelt %s: %d: %s", c.name, key, code, said)
+					}
 				}
 			}
 		}
 	}
-	if misspelt == 0 {
-		t.Error("no key was misspelt")
+	if len(misspelt) != 3 {
+		t.Errorf("only %v were misspelt", misspelt)
 	}
 }
 
@@ -156,9 +169,12 @@ func (s *apiServer) ask(t *testing.T, method, path string, body []byte) (code in
 
 // plurals are where objects are, by their kinds.
 var plurals = map[string]string{"Namespace": "/api/v1/namespaces", "Secret": "/api/v1/namespaces/default/secrets",
-	"CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-	"KubeVirt":                 "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts",
-	"VirtualMachine":           "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"}
+	"CustomResourceDefinition":    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+	"KubeVirt":                    "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts",
+	"VirtualMachine":              "/apis/kubevirt.io/v1/namespaces/default/virtualmachines",
+	"NetworkAttachmentDefinition": "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions",
+	"SriovNetworkNodePolicy": "/apis/sriovnetwork.openshift.io/v1/namespaces/sriov-network-operator/" +
+		"sriovnetworknodepolicies"}
 
 // apply does what kubectl apply --server-side --validate=strict does.
 func (s *apiServer) apply(t *testing.T, object string) (code int, said string) {

@@ -417,15 +417,21 @@ func TestNovaPlacesTheServers(t *testing.T) {
 	}
 }
 
-// kubeVirtDefinitions is the file of KubeVirt's source that defines its objects.
-func kubeVirtDefinitions(t *testing.T) string {
+// moduleFile is a file in the cache of Go modules, which hack/judges.sh fetches.
+func moduleFile(t *testing.T, path string) string {
 	t.Helper()
 	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(strings.TrimSpace(string(cache)), "kubevirt.io/kubevirt@v1.6.0/pkg/virt-operator",
-		"resource/generate/components/validations_generated.go")
+	return filepath.Join(strings.TrimSpace(string(cache)), path)
+}
+
+// kubeVirtDefinitions is the file of KubeVirt's source that defines its objects.
+func kubeVirtDefinitions(t *testing.T) string {
+	t.Helper()
+	return moduleFile(t, "kubevirt.io/kubevirt@v1.6.0/pkg/virt-operator/resource/generate/components/"+
+		"validations_generated.go")
 }
 
 // The definitions of KubeVirt, by which an API server judges its objects, know every key that is written and take its
