@@ -2,6 +2,9 @@ package esxi_test
 
 import (
 	"bytes"
+	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +13,7 @@ import (
 	"github.com/vmware/govmomi/vim25/xml"
 
 	"github.com/rackless/rackless/inspect/esxi"
+	"github.com/rackless/rackless/topology"
 )
 
 // saved writes a host as govc object.save does. What the whole of a host's account looks like is tested at package
@@ -33,15 +37,90 @@ func saved(t testing.TB, change func(*types.HostHardwareInfo, *types.HostConfigI
 				DistributedVirtualPort: &types.DistributedVirtualSwitchPortConnection{SwitchUuid: "50 01"}}}},
 			ProxySwitch: []types.HostProxySwitch{{DvsUuid: "50 01", Pnic: []string{"nic0"}}}}}
 	change(&hw, &config)
+	vms := types.ArrayOfManagedObjectReference{}
+	for _, id := range []string{"vm-1", "vm-2", "vm-3", "vm-4"} {
+		vms.ManagedObjectReference = append(vms.ManagedObjectReference,
+			types.ManagedObjectReference{Type: "VirtualMachine", Value: id})
+	}
+	return object(t, "HostSystem", map[string]any{"hardware": hw, "config": config, "name": "esxi01", "vm": vms})
+}
+
+// object writes an object as govc object.save does.
+func object(t testing.TB, kind string, properties map[string]any) []byte {
+	t.Helper()
+	o := types.ObjectContent{Obj: types.ManagedObjectReference{Type: kind, Value: "x"}}
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		o.PropSet = append(o.PropSet, types.DynamicProperty{Name: name, Val: properties[name]})
+	}
 	var b bytes.Buffer
-	err := xml.NewEncoder(&b).Encode(types.ObjectContent{
-		Obj: types.ManagedObjectReference{Type: "HostSystem", Value: "host-21"},
-		PropSet: []types.DynamicProperty{{Name: "hardware", Val: hw}, {Name: "config", Val: config},
-			{Name: "name", Val: "esxi01"}}})
-	if err != nil {
+	if err := xml.NewEncoder(&b).Encode(o); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
+}
+
+// machine writes a virtual machine with a core, a virtual function and the GPU.
+func machine(t testing.TB, template bool) []byte {
+	t.Helper()
+	c := types.VirtualMachineConfigInfo{Template: template, InstanceUuid: "50-01",
+		CpuAffinity: &types.VirtualMachineAffinityInfo{AffinitySet: []int32{2, 3, -1, 1 << 30}},
+		ExtraConfig: []types.BaseOptionValue{&types.OptionValue{Key: esxi.NodeAffinity, Value: "0"}}}
+	c.Hardware.NumCPU, c.Hardware.MemoryMB = 2, 1024
+	c.Hardware.Device = []types.BaseVirtualDevice{
+		&types.VirtualSriovEthernetCard{SriovBacking: &types.VirtualSriovEthernetCardSriovBackingInfo{
+			PhysicalFunctionBacking: &types.VirtualPCIPassthroughDeviceBackingInfo{Id: "0000:3b:00.0"}}},
+		&types.VirtualPCIPassthrough{VirtualDevice: types.VirtualDevice{
+			Backing: &types.VirtualPCIPassthroughDeviceBackingInfo{Id: "0000:06:00.0"}}}}
+	return object(t, "VirtualMachine", map[string]any{"name": "web", "config": c,
+		"runtime": types.VirtualMachineRuntimeInfo{PowerState: types.VirtualMachinePowerStatePoweredOn}})
+}
+
+// A dump has the virtual machines of a host in files of their own. Templates never run.
+func TestTenants(t *testing.T) {
+	t.Parallel()
+	files := map[string][]byte{"vm-1": machine(t, false), "vm-2": machine(t, true), "vm-3": []byte("<ObjectContent")}
+	h, err := esxi.Saved(saved(t, unchanged), "host.xml", func(_, id string) ([]byte, error) {
+		if files[id] == nil {
+			return nil, fs.ErrNotExist
+		}
+		return files[id], nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	zero, cpus := topology.CPUs(0), topology.CPUs(2, 3)
+	want := []topology.Tenant{{Name: "web", UUID: "50-01", State: "running", VCPUs: 2,
+		MemoryBytes: new(uint64(1 << 30)), Floating: &cpus, MemoryNodes: &zero, MemoryMode: "strict",
+		Devices: []topology.TenantDevice{{PCI: h.PCI[1].Address, Virtual: true}, {PCI: h.PCI[0].Address}}}}
+	if diff := cmp.Diff(want, h.Tenants); diff != "" {
+		t.Errorf("tenants (-want +got):\n%s", diff)
+	}
+	if len(h.Unread) != 2 || h.Unread[0].Path != "virtual machine vm-3" ||
+		h.Unread[1].Why != "1 of 4 are not among the files beside that of the host" {
+		t.Errorf("unread: %+v", h.Unread)
+	}
+}
+
+func FuzzTenants(f *testing.F) {
+	host, text := saved(f, unchanged), machine(f, false)
+	f.Add(0, []byte{}, 0)
+	f.Add(400, []byte(`xsi:type="VirtualMachineConfigInfo"`), 100)
+	f.Add(100, []byte(`<val type="VirtualSriovEthernetCard"></val>`), 0)
+	f.Fuzz(func(t *testing.T, at int, insert []byte, cut int) {
+		h, err := esxi.Saved(host, "host.xml", func(_, _ string) ([]byte, error) {
+			return edit(text, at, insert, cut), nil
+		})
+		if err != nil || h == nil {
+			t.Fatal("a virtual machine makes its host unreadable:", err)
+		}
+	})
+}
+
+// edit cuts the end off a text and inserts another: one of its size would be minimised for minutes.
+func edit(text []byte, at int, insert []byte, cut int) []byte {
+	edited := bytes.Clone(text[:len(text)-min(max(cut, 0), len(text))])
+	at = min(max(at, 0), len(edited))
+	return append(append(bytes.Clone(edited[:at]), insert...), edited[at:]...)
 }
 
 func unchanged(*types.HostHardwareInfo, *types.HostConfigInfo) {}
@@ -120,12 +199,8 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(400, []byte(`xsi:type="HostConfigInfo"`), 0)
 	f.Add(100, []byte(`<val type="ArrayOfInt"><int>1</int></val>`), 0)
-	// Edits of a whole text: one of its size would be minimised for minutes.
 	f.Fuzz(func(t *testing.T, at int, insert []byte, cut int) {
-		edited := bytes.Clone(text[:len(text)-min(max(cut, 0), len(text))])
-		at = min(max(at, 0), len(edited))
-		edited = append(append(bytes.Clone(edited[:at]), insert...), edited[at:]...)
-		h, err := esxi.Parse(edited, "host.xml")
+		h, err := esxi.Parse(edit(text, at, insert, cut), "host.xml")
 		if err == nil && h == nil {
 			t.Fatal("neither a host nor an error")
 		}
