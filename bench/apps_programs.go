@@ -1,6 +1,7 @@
 package bench
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"regexp"
@@ -9,22 +10,9 @@ import (
 
 // lammpsInput is copper by the embedded atom method, in a cube of so many cells of four atoms a side, for so many
 // steps. "loop geom" gives the atoms the same velocities on any number of ranks.
-const lammpsInput = `units metal
-atom_style atomic
-lattice fcc 3.615
-region all block 0 %[1]d 0 %[1]d 0 %[1]d
-create_box 1 all
-create_atoms 1 box
-pair_style eam
-pair_coeff 1 1 /usr/share/lammps/potentials/Cu_u3.eam
-velocity all create 1500 20261 loop geom
-neighbor 1 bin
-neigh_modify every 1 delay 5 check yes
-fix motion all nve
-timestep 0.005
-thermo %[2]d
-run %[2]d
-`
+//
+//go:embed programs/lammps.in
+var lammpsInput string
 
 func makeLAMMPS(w work, _ int) Program {
 	return Program{Names: []string{"lmp", "lmp_mpi"}, Args: []string{"-log", "none"},
@@ -65,34 +53,9 @@ func readLAMMPS(text []byte) (run appRun, err error) {
 
 // gromacsInput is water in a cube of so many boxes a side, of 216 molecules each, as GROMACS brings them, for so many
 // steps of 2 fs. Forces over long ways are those of particle mesh Ewald, whose transform all ranks share.
-const gromacsInput = `cat >md.mdp <<.
-integrator = md
-dt = 0.002
-nsteps = %[2]d
-nstlist = 10
-coulombtype = PME
-rcoulomb = 0.9
-rvdw = 0.9
-tcoupl = v-rescale
-tc-grps = system
-tau-t = 0.5
-ref-t = 300
-gen-vel = yes
-gen-seed = 20261
-ld-seed = 20261
-.
-cat >water.top <<.
-#include "oplsaa.ff/forcefield.itp"
-#include "oplsaa.ff/spc.itp"
-[ system ]
-water
-[ molecules ]
-SOL $((216 * %[1]d * %[1]d * %[1]d))
-.
-export GMX_MAXBACKUP=-1
-gmx genconf -quiet -f /usr/share/gromacs/top/spc216.gro -nbox %[1]d %[1]d %[1]d -o water.gro
-gmx grompp -quiet -f md.mdp -c water.gro -p water.top -o water.tpr
-`
+//
+//go:embed programs/gromacs.in
+var gromacsInput string
 
 func makeGROMACS(w work, _ int) Program {
 	return Program{Names: []string{"gmx_mpi"}, Input: fmt.Sprintf(gromacsInput, w.side, w.steps),
@@ -152,73 +115,9 @@ func (r *appRun) simulated(printed string) error {
 
 // openFOAMInput is a flow in a cube of so many cells a side, whose lid moves, for so many steps. A step is 1 s, in
 // which the lid moves two fifths of a cell. The cube is cut into a x b bars, one for each rank.
-const openFOAMInput = `export WM_PROJECT_DIR=/usr/share/openfoam
-mkdir 0 constant system
-file() {
-	echo "FoamFile { version 2.0; format ascii; class $2; object ${1##*/}; }" >"$1"
-	cat >>"$1"
-}
-file system/controlDict dictionary <<.
-application icoFoam;
-startFrom startTime;
-startTime 0;
-stopAt endTime;
-endTime %[2]d;
-deltaT 1;
-writeControl timeStep;
-writeInterval %[2]d;
-writeFormat binary;
-runTimeModifiable no;
-profiling { active yes; cpuInfo no; memInfo no; sysInfo no; }
-.
-file system/fvSchemes dictionary <<.
-ddtSchemes { default Euler; }
-gradSchemes { default Gauss linear; }
-divSchemes { default none; div(phi,U) Gauss linear; }
-laplacianSchemes { default Gauss linear orthogonal; }
-interpolationSchemes { default linear; }
-snGradSchemes { default orthogonal; }
-.
-file system/fvSolution dictionary <<.
-solvers
-{
-	p { solver PCG; preconditioner DIC; tolerance 1e-6; relTol 0.05; }
-	pFinal { \$p; relTol 0; }
-	U { solver smoothSolver; smoother symGaussSeidel; tolerance 1e-5; relTol 0; }
-}
-PISO { nCorrectors 2; nNonOrthogonalCorrectors 0; pRefCell 0; pRefValue 0; }
-.
-file system/blockMeshDict dictionary <<.
-scale $((5 * %[1]d));
-vertices ((0 0 0) (.5 0 0) (.5 .5 0) (0 .5 0) (0 0 .5) (.5 0 .5) (.5 .5 .5) (0 .5 .5));
-blocks (hex (0 1 2 3 4 5 6 7) (%[1]d %[1]d %[1]d) simpleGrading (1 1 1));
-boundary
-(
-	lid { type wall; faces ((3 7 6 2)); }
-	walls { type wall; faces ((0 4 7 3) (2 6 5 1) (1 5 4 0) (0 3 2 1) (4 5 6 7)); }
-);
-.
-file constant/transportProperties dictionary <<.
-nu [0 2 -1 0 0 0 0] $((%[1]d / 10));
-.
-file 0/p volScalarField <<.
-dimensions [0 2 -2 0 0 0 0];
-internalField uniform 0;
-boundaryField { ".*" { type zeroGradient; } }
-.
-file 0/U volVectorField <<.
-dimensions [0 1 -1 0 0 0 0];
-internalField uniform (0 0 0);
-boundaryField { lid { type fixedValue; value uniform (1 0 0); } walls { type noSlip; } }
-.
-file system/decomposeParDict dictionary <<.
-numberOfSubdomains $((%[3]d * %[4]d));
-method simple;
-simpleCoeffs { n (%[3]d %[4]d 1); delta 0.001; }
-.
-blockMesh
-[ %[3]d = 1 ] || decomposePar
-`
+//
+//go:embed programs/openfoam.in
+var openFOAMInput string
 
 func makeOpenFOAM(w work, ranks int) Program {
 	across := 1
@@ -269,45 +168,9 @@ func readOpenFOAM(text []byte) (run appRun, err error) {
 
 // hpccInput has the sizes of all tests follow from Linpack's matrix of so many rows, on a grid of 1 x ranks. The
 // program reads numbers at the beginnings of lines, by their places.
-const hpccInput = `cat >hpccinf.txt <<.
-HPLinpack benchmark input file
-by rackless
-HPL.out
-8 output device: the file
-1 sizes
-%[1]d
-1 blocks
-64
-0 row-major
-1 grids
-1 P
-%[2]d Q
-16.0 threshold
-1 panel factorisations
-2
-1 stopping criteria
-4
-1 panels in recursion
-2
-1 recursive factorisations
-1
-1 broadcasts
-1
-1 depths of lookahead
-1
-2 swapping: mixed
-64 swapping threshold
-0 L1 transposed
-0 U transposed
-1 equilibration
-8 alignment
-separator
-0 more sizes for PTRANS
-0
-0 more blocks for PTRANS
-0
-.
-`
+//
+//go:embed programs/hpcc.in
+var hpccInput string
 
 func makeHPCC(w work, ranks int) Program {
 	return Program{Names: []string{"hpcc"}, Input: fmt.Sprintf(hpccInput, w.side, ranks), Results: "hpccoutf.txt"}

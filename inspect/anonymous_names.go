@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"bytes"
+	_ "embed"
 	"encoding/xml"
 	"fmt"
 	"io/fs"
@@ -192,66 +193,14 @@ func isSubstituteWord(w string) bool {
 	return strings.HasPrefix(w, "name") && strings.Trim(w[4:], "0123456789") == ""
 }
 
-// ordinaryNames is the list of words, in lower case, that are on many machines: directories of the
+// ordinaryText has the words, in lower case, that are on many machines: directories of the
 // file system hierarchy, file systems and their options, values of kernel parameters, words of
 // libvirt. A word may have digits behind it.
-var ordinaryNames = makeWords(`
-	aarch64 acpi acs active addr aer clientaddr export exports aes all allocsize allow allow_other alma always
-	amd amd64 amdgpu amzn anon any apic apparmor arch arm64 aspm assign ast async at attr audit
-	audit_backlog_limit auto autofs autogroup automatic backup balance balancing barrier bash big bin bind
-	binfmt binfmt_misc bios blacklist blkio blksize block bluetooth bond bookworm bool boot boot_image bootdev
-	bootloader both bpf bpool bridge bridges btrfs bullseye bus busses buster by bypass bytes cache capability
-	cdrom center centos ceph cgroup cgroup2 cgroup_disable cgroup_enable cifs class clear clock clocksource
-	cloud cluster cma codepage com commit common compress compressor conf confidentiality config config_acs
-	configfs configure conservative console container containerd containers core core_pattern cpu cpuacct cpus
-	cpuset crash crashkernel create crypt cstate csum current d data dax deb debian debug debugfs default
-	default_permissions defaults defer deleted deny deployment dev device devices devkmsg devpts devtmpfs
-	dhclient dhcp dhcp6 diff dir direct dirsync disable disable_acs_redir disabled discard disk disks dm
-	dmraid doc docker domain downfall downstream driver drivers e early earlycon ecrc edac efi efifb efivarfs
-	efivars eib eibrs either6 el emulate enable enabled enforcing eno enp ens enx epb epp erofs error errors
-	esp etc eth ethernet event evm exec exfat ext f f2fs fast fat favordynmods fb fbdev fc fd fedora fifo file
-	filename files fips firmware flags flush focal force foreign freezer from fs fsc full function fuse
-	fusectl g gather gb gdm generic gib gid gpio gpt group group_id groups grpid guest guided gvfsd halt hard
-	hardlockup hash hd hda hierarchy high home host hostdev hostonly hpc hpet hpmemsize hpmmiosize hugepages
-	hugepagesz hugetlb hugetlbfs hung hvc hw hyperv i i915 ib ibft ibp ibpb ibrs ibt ibx id idle idx ifname
-	ignore ima image images img inception indirect info inherit init init_on_alloc initramfs initrd ino inode
-	inodes input install integrity intel interleave internal intx io iocharset iomem iommu ip irqaffinity
-	iscsi iso iso9660 isolated isolcpus iwlwifi jammy journal k kb kdump kernel keys kfence kib ksm kubelet
-	kubernetes kvm kvmclock kvmgt l l1d l1tf label landlock lapic lazytime lbm lfence lib libvirt libxl limit
-	limits link linux live lo loadpin lockdown logbsize logbufs loglevel loop lost low lowerdir lsm lts luks
-	luks1 luks2 lv lvm lvmthin lxcfs lxd lz lzo m mac machine madvise managed managed_irq mapper mask master
-	max maxcpus mb mcast md mdraid mds media mem memmap memory memory_recursiveprot memtest merged meta mgag
-	mib min mirror misc mitigations mlx mlx5 mmio mnt mod mode modeset module modules mount mountpoint mounts
-	mpath mqueue ms multi multifunction multipath mwait n name nat native nbd neednet net net_cls net_prio
-	netdev netns network never nfs nfs4 nfsd nft nic nixos nmi no noacl noaer noapic noatime noats noauto
-	noautogroup nobarrier noble nobody nocrs node nodes nodev nodiratime nodiscard noexec nofail nofb nofl
-	nogroup nohz nohz_full noinherit nointr nolock nomodeset none noquota normal nosec nosmap nosmep nosmt
-	nospec nosuid nouuid nouveau nowatchdog nox2apic nr ns nsdelegate nsfs ntfs numa numa_balancing nvidia
-	nvidia_drm nvidiafb nvme o of off old on on6 ondemand online only opensuse opt optional options oracle
-	ostree overlay overlayfs override page page_poison pages panic part partition partlabel partuuid pasid
-	passive passthrough pci pcie pcie_bus_peer2peer pcie_bus_perf pcie_bus_safe pcie_bus_tune_off percent perf
-	performance permissive permit persist pf physical pib pid pids pipe pl011 poll pool portal posix power
-	powersave ppc64le prctl preempt prefer preferred pressure printk priority private proc profile propagate
-	propagation protect proto prox proxmox ps pstore pt pti ptmxmode ptr pts pve pvmove q qcow qemu quiet
-	quota r radeon raid ram random ratelimit rbind rcu rcu_nocbs rd rdinit rdma rdtscp read readonly realloc
-	reboot recovery recursive relatime relaxed release remote remount remove required resctrl rescue reserve
-	reset restricted restrictive resume retbleed retpoline rhel rhgb rimage riscv64 rmeta rng ro rocep rocex
-	rocky root rootflags rootfs rootvg rpc rpc_pipefs rpool rprivate rslave run runtime rw s s390x safe sbi
-	sbin sched schedutil scratch sd sda sec seccomp secure security securityfs selinux selinuxfs serial server
-	servers service session shared shm shortname shutdown simplefb size slab_nomerge slave sleep sles slice
-	slub sm_on smack smackfs smb smt snap snapshot snapshots snd soft softlockup solo sound source sp_off
-	space spec spectre speed splash spool squashfs srbds sriov srv ssd start state stateroot static static6
-	status stdin stibp storage store strict strictatime stripe sub subvol subvolid subvolume suid sunit sunrpc
-	supported suse swap swapaccount swapfile swapon swidth swiotlb sync sys sysfs sysroot system systemd t taa
-	tag tank tasks tb tcp tdata team temp term test text thaw thin thinpool tib time timeout tmeta tmp tmpfs
-	tomoyo trace tracefs transparent trixie trust tsc tsx tty ttyama ttyhvc ttymxc ttys ttyusb tun turbo type
-	u uart ubuntu udev udf udp uefi uid umask unbindable unified union unix unlimited unreliable unrestricted
-	unsafe untagged up upper upperdir usb used user user_id users userxattr usr utf uuid v var vda vdpa
-	verbose vers version vesa vf vfat vfio vg vga vhost vhostuser virbr virt virtio virtiofs virtual vlan vm
-	vmlinuz vms vmware vmx vol volume volumes vsyscall w wait warn watchdog wayland web within wlp work
-	workdir worker write writeback x x2apic x86 xattr xbootldr xbus xe xen xfs xino xxhash y yama yes z zbud
-	zfs znet zone zpool zram zstd zswap
-`)
+//
+//go:embed ordinary_names.txt
+var ordinaryText string
+
+var ordinaryNames = makeWords(ordinaryText)
 
 func makeWords(s string) map[string]bool {
 	out := make(map[string]bool)
