@@ -80,9 +80,7 @@ func (d *decoder) standsFor(ref nodeRef, entries fileNodeList, byName map[string
 	}
 	e := Error{Key: "affinity.nodes", What: "no such node", Have: strictyaml.Quote(ref.name),
 		Want: strictyaml.OrList(known)}
-	if near := strictyaml.Nearest(ref.name, candidates); near != "" {
-		e.Fix = "did you mean " + near + "?"
-	}
+	e.Fix = strictyaml.Meant(ref.name, candidates)
 	d.Fail(ref.at, e)
 	return nil
 }

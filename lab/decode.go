@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -206,9 +207,7 @@ func autoOr[T any](d *decoder, path string, n ast.Node, want string, value func(
 			return &orAuto[T]{auto: true}
 		}
 		e := Error{Key: path, What: "unknown value", Have: strictyaml.Quote(word.Value), Want: want}
-		if near := strictyaml.Nearest(word.Value, []string{string(Auto)}); near != "" {
-			e.Fix = "did you mean " + near + "?"
-		}
+		e.Fix = strictyaml.Meant(word.Value, []string{string(Auto)})
 		d.Fail(strictyaml.PlaceOf(word), e)
 		return nil
 	}
@@ -295,9 +294,7 @@ func enum[T ~string](d *decoder, path string, n ast.Node, all []T, slips map[str
 	}
 	e := Error{Key: path, What: "unknown value", Have: strictyaml.Quote(s), Want: strictyaml.OrList(words),
 		Fix: slips[strings.ToLower(s)]}
-	if near := strictyaml.Nearest(s, words); e.Fix == "" && near != "" {
-		e.Fix = "did you mean " + near + "?"
-	}
+	e.Fix = cmp.Or(e.Fix, strictyaml.Meant(s, words))
 	d.Fail(strictyaml.PlaceOf(n), e)
 	return nil
 }

@@ -62,9 +62,7 @@ func (d *decoder) imageText(path string, n ast.Node) *string {
 		Want: strictyaml.OrList(append(append([]string{DefaultImage}, FullReleases()...), "the path of a disk image"))}
 	if !slices.Contains(FullReleases(), release) {
 		// debian+slurm+mpi, or a slip.
-		if near := strictyaml.Nearest(release, append(FullReleases(), DefaultImage)); near != "" {
-			e.Fix = "did you mean " + near + "?"
-		}
+		e.Fix = strictyaml.Meant(release, append(FullReleases(), DefaultImage))
 		if release == "debian" || release == "bookworm" {
 			e.Fix = "write " + strings.Join(append([]string{FullReleases()[0]}, strings.Fields(strings.ReplaceAll(rest,
 				"+", " "))...), "+")
@@ -79,9 +77,7 @@ func (d *decoder) imageText(path string, n ast.Node) *string {
 		case !slices.Contains(PackageSets(), set):
 			e.What, e.Have = "unknown package set", strictyaml.Quote(set)
 			e.Want = strictyaml.OrList(PackageSets()) + ", as in " + release + "+" + strings.Join(PackageSets(), "+")
-			if near := strictyaml.Nearest(set, PackageSets()); near != "" {
-				e.Fix = "did you mean " + near + "?"
-			}
+			e.Fix = strictyaml.Meant(set, PackageSets())
 			d.Fail(strictyaml.PlaceOf(n), e)
 			return nil
 		case slices.Contains(sets[:i], set):

@@ -113,10 +113,8 @@ func (d *decoder) tenants(path string, n ast.Node) *string {
 		return &s
 	}
 	e := Error{Key: path, What: "unknown value", Have: strictyaml.Quote(s), Want: want}
-	switch near := strictyaml.Nearest(s, []string{TenantsRead, TenantsIgnore}); {
-	case near != "":
-		e.Fix = "did you mean " + near + "?"
-	case s != "" && len(s) < strictyaml.MaxQuoted && d.matches(tenantsPattern, "./"+s):
+	e.Fix = strictyaml.Meant(s, []string{TenantsRead, TenantsIgnore})
+	if e.Fix == "" && s != "" && len(s) < strictyaml.MaxQuoted && d.matches(tenantsPattern, "./"+s) {
 		e.Fix = "for the file of this name write " + strictyaml.Quote("./"+s)
 	}
 	d.Fail(strictyaml.PlaceOf(n), e)

@@ -84,8 +84,8 @@ func (d *decoder) resolveSlurm(f *fileSlurm, l *Lab) *Slurm {
 			Want: strictyaml.OrList(nodes)}
 		if len(nodes) == 0 {
 			e.Want, e.Fix = "a node whose image has Slurm", "write image: "+FullReleases()[0]+"+slurm"
-		} else if near := strictyaml.Nearest(*f.Controller, nodes); near != "" {
-			e.Fix = "did you mean " + near + "?"
+		} else {
+			e.Fix = strictyaml.Meant(*f.Controller, nodes)
 		}
 		d.Fail(d.Values[path], e)
 	}

@@ -37,10 +37,7 @@ func newAdoptCmd(a *app) *cobra.Command {
 		Short: "Mend a domain of libvirt that exists, from its next start on; --undo brings it back",
 		Args:  cli.ExactArgs(1, "one domain, or a file with --dry-run"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := cli.NotEmpty(cmd, "a file, directory or URI", "host", "snapshot", "connect"); err != nil {
-				return err
-			}
-			if err := o.hostFlags.check(cmd); err != nil {
+			if err := o.hostFlags.check(cmd, "a file, directory or URI", "connect"); err != nil {
 				return err
 			}
 			return a.adopt(cmd.Context(), o, args[0])

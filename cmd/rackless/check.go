@@ -29,10 +29,7 @@ func newCheckCmd(a *app) *cobra.Command {
 		Short: "Say what is wrong with a virtual machine on a host, and print the diff that mends it",
 		Args:  cli.RangeArgs(1, 1000, "a file with domain XML or qm config, or a domain of this machine"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := cli.NotEmpty(cmd, "a file or directory", "host", "snapshot"); err != nil {
-				return err
-			}
-			if err := o.hostFlags.check(cmd); err != nil {
+			if err := o.hostFlags.check(cmd, "a file or directory"); err != nil {
 				return err
 			}
 			return a.check(cmd.Context(), o, args)

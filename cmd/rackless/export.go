@@ -42,10 +42,7 @@ func newExportCmd(a *app) *cobra.Command {
 			if !ok {
 				return cli.Usagef(cmd, "format %q: want %s", args[0], cli.Alternatives(names))
 			}
-			if err := cli.NotEmpty(cmd, "a file or directory", "host", "snapshot", "out"); err != nil {
-				return err
-			}
-			if err := host.check(cmd); err != nil {
+			if err := host.check(cmd, "a file or directory", "out"); err != nil {
 				return err
 			}
 			if format.Unplaced {

@@ -256,8 +256,11 @@ func (h *hostFlags) add(cmd *cobra.Command, what string) {
 	})
 }
 
-// check refuses both flags together, because neither is the obvious winner.
-func (h *hostFlags) check(cmd *cobra.Command) error {
+// check refuses both flags together, because neither is the obvious winner, and an empty one of them or of others.
+func (h *hostFlags) check(cmd *cobra.Command, what string, others ...string) error {
+	if err := cli.NotEmpty(cmd, what, append([]string{"host", "snapshot"}, others...)...); err != nil {
+		return err
+	}
 	if f := cmd.Flags(); f.Changed("snapshot") && f.Changed("host") {
 		return cli.Usagef(cmd, "--host %s and --snapshot %s are both the host: leave one out", h.host, h.snapshot)
 	}

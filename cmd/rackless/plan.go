@@ -103,10 +103,7 @@ func newPlanCmd(a *app) *cobra.Command {
 // variable of a script that is not set.
 func (o *planOptions) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
-	if err := cli.NotEmpty(cmd, "a file or directory", "host", "snapshot", "model", "out", "fleet"); err != nil {
-		return err
-	}
-	if err := o.hostFlags.check(cmd); err != nil {
+	if err := o.hostFlags.check(cmd, "a file or directory", "model", "out", "fleet"); err != nil {
 		return err
 	}
 	if o.limit <= 0 {

@@ -39,10 +39,7 @@ func newRecommendCmd(a *app) *cobra.Command {
 		Args:              cli.MaxArgs(1, "one LAB.yaml"),
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := cli.NotEmpty(cmd, "a file", "host", "snapshot", "model-out", "db"); err != nil {
-				return err
-			}
-			if err := o.check(cmd); err != nil {
+			if err := o.check(cmd, "a file", "model-out", "db"); err != nil {
 				return err
 			}
 			file, err := labFile(cmd, args)

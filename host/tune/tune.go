@@ -157,12 +157,7 @@ func (v *view) kernelValues() []change.Step {
 }
 
 func (v *view) hasHugepages() bool {
-	for _, h := range v.plan.Hugepages {
-		if h.PageBytes > 0 && h.Count > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(v.plan.Hugepages, func(h plan.Hugepages) bool { return h.PageBytes > 0 && h.Count > 0 })
 }
 
 const kindCPUMask = "cpumask"

@@ -2,6 +2,7 @@ package paste
 
 import (
 	"bytes"
+	"github.com/rackless/rackless/internal/lists"
 	"regexp"
 	"slices"
 )
@@ -26,10 +27,8 @@ const maxLabels = 4096
 // them; what the others printed is left empty, so that lines keep their number. A text of one has no labels.
 func First(text []byte) ([]byte, []string) {
 	if heads := block.FindAllIndex(text, maxLabels); len(heads) > 1 {
-		var all []string
-		for _, m := range block.FindAllSubmatch(text, maxLabels) {
-			all = append(all, string(m[1])+string(m[2]))
-		}
+		all := lists.Map(block.FindAllSubmatch(text, maxLabels),
+			func(m [][]byte) string { return string(m[1]) + string(m[2]) })
 		second := heads[1][0]
 		rest := each(text[second:], func(line []byte) []byte { return line[len(bytes.TrimRight(line, "\r\n")):] })
 		return slices.Concat(text[:second], rest), all

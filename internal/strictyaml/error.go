@@ -162,6 +162,12 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
+// Meant asks whether the nearest candidate was meant; "" if none is near.
+func Meant(word string, candidates []string) string {
+	near := Nearest(word, candidates)
+	return words.If(near != "", "did you mean "+near+"?")
+}
+
 // Distance is the Levenshtein distance: how many bytes to insert, delete or replace.
 func Distance(a, b string) int {
 	if len(a) > MaxQuoted { // far from every key; do not spend quadratic time on it

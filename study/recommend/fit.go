@@ -232,10 +232,7 @@ func (f *fitter) paths(sources []pairSource) {
 			pairs = append(pairs, s.pairs...)
 		}
 	}
-	best := 0.0
-	for _, p := range pairs {
-		best = max(best, p.gbps)
-	}
+	best := lists.Max(pairs, func(p measuredPair) float64 { return p.gbps })
 	index := func(id string) int {
 		return slices.IndexFunc(f.p.Devices, func(d plan.Device) bool { return d.ID == id })
 	}

@@ -211,10 +211,7 @@ func (c *merger) quantileOf(blocks []cumulative, subset []int) int {
 	if subset == nil {
 		subset = c.all
 	}
-	var total int64
-	for _, i := range subset {
-		total += blocks[i].total()
-	}
+	total := lists.Sum(subset, func(i int) int64 { return blocks[i].total() })
 	// The same expressions as the library's, so that rounding is the same too.
 	rank := min(total, max(1, int64((100*c.quantile/100)*float64(total)+0.5)))
 	low, high := 0, len(c.buckets)-1
