@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net"
@@ -245,18 +246,9 @@ const fileDisk = "disk.qcow2"
 // clearMemory fills the free memory of a guest with zeros: what its boot has left there would be copied to each clone.
 // It leaves 16 MiB, so that nothing ends for want of memory. The root of the built-in image is memory without a limit;
 // that of a full node is a disk.
-const clearMemory = `echo 3 >/proc/sys/vm/drop_caches
-to=/zeros
-if [ -d /run/systemd/system ]; then
-	to=/run/zeros/zeros
-	mkdir -p /run/zeros && mount -t tmpfs -o size=100% tmpfs /run/zeros || exit
-fi
-while read -r key kib unit; do
-	[ "$key" != MemFree: ] || break
-done </proc/meminfo
-[ "$kib" -le 32768 ] || dd if=/dev/zero of=$to bs=64k count=$((kib / 64 - 256)) 2>/dev/null
-rm -f $to
-[ $to = /zeros ] || umount /run/zeros`
+//
+//go:embed clear_memory.sh
+var clearMemory string
 
 // loginLimit is how long a user's system has been up when it is clear that nothing of its seed was started.
 const loginLimit = 2 * time.Minute

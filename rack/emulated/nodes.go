@@ -3,6 +3,7 @@ package emulated
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net"
@@ -282,17 +283,9 @@ func securityModel(dir string) string {
 
 // mountHome mounts the directory, and has the system do so when it starts again. Directories that users of the system
 // have already are copied into it first, where it has none of their names.
-const mountHome = `options=trans=virtio,version=9p2000.L,msize=262144
-grep -q "^home /home 9p " /proc/mounts && exit
-modprobe 9pnet_virtio && modprobe 9p || exit
-set -- /home/*
-if [ -e "$1" ]; then
-	mkdir -p /run/home && mount -t 9p -o $options home /run/home || exit
-	cp -an /home/. /run/home/
-	umount /run/home
-fi
-grep -q "^home /home 9p " /etc/fstab || echo "home /home 9p $options,nofail 0 0" >>/etc/fstab
-mkdir -p /home && mount -t 9p -o $options home /home`
+//
+//go:embed mount_home.sh
+var mountHome string
 
 // shareHome mounts the lab's directory in a node that runs.
 func (u *upRun) shareHome(ctx context.Context, n lab.Node) error {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -166,17 +167,9 @@ systemctl restart %s`, strings.Join(units, " "))}
 }
 
 // awaitIdle waits until Slurm can use all nodes, and says after a while why it cannot.
-const awaitIdle = `n=0
-while [ $n -lt 600 ]; do
-	all=$(sinfo --noheader --Node --format='%N %T' 2>&1) &&
-		! echo "$all" | grep -Eqv ' (idle|mixed|allocated|completing)$' && exit 0
-	n=$((n + 1))
-	sleep 0.2
-done
-echo "$all"
-sinfo --noheader --list-reasons
-tail -n 5 /var/log/slurm/slurmctld.log
-exit 1`
+//
+//go:embed await_idle.sh
+var awaitIdle string
 
 // failed is the error of a command that did not do what it is for.
 func failed(node, what string, res guest.Result, err error) error {
