@@ -22,12 +22,8 @@ import (
 // A baseline is kept apart from the measurements: those may be removed, and a CI job has only the
 // file.
 func newBaselineCmd(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "baseline",
-		Short: "Compare a measurement with an earlier one, with a tolerance, for example in CI",
-	}
-	cmd.AddCommand(newBaselineSaveCmd(a), newBaselineCheckCmd(a))
-	return cmd
+	return grouping("baseline", "Compare a measurement with an earlier one, with a tolerance, for example in CI",
+		newBaselineSaveCmd(a), newBaselineCheckCmd(a))
 }
 
 // storedResult reads the measurement that the arguments of report mean.

@@ -19,13 +19,9 @@ import (
 
 // newLabCmd holds the commands that work on lab files.
 func newLabCmd(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "lab",
-		Short: "Work on a lab file, and break a running lab to learn from it",
-	}
-	cmd.AddCommand(newLabCheckCmd(a), newLabDefaultsCmd(a), newLabDiffCmd(a), newLabSchemaCmd(a),
+	return grouping("lab", "Work on a lab file, and break a running lab to learn from it",
+		newLabCheckCmd(a), newLabDefaultsCmd(a), newLabDiffCmd(a), newLabSchemaCmd(a),
 		newLabBreakCmd(a), newLabJudgeCmd(a), newLabMendCmd(a))
-	return cmd
 }
 
 // labCheckOutput is the JSON of rackless lab check for a file that is right.

@@ -270,6 +270,13 @@ func (h *hostFlags) check(cmd *cobra.Command, what string, others ...string) err
 // chosen is the host as planner.ReadHost takes it.
 func (h *hostFlags) chosen() string { return cmp.Or(h.snapshot, h.host) }
 
+// grouping makes a command that only groups others.
+func grouping(use, short string, cmds ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short}
+	cmd.AddCommand(cmds...)
+	return cmd
+}
+
 // versionOutput is what version prints as JSON, see docs/json.md.
 type versionOutput struct {
 	Version string `json:"version"` // of rackless: a tag, what git describe says, or "devel"

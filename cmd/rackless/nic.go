@@ -20,12 +20,8 @@ import (
 
 // newNICCmd makes rackless nic, for the adapters that rackless emulates.
 func newNICCmd(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "nic",
-		Short: "List the emulated ConnectX adapters of labs, make them fail, and reset them",
-	}
-	cmd.AddCommand(newNICLsCmd(a), newNICFaultCmd(a), newNICResetCmd(a))
-	return cmd
+	return grouping("nic", "List the emulated ConnectX adapters of labs, make them fail, and reset them",
+		newNICLsCmd(a), newNICFaultCmd(a), newNICResetCmd(a))
 }
 
 // newNICLsCmd makes rackless nic ls.

@@ -23,12 +23,8 @@ import (
 
 // newResultsCmd makes rackless results, which only groups its subcommands.
 func newResultsCmd(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "results",
-		Short: "Query the study database in SQL, import other results, hold them against a machine",
-	}
-	cmd.AddCommand(newResultsQueryCmd(a), newResultsRawCmd(a), newResultsImportCmd(a), newResultsCheckCmd(a))
-	return cmd
+	return grouping("results", "Query the study database in SQL, import other results, hold them against a machine",
+		newResultsQueryCmd(a), newResultsRawCmd(a), newResultsImportCmd(a), newResultsCheckCmd(a))
 }
 
 // newResultsQueryCmd makes rackless results query. SQL is the interface for questions that no verb answers.

@@ -18,12 +18,8 @@ import (
 
 // newStudyCmd makes rackless study and its subcommands.
 func newStudyCmd(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "study",
-		Short: "Find out whether settings matter, by runs in random order and intervals",
-	}
-	cmd.AddCommand(newStudyRunCmd(a), newStudyReportCmd(a), newStudyLsCmd(a), newStudyRmCmd(a))
-	return cmd
+	return grouping("study", "Find out whether settings matter, by runs in random order and intervals",
+		newStudyRunCmd(a), newStudyReportCmd(a), newStudyLsCmd(a), newStudyRmCmd(a))
 }
 
 // dbFlag adds --db.
