@@ -66,8 +66,24 @@ for judge; do
 		build apiserver render/export
 		;;
 	kubelet) build kubelet plan/rivals ;;
+	nccl)
+		# Not among all: it takes a checkout of github.com/NVIDIA/nccl, which NCCL_SOURCE names (v2.30.7 was tried), and g++.
+		install cuda nvidia-cuda-runtime-cu12==12.4.127 nvidia-cuda-nvcc-cu12==12.4.131 nvidia-cuda-cccl-cu12==12.9.27
+		cuda=$(echo "$cache"/cuda/lib/python3*/site-packages/nvidia)
+		mkdir -p "$cache/nccl/include"
+		# shellcheck disable=SC2016
+		sed 's/${nccl:Major}/2/; s/${nccl:Minor}/30/; s/${nccl:Patch}/7/; s/${nccl:Suffix}//; s/${nccl:Version}/23007/' \
+			"$NCCL_SOURCE/src/nccl.h.in" >"$cache/nccl/include/nccl.h"
+		sources=$(printf "$NCCL_SOURCE/src/%s " graph/{xml,topo,paths}.cc misc/{utils,param}.cc os/linux.cc)
+		# What is not there is about GPUs, and is not called.
+		# shellcheck disable=SC2086
+		g++ -std=c++17 -w -fpermissive -no-pie -DNCCL_OS_LINUX=1 -I"$cache/nccl/include" -I"$NCCL_SOURCE/src/include" \
+			-I"$NCCL_SOURCE/src/include/plugin" -I"$NCCL_SOURCE/src/graph" -I"$cuda/cuda_runtime/include" \
+			-I"$cuda/cuda_nvcc/include" -I"$cuda/cuda_cccl/include" -o "$cache/nccl/nccl" \
+			"$(dirname "$0")/../render/testdata/nccl/main.cc" $sources -Wl,--unresolved-symbols=ignore-all -lpthread
+		;;
 	*)
-		echo "judges.sh: $judge: want kubelet, ansible, reframe, nova, kubevirt, apiserver, axe or incus" >&2
+		echo "judges.sh: $judge: want kubelet, ansible, reframe, nova, kubevirt, apiserver, axe, incus or nccl" >&2
 		exit 2
 		;;
 	esac

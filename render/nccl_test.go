@@ -1,6 +1,9 @@
 package render
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -104,6 +107,44 @@ func TestNCCLSeesThePathsOfTheHost(t *testing.T) {
 		if classes[c] == 0 {
 			t.Errorf("no path %v on the host: the test shows nothing of it", c)
 		}
+	}
+}
+
+// NCCL's own code reads the file, and sees each path from a GPU to a NIC as it is on the host.
+func TestNCCLItselfSeesThePathsOfTheHost(t *testing.T) {
+	t.Parallel()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := filepath.Join(cache, "rackless", "judges", "nccl", "nccl")
+	if _, err := os.Stat(judge); err != nil {
+		t.Skip("no source of NCCL: NCCL_SOURCE=DIR hack/judges.sh nccl compiles its reader")
+	}
+	in := switched(t)
+	files, err := ncclTopologies(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "nccl-topology.xml")
+	if err := os.WriteFile(file, files[0].Data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), judge, file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, pairs := topology.NewTree(in.Host), 0
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		want := tree.Between(addr(t, switchedInGuest[f[0]]), addr(t, switchedInGuest[f[1]]))
+		if f[2] != want.String() {
+			t.Errorf("NCCL sees %s from %s to %s, the host has %v", f[2], f[0], f[1], want)
+		}
+		pairs++
+	}
+	if pairs != 8 {
+		t.Errorf("%d paths of 2 GPUs to 4 NICs:\n%s", pairs, out)
 	}
 }
 
