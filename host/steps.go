@@ -128,21 +128,30 @@ func Survey(ctx context.Context, s *change.System, p *Prepared, m Machine) ([]ch
 	return change.Survey(ctx, s, steps)
 }
 
+// A Look is what a machine was found to be: the reading began at a time and was over after another.
+type Look struct {
+	Host  *topology.Host // nil for none
+	Began time.Time
+	Took  time.Duration
+}
+
+// fresh reports whether a look still tells how the machine is. On a machine that takes long to read, as an emulated
+// one, everything else takes longer too.
+func (l Look) fresh() bool {
+	return l.Host != nil && time.Since(l.Began) < max(10*time.Second, 4*l.Took)
+}
+
 // ThisMachine is what steps need of this machine. binary is the path of this program, for the unit that continues at
-// boot; "" where it is not known.
-func ThisMachine(binary string) Machine {
-	// Each guard looks at the machine, before all steps and before each. Guards that follow each
-	// other within seconds share one look.
-	const fresh = 10 * time.Second
-	var h *topology.Host
-	var at time.Time
+// boot; "" where it is not known. Each guard looks at the machine, before all steps and before each: those that follow
+// each other within seconds share one look, the first of them the one that is given.
+func ThisMachine(binary string, last Look) Machine {
 	return Machine{Binary: binary, Inspect: func(ctx context.Context) (*topology.Host, error) {
-		if h != nil && time.Since(at) < fresh {
-			return h, nil
+		if last.fresh() {
+			return last.Host, nil
 		}
-		var err error
-		h, err = inspect.Read(ctx, inspect.Live())
-		at = time.Now()
+		began := time.Now()
+		h, err := inspect.Read(ctx, inspect.Live())
+		last = Look{h, began, time.Since(began)}
 		return h, err
 	}}
 }

@@ -87,21 +87,27 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 			"(%s), so it is not made again unasked: rackless prepare continues, rackless rollback undoes everything",
 			e.What)
 	}
+	began := time.Now()
 	p, loaded, err := a.prepared(ctx, store, o, file)
 	if err != nil {
 		return err
 	}
-	return a.prepareFor(ctx, o, p, loaded)
+	var seen host.Look
+	if !loaded { // the host was read for the plan
+		seen = host.Look{Host: p.Host, Began: began, Took: time.Since(began)}
+	}
+	return a.prepareFor(ctx, o, p, loaded, seen)
 }
 
-// prepareFor prepares the host for p; loaded says that p is what it is prepared for already.
-func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared, loaded bool) error {
+// prepareFor prepares the host for p; loaded says that p is what it is prepared for already. last is how the host was
+// seen last, if it was.
+func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared, loaded bool, last host.Look) error {
 	ui := a.display()
 	defer ui.Close()
 	// Quiet, since each step has a line of its own in the result, and a log of CI would have all of them twice.
 	seen := &rack.Progress{Report: ui.Quiet()}
 	seen.Begin("look at this host")
-	machine := host.ThisMachine(a.binary())
+	machine := host.ThisMachine(a.binary(), last)
 	now, err := machine.Inspect(ctx) // the guards' first look, too
 	seen.End(nil)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -348,7 +349,7 @@ func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
 		}
 		p.Choices.NoReboot = !isolated
 		p.Made = time.Now().UTC().Truncate(time.Second)
-		err := a.prepareFor(ctx, prepareOptions{form: formTable, yes: true}, p, false)
+		err := a.prepareFor(ctx, prepareOptions{form: formTable, yes: true}, p, false, host.Look{})
 		if exit, ok := errors.AsType[*cli.Error](err); err != nil && (!ok || exit.Code != exitReboot) {
 			return false, fmt.Errorf("%w\nthe host is to be prepared for lab %s again: rackless prepare %s", err,
 				p.Lab.Name, rig.LabFile(file, spec.Lab))

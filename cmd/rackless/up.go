@@ -119,7 +119,7 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 		}
 		return &rack.Placement{URI: at.uri, Plan: r.Plan, Host: r.Host}, nil
 	}
-	p, err := a.store().For(ctx, a.system(), host.ThisMachine(a.binary()), l, file)
+	p, err := a.store().For(ctx, a.system(), host.ThisMachine(a.binary(), host.Look{}), l, file)
 	if _, unfit := errors.AsType[*host.UnfitError](err); unfit {
 		return nil, fault(err)
 	}
