@@ -188,13 +188,17 @@ gone() {
 }
 
 # within LIST SET is true where all CPUs of a list ("2-3,34") are in a set that is written in the same way.
+# It starts no process, since interrupts are many.
 within() {
-    for part in $(printf '%s\n' "$1" | tr , ' '); do
-        for range in $(printf '%s\n' "$2" | tr , ' '); do
+    IFS=,
+    for part in $1; do
+        for range in $2; do
             [ "${part%-*}" -lt "${range%-*}" ] || [ "${part#*-}" -gt "${range#*-}" ] || continue 2
         done
+        unset IFS
         return 1
     done
+    unset IFS
 }
 
 # irqs CPUS NODE=CPUS... moves interrupts to CPUs of the host: those of a device to ones of its NUMA node, where the host has any there.
