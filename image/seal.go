@@ -22,7 +22,6 @@ type boot struct {
 	// directory with a kernel and an initial file system to start instead of what the disk says;
 	// may be empty
 	direct string
-	more   []string // arguments of QEMU
 }
 
 // sockets are those of a machine of this package: nobody looks at more of it than its agent.
@@ -48,7 +47,7 @@ func (b boot) args(dir string) []string {
 		args = append(args, "-kernel", filepath.Join(b.direct, "vmlinuz"), "-initrd", filepath.Join(b.direct, "initrd"),
 			"-append", "root=LABEL=rackless-root ro console=ttyS0 no_timer_check")
 	}
-	return append(args, b.more...)
+	return args
 }
 
 // A machine is a QEMU that boots a disk of this package.

@@ -19,9 +19,8 @@ import (
 // nanoseconds: what waits is what its guest is told as stolen.
 const tenantScript = `
 pid=$(cat /run/libvirt/qemu/tenant.pid)
-virsh domstate tenant
 echo "process $pid $(cut -d' ' -f22 /proc/$pid/stat)"
-virsh dumpxml tenant
+virsh 'domstate tenant; dumpxml tenant'
 for t in /proc/$pid/task/*; do
 	case "$(cat $t/comm)" in
 	CPU*|qemu-system*)
@@ -184,7 +183,7 @@ func (h *small) whatDriftsIsSeen(t *testing.T) {
 // somebody else's runs. What drifts from the plan meanwhile is seen.
 func TestVirtualFunctionsBesideATenant(t *testing.T) {
 	t.Parallel()
-	h := newSmall(t, "vfs", "testdata/faults/host.yaml")
+	h := newSmall(t, "vfs", smallProfile)
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/vfs.yaml")
 	tenant := h.newTenant(t)
 	before, prepared := h.state(t), ""

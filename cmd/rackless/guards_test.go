@@ -23,7 +23,8 @@ const aloneInItsGroup = `cd /sys/bus/pci
 // too: no plan would ask for them.
 func TestGuardsRefuseAndNothingIsChanged(t *testing.T) {
 	t.Parallel()
-	h := newSmall(t, "guards", "testdata/faults/guards-host.yaml")
+	h := newSmall(t, "guards", smallProfile)
+	h.isAsItsImage(t)
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/guards.yaml")
 	h.putFile(t, "/root/pages.yaml", "testdata/faults/guards-pages.yaml")
 	h.refuses(t, "rackless prepare pages.yaml --yes",
@@ -57,6 +58,10 @@ func TestGuardsRefuseAndNothingIsChanged(t *testing.T) {
 	h.installDriverctl(t)
 	if out, status := h.host(t, "rackless prepare --yes"); status != exitReboot {
 		t.Errorf("prepare at last: status %d\n%s", status, out)
+	}
+	// GRUB's own scripts took the arguments into all entries, that for recovery too.
+	if entries := h.mustHost(t, "grep -c isolcpus= /boot/grub/grub.cfg"); entries != "3\n" {
+		t.Errorf("%s entries of GRUB have the arguments", entries)
 	}
 	// What it lists is of now, what it loads at a boot are its files.
 	const overrides = "driverctl list-overrides; grep -s '' /etc/driverctl.d/*; true"

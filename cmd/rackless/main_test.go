@@ -61,6 +61,10 @@ func runScripts(t *testing.T, want func(name string) bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	small, err := filepath.Abs(smallProfile)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cache := os.Getenv("RACKLESS_CACHE")
 	if cache == "" { // this user's own, so that the image is built once a machine
 		d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
@@ -93,6 +97,7 @@ func runScripts(t *testing.T, want func(name string) bool) {
 			env.Setenv("RACKLESS_CACHE", cache)
 			env.Setenv("RACKLESS_DATA", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("EXAMPLES", examples)
+			env.Setenv("SMALL", small)
 			env.Setenv(cloudImage, os.Getenv(cloudImage))
 			return nil
 		},

@@ -78,12 +78,13 @@ const (
 	cutRollback = "rackless rollback --yes"
 )
 
-const cutProfile = "testdata/faults/host.yaml"
+// smallProfile is the host of most tests: those of one profile share a template.
+const smallProfile = "testdata/faults/host.yaml"
 
 // bootCutHost boots the host. One that boots often is stripped for it, and switched off and on for that to be in force.
 func bootCutHost(t *testing.T, name string, boots bool) *cutHost {
 	t.Helper()
-	h := &cutHost{small: newSmall(t, name, cutProfile)}
+	h := &cutHost{small: newSmall(t, name, smallProfile)}
 	if boots {
 		h.mustHost(t, "systemctl mask --quiet "+idleUnits+"; printf 'blacklist %s\\n' "+idleModules+
 			" >/etc/modprobe.d/idle.conf")

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/rack"
+)
+
+// isAsItsImage holds a host to what the image of hosts is for. That changed kernel arguments are in force after another
+// boot, and that files stay, is in TestPowerCuts.
+func (h *small) isAsItsImage(t *testing.T) {
+	t.Helper()
+	d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := image.Host.Ensure(t.Context(), image.Options{Cache: d.Images(), Progress: func(s string) { t.Log(s) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, is := range []struct{ name, script, want string }{
+		{"all units started", "systemctl is-system-running --wait", "running"},
+		{"the kernel is the one in the manifest", "uname --kernel-release", img.KernelVer},
+		{"no end of an interrupt can be lost", "dmesg | grep -c 'x2apic enabled'", "1"},
+		{"systemd runs it", "cat /proc/1/comm", "systemd"},
+		{"cgroups are version 2", "stat --file-system --format %T /sys/fs/cgroup", "cgroup2fs"},
+		{"the root file system is the partition, writable",
+			"findmnt --noheadings --raw --output SOURCE,FSTYPE,LABEL /; touch /root/x",
+			"/dev/vda1 ext4 rackless-root"},
+		{"GRUB started it", "cut -d - -f 1 /proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz"},
+		{"GRUB has an entry to repair things", "grep -c 'menuentry .*(recovery mode)' /boot/grub/grub.cfg", "1"},
+		{"both consoles have a shell of root's", "ps -C bash -o user=,tty=,args= | tr -s ' ' | sort",
+			"root hvc0 /bin/bash --login\nroot ttyS0 /bin/bash --login"},
+		{"the second disk comes when it is asked for",
+			"findmnt --noheadings --output FSTYPE /opt/rackless; rackless >/dev/null; findmnt --noheadings --raw " +
+				"--types ext4 --output OPTIONS /opt/rackless | cut -d , -f 1; systemctl show-environment | " +
+				"grep RACKLESS", "autofs\nro\nRACKLESS_CACHE=/opt/rackless/cache"},
+		{"the modules are there", "modprobe --all --dry-run vfio-pci igb rdma_rxe 9p 9pnet_virtio && echo ok", "ok"},
+		{"libvirt knows what QEMU can do since the image was built",
+			"grep -l '<emulator>/usr/bin/qemu-system-x86_64' /var/cache/libvirt/qemu/capabilities/*.xml | " +
+				"wc --lines", "1"},
+		{"libvirtd answers", "virsh --quiet --connect qemu:///system uri", "qemu:///system"},
+		{"nothing of how it was built is left",
+			"ls -d /etc/apt/apt.conf.d/*mmdebstrap* /etc/dpkg/dpkg.cfg.d/*mmdebstrap* /etc/apt/sources.list " +
+				"/mnt/* 2>/dev/null; true", ""},
+	} {
+		if got := strings.TrimSpace(h.mustHost(t, is.script)); got != is.want {
+			t.Errorf("%s: %s: got %q, want %q", is.name, is.script, got, is.want)
+		}
+	}
+}
