@@ -68,7 +68,8 @@ const (
 	IDGuestLink     = "guest-link"
 	IDGPUDirect     = "gpudirect"
 
-	IDSetup      = "setup"       // the check of a step of setup succeeds
-	IDSlurmNodes = "slurm-nodes" // Slurm can use its nodes
-	IDSlurmJob   = "slurm-job"   // a job runs on all of them
+	IDSetup      = "setup"         // the check of a step of setup succeeds
+	IDSlurmNodes = "slurm-nodes"   // Slurm can use its nodes
+	IDSlurmJob   = "slurm-job"     // a job runs on all of them
+	IDMPI        = "mpi-transport" // MPI has a library that works with soft RoCE
 )

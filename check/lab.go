@@ -67,11 +67,11 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 		progress("send RDMA messages around the ring")
 		out = append(out, traffic(ctx, l, nodes, out, r)...)
 	}
-	if wanted(IDSetup) && ctx.Err() == nil {
+	if wanted(IDSetup, IDMPI) && ctx.Err() == nil {
 		perNode := make([][]finding.Finding, len(l.Nodes))
 		parallel(len(l.Nodes), func(i int) {
 			if _, is := lost[l.Nodes[i].Name]; !is {
-				perNode[i] = steps(ctx, l.Nodes[i], r)
+				perNode[i] = append(steps(ctx, l.Nodes[i], r), mpiTransport(ctx, l.Nodes[i], r)...)
 			}
 		})
 		out = append(out, slices.Concat(perNode...)...)

@@ -55,6 +55,34 @@ func TestStepsOfSetupAreNamed(t *testing.T) {
 	}
 }
 
+func TestTheLibrariesOfMPIAreChecked(t *testing.T) {
+	l, err := lab.Parse("x.yaml", []byte("name: x\ndefaults: {image: debian-12+mpi, nic: virtio}\n"+
+		"nodes: {a: {}, b: {nic: connectx-5}, c: {image: debian-12}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for says, want := range map[string]string{
+		"# UCT version=1.13.1 revision 09f27c0\n/usr/bin/fi_info\n\tmax_cqe:\t\t\t32767\n": "ok libfabric beside UCX 1.13.1, " +
+			"which gives up on soft RoCE; queues have 32767 entries: MPI needs FI_UNIVERSE_SIZE, as rackless mpirun sets it",
+		"# Library version: 1.20.1\n":                 "ok UCX 1.20.1",
+		"# UCT version=1.13.1\n\tmax_cqe:\t\t32767\n": "failed UCX 1.13.1, which gives up on soft RoCE, and no libfabric",
+		"/usr/bin/fi_info\n":                          "ok libfabric beside no UCX",
+		"":                                            "failed no UCX, and no libfabric",
+	} {
+		f := setUpLab(t)
+		f.run = func(node string, argv []string) (bench.Output, error) { return prints(0, says, "") }
+		var got []string
+		for _, n := range l.Nodes {
+			for _, x := range mpiTransport(t.Context(), n, f) {
+				got = append(got, x.Subject+" "+string(x.Status)+" "+x.Have)
+			}
+		}
+		if len(got) != 1 || got[0] != "a "+want {
+			t.Errorf("%q: %q, want %s", says, got, want)
+		}
+	}
+}
+
 func TestSlurmIsChecked(t *testing.T) {
 	const again = "rackless up with the file of the lab starts Slurm again; in the node, see /var/log/slurm"
 	for _, tt := range []struct {
