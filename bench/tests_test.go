@@ -85,6 +85,21 @@ func TestOutputsOfSeveralTests(t *testing.T) {
 			"nvbandwidth_device_to_device_bidirectional_memcpy_read_ce 1",
 			"nvbandwidth_host_device_latency_sm 1"}, []string{
 			"nvbandwidth_device_to_device_bidirectional_memcpy_read_ce copy_bandwidth 0 0 52.3 GB/s"}},
+		{"nvshmem/synthetic-3.6-tables.txt", ParseNVSHMEM, "3.6.5", []string{"nvshmem_put_bw_uni 2",
+			"nvshmem_put_latency/thread 2", "nvshmem_alltoall_device/32-bit/block 3",
+			"nvshmem_reduction_on_stream/int/sum 2"}, []string{"nvshmem_put_bw_uni bw_average 1048576 0 196 Gb/s",
+			"nvshmem_put_latency/thread latency_average 4 0 8.25 us",
+			"nvshmem_alltoall_device/32-bit/block bus_bandwidth 1048576 0 4.063 GB/s",
+			"nvshmem_reduction_on_stream/int/sum collective_time 1024 0 8.5 us"}},
+		{"deepep/synthetic-internode.txt", ParseDeepEP, "", []string{"deepep_dispatch/fp8/rdma 1",
+			"deepep_dispatch/fp8/nvl 1", "deepep_dispatch/bf16/rdma 1", "deepep_dispatch/bf16/nvl 1",
+			"deepep_combine/rdma 1", "deepep_combine/nvl 1"}, []string{
+			"deepep_dispatch/fp8/rdma bw_average 0 0 332 Gb/s", "deepep_combine/nvl bw_average 0 0 1100 Gb/s"}},
+		{"deepep/synthetic-low-latency.txt", ParseDeepEP, "", []string{
+			"deepep_low_latency_dispatch/rank0 2", "deepep_low_latency_combine/rank0 2",
+			"deepep_low_latency_dispatch/rank1 2", "deepep_low_latency_combine/rank1 2"}, []string{
+			"deepep_low_latency_dispatch/rank1 bw_average 0 0 72 Gb/s",
+			"deepep_low_latency_combine/rank0 collective_time 0 0 100 us"}},
 		{"nccl-tests/synthetic-2.17-all_reduce.json", ParseNCCLKinds, "", []string{" 4", "/half/max 2"}, []string{
 			" bus_bandwidth 8589934592 0 478.738 GB/s", "/half/max collective_time 8589934592 0 31500 us"}},
 		{"nccl-tests/synthetic-2.18-per-iteration.txt", ParseNCCLKinds, "2.18.0", []string{" 4"}, []string{

@@ -37,6 +37,8 @@ const (
 	StressNG       = "stress-ng"
 	NVBandwidth    = "nvbandwidth"
 	UCX            = "ucx"
+	NVSHMEM        = "nvshmem"
+	DeepEP         = "deepep"
 	Logs           = "logs" // of several tools, each file by its contents
 )
 
