@@ -44,6 +44,9 @@ type Request struct {
 	Repeat                int           // how often everything is measured, one round after the other; 0: once
 	// Images is where images are kept, for what is measured outside of nodes.
 	Images string
+	// Journal is a file that keeps what was measured until all is; "": none. Continue goes on with what is there.
+	Journal  string
+	Continue bool
 }
 
 // mostRaw is the number of iterations up to which every latency is kept, for the distribution: what
@@ -121,6 +124,7 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 			return nil, err
 		}
 	}
+	what := asked(r.Lab.Name, engines, q)
 	engines = slices.Repeat(engines, max(1, q.Repeat))
 	var single, pairs [][2]bench.Endpoint
 	for _, ep := range nodes {
@@ -156,6 +160,18 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 		hint := words.If(!opts.Quick && quick < takes/2, ", and with --quick "+words.About(quick))
 		p.Note("%d measurements take %s on an idle machine%s", watch.all, words.About(takes), hint)
 	}
+	unkept := func(err error) { p.Note("a measurement that is cut off cannot go on: %v", err) }
+	kept, err := openJournal(q.Journal, what, q.Continue)
+	if err != nil && q.Continue {
+		return nil, err
+	}
+	if err != nil {
+		unkept(err)
+		kept = &journal{}
+	}
+	if n := len(kept.made); n > 0 {
+		p.Note("%d of %d measurements are there from before", n, watch.all)
+	}
 	for _, e := range engines {
 		p.Begin(e.Name)
 		var failed error // the reason has been said when the last attempt ended
@@ -166,12 +182,14 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 			}
 			client, server := end[0], end[1]
 			p.WatchLeft(watch.next(client.Node, server.Node))
-			samples, err := known.observe(ctx, e, client, server, func() ([]bench.Sample, error) {
-				return runner.Run(ctx, e, client, server, opts)
-			})
+			samples, err := kept.next(func() ([]bench.Sample, error) {
+				return known.observe(ctx, e, client, server, func() ([]bench.Sample, error) {
+					return runner.Run(ctx, e, client, server, opts)
+				})
+			}, unkept)
 			all = append(all, samples...)
 			if err != nil {
-				return nil, err
+				return nil, kept.cut(err)
 			}
 			if slices.ContainsFunc(samples, func(s bench.Sample) bool { return s.Error != "" }) {
 				failed = fmt.Errorf("%s failed", e.Name)
@@ -179,11 +197,19 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 		}
 		p.End(failed)
 	}
+	kept.end()
 	// A suite whose tests were all left out has measured nothing, and an empty report would look like a success.
 	if len(all) == 0 {
 		return nil, fmt.Errorf("suite %s: the nodes of lab %s have no tool for any of its tests", q.Suite, r.Lab.Name)
 	}
 	return all, nil
+}
+
+// asked says in words what a measurement is, to find out whether one that was cut off is the same.
+func asked(lab string, engines []bench.Engine, q Request) string {
+	names := lists.Map(engines, func(e bench.Engine) string { return e.Name })
+	return fmt.Sprintf("%s: %s; %v; %+v; %d rounds, %d warm-ups, %v between; server %s %s", lab,
+		strings.Join(names, ","), q.Pairs, q.Options, max(1, q.Repeat), q.WarmUps, q.CoolDown, q.ServerCPU, q.ServerNUMA)
 }
 
 // watched is how far a measurement of a lab is.

@@ -38,6 +38,9 @@ type Store struct {
 // Dir is the directory that the measurements of all labs lie in.
 func (s Store) Dir() string { return filepath.Join(s.Data, "results") }
 
+// Unfinished is a file that keeps what is measured of a lab until all is.
+func (s Store) Unfinished(lab string) string { return filepath.Join(s.Dir(), lab, ".unfinished") }
+
 // Save writes a measurement and returns its directory. Where the disk is full, the error says so and
 // nothing is left.
 func (s Store) Save(data report.Data) (string, error) {

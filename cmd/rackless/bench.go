@@ -71,6 +71,7 @@ func newBenchCmd(a *app) *cobra.Command {
 	fs.IntVar(&f.WarmUps, "warm-ups", 0, "measurements before each one, whose figures are dropped")
 	fs.IntVar(&f.Repeat, "repeat", 1, "how often everything is measured: the page shows medians and their spread")
 	fs.DurationVar(&f.CoolDown, "cool-down", 0, "wait before each measurement")
+	fs.BoolVar(&f.Continue, "continue", false, "go on with the same measurement, which was cut off")
 	fs.BoolVar(&f.anyway, "anyway", false, "measure although a check failed, or a study runs on this machine")
 	fs.BoolVar(&f.all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &f.output)
@@ -129,14 +130,14 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 	if err != nil {
 		return err
 	}
-	f.Engines, f.Pairs, f.Images = engines, pairs, dirs.Images()
-	// The findings go into the result too: a reader a year later sees in what state the lab was measured.
-	data, err := measure.Run(ctx, r, f.Request, findings, p, version)
-	end()
+	kept, err := a.results()
 	if err != nil {
 		return err
 	}
-	kept, err := a.results()
+	f.Engines, f.Pairs, f.Images, f.Journal = engines, pairs, dirs.Images(), kept.Unfinished(r.Lab.Name)
+	// The findings go into the result too: a reader a year later sees in what state the lab was measured.
+	data, err := measure.Run(ctx, r, f.Request, findings, p, version)
+	end()
 	if err != nil {
 		return err
 	}
