@@ -51,7 +51,7 @@ cluster-demo: setup-cluster ## four Debian nodes: MPI and Mooncake over RDMA wit
 	@$(MAKE) --no-print-directory build
 	@mkdir -p out
 	bin/rackless up examples/cluster.yaml
-	hack/mooncake.sh cluster vm00 vm01
+	hack/wheels.sh mooncake cluster vm00 vm01
 	bin/rackless bench cluster --quick --pairs vm01:vm00 --tests $(CLUSTER_TESTS)
 	bin/rackless report cluster --html out/cluster-tests.html
 	bin/rackless study run examples/studies/cluster.yaml --restart

@@ -38,6 +38,9 @@ const (
 	toolOpenFOAM    = "openfoam"
 	toolHPCC        = "hpcc"
 	toolMooncake    = "mooncake"
+	toolNIXL        = "nixl"
+	toolGloo        = "gloo"
+	toolUCC         = "ucc"
 )
 
 // An Endpoint is one side of a measurement.
@@ -159,7 +162,8 @@ func (noSetup) server(Endpoint, Options) []string                               
 // catalogue holds all engines, each tool's from its own file, in the order to run them in.
 var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines,
 	sysbenchEngines, stressEngines, lmbenchEngines, nvbandwidthEngines, ncclEngines, osuEngines, mpiEngines,
-	sevenZipEngines, appEngines, mooncakeEngines)
+	sevenZipEngines, appEngines, transferEngines,
+	allReduceEngines)
 
 // defaults are the engines of rackless bench without --suite. Every node image contains their tools.
 var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat",
@@ -174,8 +178,8 @@ func Engines() []Engine {
 // Catalogue returns all engines, in the order to run them in.
 func Catalogue() []Engine { return slices.Clone(catalogue) }
 
-// EngineByName returns the engine with this name. Those of perftest, of memory and with a Group take words after
-// slashes, see docs/measuring.md: "ib_write_bw/uc/q4", "stress_stream/numa1", "mpi_alltoall/n4/p2".
+// EngineByName returns the engine with this name. Those of perftest, of memory, of transfers and with a Group take
+// words after slashes, see docs/measuring.md: "ib_write_bw/uc/q4", "stress_stream/numa1", "mpi_alltoall/n4/p2".
 func EngineByName(name string) (Engine, error) {
 	base, words, varied := strings.Cut(name, "/")
 	i := slices.IndexFunc(catalogue, func(e Engine) bool { return e.Name == base })
@@ -210,6 +214,15 @@ func (e Engine) variant(words []string) (Engine, error) {
 			}
 		}
 		return e.In(g), nil
+	}
+	if t, ok := e.plugin.(transfer); ok {
+		for _, w := range words {
+			if err := t.apply(w); err != nil {
+				return Engine{}, err
+			}
+		}
+		e.plugin, e.Name = t, t.name()
+		return e, nil
 	}
 	p, ok := e.plugin.(perftest)
 	if !ok {

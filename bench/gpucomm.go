@@ -22,8 +22,8 @@ var (
 	nvshmemParts   = regexp.MustCompile(`\s{2,}`)
 )
 
-// ParseNVSHMEM reads the tables of NVSHMEM's performance tests. Scopes, types and operations that are not the first of a
-// table are tests of their own. A bandwidth that rounds to 0.000 is left out.
+// ParseNVSHMEM reads the tables of NVSHMEM's performance tests. Scopes, types and operations are parts of a test's
+// name. A bandwidth that rounds to 0.000 is left out.
 func ParseNVSHMEM(output []byte) (Tests, error) {
 	var res Tests
 	var name, kind string

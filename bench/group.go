@@ -16,12 +16,16 @@ type Group struct {
 	Nodes     int    // the first so many nodes of the lab; 0: all. "n4"
 	PerNode   int    // ranks on each node; 0: one for each CPU. "p2"
 	Transport string // one of GroupTransports; "" chooses by the nodes' devices
+	Library   string // one of GroupLibraries; "" is what the first node has
 	// Bare runs the same number of ranks on this machine instead, outside of all nodes. "bare"
 	Bare bool
 }
 
 // GroupTransports are the words for what carries messages between nodes: UCX, libfabric, TCP.
 var GroupTransports = []string{"ucx", "ofi", "tcp"}
+
+// GroupLibraries are the words for the MPI that starts the ranks, where the nodes have both.
+var GroupLibraries = []string{"openmpi", "mpich"}
 
 // maxGroup bounds the numbers of a Group: larger ones are slips of the pen.
 const maxGroup = 4096
@@ -41,13 +45,15 @@ func (g *Group) apply(word string) error {
 		g.Bare = true
 	case slices.Contains(GroupTransports, word) && g.Transport == "":
 		g.Transport = word
+	case slices.Contains(GroupLibraries, word) && g.Library == "":
+		g.Library = word
 	case strings.HasPrefix(word, "n"):
 		return number(&g.Nodes)
 	case strings.HasPrefix(word, "p"):
 		return number(&g.PerNode)
 	default:
 		return fmt.Errorf("word %q: want nN for the first N nodes, pN for N ranks on each, %s, or bare", word,
-			strings.Join(GroupTransports, ", "))
+			strings.Join(slices.Concat(GroupTransports, GroupLibraries), ", "))
 	}
 	return nil
 }
@@ -62,6 +68,9 @@ func (g Group) words() (all []string) {
 	}
 	if g.Transport != "" {
 		all = append(all, g.Transport)
+	}
+	if g.Library != "" {
+		all = append(all, g.Library)
 	}
 	if g.Bare {
 		all = append(all, "bare")
@@ -88,12 +97,17 @@ func (e Engine) In(g Group) Engine {
 type Program struct {
 	Names []string // the first one that all nodes have is run
 	Args  []string
-	// Source is a program in C, which is compiled on nodes that lack all of Names; "" if there is none. SourceArgs come
-	// before Args there.
+	// Source is a program that is compiled on nodes that lack all of Names; "" if there is none. Build are the
+	// arguments of the compiler, and Takes says what it takes. SourceArgs come before Args there.
 	Source     string
+	Build      []string
+	Takes      string
 	SourceArgs []string
-	Stdin      []byte   // of rank 0
-	Env        []string // of all ranks, as NAME=VALUE
+	// Own is set where the program's own library carries messages between nodes, and MPI only starts it. It is told of
+	// the nodes by RACKLESS_NODES: NODE=ADDRESS=DEVICE=GID, with commas between; no device stands for TCP.
+	Own   bool
+	Stdin []byte   // of rank 0
+	Env   []string // of all ranks, as NAME=VALUE
 	// Input is a script that makes the files of a new directory, in which all ranks run; "" if they need none.
 	Input string
 	// Results are files there, with blanks between them, that rank 0 writes; they are read after what it prints.
@@ -259,6 +273,7 @@ func (p mpiTest) messages(ranks int) int {
 
 func (p mpiTest) program(o Options) Program {
 	return Program{Names: []string{p.osu.program}, Args: p.args(o), Source: rankProgram,
+		Build: []string{"-x", "c", "-"}, Takes: "image: debian-12+mpi, or libopenmpi-dev and gcc",
 		SourceArgs: []string{strings.TrimPrefix(p.osu.program, "osu_")}}
 }
 

@@ -10,10 +10,11 @@ import (
 
 func TestWordsOfGroups(t *testing.T) {
 	for name, want := range map[string]Group{
-		"mpi_alltoall":          {},
-		"mpi_alltoall/n4/p2":    {Nodes: 4, PerNode: 2},
-		"mpi_mbw_mr/tcp":        {Transport: "tcp"},
-		"lammps/n2/p1/ofi/bare": {Nodes: 2, PerNode: 1, Transport: "ofi", Bare: true},
+		"mpi_alltoall":             {},
+		"mpi_alltoall/n4/p2":       {Nodes: 4, PerNode: 2},
+		"mpi_mbw_mr/tcp":           {Transport: "tcp"},
+		"mpi_latency/n2/tcp/mpich": {Nodes: 2, Transport: "tcp", Library: "mpich"},
+		"lammps/n2/p1/ofi/bare":    {Nodes: 2, PerNode: 1, Transport: "ofi", Bare: true},
 	} {
 		e := mustEngine(t, name)
 		if g, ok := e.Group(); !ok || g != want || e.Name != name {

@@ -75,7 +75,7 @@ func osuTest(name string) (program, metric string) {
 // MPI is the call of a one-sided test, and where the buffers are. NCCL may stand in its place. Our own program prints
 // the same tables.
 var osuTitle = regexp.MustCompile(
-	`(?m)^# (?:OSU|rackless) (?:MPI|([NRX]CCL))(_\w+)?(?:-([A-Z]+)(?: MANAGED)?)? (\S.*) ` +
+	`(?m)^# (?:OSU|rackless) (?:MPI|Gloo|([NRX]CCL))(_\w+)?(?:-([A-Z]+)(?: MANAGED)?)? (\S.*) ` +
 		`Test v([0-9][0-9A-Za-z.]*)\s*$`)
 
 // Lines below the title that say how a test differs from what it does without options, which is another test:

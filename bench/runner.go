@@ -369,7 +369,7 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 	base.RDMAPackets = uint64(max(0, m.opts.Packets.Sent+m.opts.Packets.Received))
 	if l := m.launched; l.Command != nil {
 		base.Command, base.Placement, base.RDMAPackets = quote(l.Command), l.Where, l.RDMAPackets
-		told.Stdout = []byte(l.MPI)
+		told.Stdout = slices.Concat(told.Stdout, []byte("\n"+l.MPI))
 	}
 	if serverArgs == nil {
 		base.Version = m.engine.version(told, client.out)

@@ -42,7 +42,7 @@ const setApps = "apps"
 
 // fullSets are the packages of the sets that the name of an image can add.
 var fullSets = map[string][]string{
-	"ai":    {"libcurl4", "unzip"}, // for Mooncake's wheel, which brings the rest
+	"ai":    {"g++", "libcurl4", "libgloo-dev", "python3-numpy"}, // for the wheels of Mooncake and NIXL, and Gloo
 	"apps":  {"gromacs", "hpcc", "lammps", "openfoam"},
 	"mpi":   {"gcc", "libc6-dev", "libopenmpi-dev", "mpich", "openmpi-bin", "python3-mpi4py"},
 	"slurm": {"dbus", "munge", "slurm-client", "slurm-wlm"},

@@ -69,8 +69,8 @@ func (j *journal) read(asked string) error {
 	first, err := in.ReadBytes('\n')
 	var was string
 	if err != nil || json.Unmarshal(first, &was) != nil || was != asked {
-		return fmt.Errorf("what was cut off was another measurement: %s; give the same options, or leave out --continue",
-			bytes.TrimSpace(first))
+		return fmt.Errorf("what was cut off was another measurement: %s; give the same options, or leave out "+
+			"--continue", bytes.TrimSpace(first))
 	}
 	for {
 		line, err := in.ReadBytes('\n')

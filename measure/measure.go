@@ -209,7 +209,8 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 func asked(lab string, engines []bench.Engine, q Request) string {
 	names := lists.Map(engines, func(e bench.Engine) string { return e.Name })
 	return fmt.Sprintf("%s: %s; %v; %+v; %d rounds, %d warm-ups, %v between; server %s %s", lab,
-		strings.Join(names, ","), q.Pairs, q.Options, max(1, q.Repeat), q.WarmUps, q.CoolDown, q.ServerCPU, q.ServerNUMA)
+		strings.Join(names, ","), q.Pairs, q.Options, max(1, q.Repeat), q.WarmUps, q.CoolDown, q.ServerCPU,
+		q.ServerNUMA)
 }
 
 // watched is how far a measurement of a lab is.

@@ -25,13 +25,16 @@ func TestThePageOnMeasuringHasTheEnginesOfTheSuites(t *testing.T) {
 	mpi := regexp.MustCompile(
 		`^env HOME\S+ OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 I_MPI_PERHOST=1 ` +
 			`(.* -m )\d+:\d+ -i \d+ -x \d+`)
-	sizes := regexp.MustCompile(`^(osu_\w+ -m )\d+:\d+ -i \d+ -x \d+$`)
+	sizes := regexp.MustCompile(`^((?:osu|gloo)_\w+ -m )\d+:\d+ -i \d+ -x \d+$`)
 	log := regexp.MustCompile(`-md\d+`)
+	counts := regexp.MustCompile(`-b \d+ -e \d+ -n N -w N/10$`)
+	path := regexp.MustCompile(`/usr/local/bin/(rackless-nixl)-\w+`)
 	text := func(argv []string) string {
 		s := log.ReplaceAllString(mpi.ReplaceAllString(words.Replace(strings.Join(argv, " ")), "${1}SIZES"), "-mdLOG")
-		s = sizes.ReplaceAllString(s, "${1}SIZES")
-		return size.ReplaceAllString(warm.ReplaceAllString(numbers.ReplaceAllString(s, " $1 N"), " -w N/10"),
+		s = path.ReplaceAllString(sizes.ReplaceAllString(s, "${1}SIZES"), "$1")
+		s = size.ReplaceAllString(warm.ReplaceAllString(numbers.ReplaceAllString(s, " $1 N"), " -w N/10"),
 			"l3-size SIZE")
+		return counts.ReplaceAllString(s, "-b FIRST -e LAST -n N -w N/10")
 	}
 	plain := make(map[string]bool)
 	for _, e := range bench.Engines() {

@@ -8,9 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/rack/mpi"
 )
 
@@ -18,6 +20,7 @@ import (
 func newMPIRunCmd(a *app) *cobra.Command {
 	var o mpi.Options
 	var names []string
+	var hostfile string
 	transport := string(mpi.Auto)
 	cmd := &cobra.Command{
 		Use:   "mpirun [LAB] [flags] -- PROGRAM [ARGUMENT]...",
@@ -38,7 +41,16 @@ func newMPIRunCmd(a *app) *cobra.Command {
 			defer r.Close()
 			o.Program, o.Stdout, o.Stderr = args[dash:], raw(a.out), raw(a.err)
 			o.Transport = mpi.Transport(transport)
-			if o.Nodes, err = mpi.NodesOf(r.State.Lab, names, r.Endpoint); err != nil {
+			if hostfile == "" {
+				o.Nodes, err = mpi.NodesOf(r.State.Lab, names, r.Endpoint)
+			} else {
+				var text []byte
+				if text, err = userfile.Read(hostfile, userfile.Text); err != nil {
+					return err
+				}
+				o.Nodes, err = mpi.NodesOfFile(r.State.Lab, hostfile, text, r.Endpoint)
+			}
+			if err != nil {
 				return cli.Usage(err)
 			}
 			if terminal.Of(a.in) == nil {
@@ -62,7 +74,12 @@ func newMPIRunCmd(a *app) *cobra.Command {
 	cmd.Flags().IntVarP(&o.Ranks, "ranks", "n", 0, "ranks of all nodes together (default: one for each CPU)")
 	cmd.Flags().IntVar(&o.PerNode, "per-node", 0, "ranks on each node at most (default: its CPUs)")
 	cmd.Flags().StringSliceVar(&names, "nodes", nil, "run on these nodes, in this order (default: all)")
+	cmd.Flags().StringVar(&hostfile, "hostfile", "", "run on the nodes of this file, one a line: NODE or NODE slots=N")
+	cmd.MarkFlagsMutuallyExclusive("nodes", "hostfile")
+	cmd.MarkFlagsMutuallyExclusive("per-node", "hostfile")
 	cmd.Flags().BoolVar(&o.Oversubscribe, "oversubscribe", false, "allow more ranks than CPUs")
+	cli.EnumFlag(cmd, &o.Library, "mpi", "", "the MPI that starts the ranks (default: what the first node has)",
+		bench.GroupLibraries...)
 	cli.EnumFlag(cmd, &transport, "transport", "", "what carries messages", mpi.Transports()...)
 	return cmd
 }

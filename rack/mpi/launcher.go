@@ -83,18 +83,23 @@ func (l *Launcher) Launch(ctx context.Context, g bench.Group, p bench.Program) (
 	if err != nil {
 		return bench.Launch{}, err
 	}
-	argv, err := l.find(ctx, nodes, p)
+	argv, err := l.find(ctx, nodes, p, g.Library)
 	if err == nil {
 		err = l.provide(ctx, nodes, p)
 	}
 	if err != nil {
 		return bench.Launch{}, err
 	}
+	transport, env := Transport(g.Transport), p.Env
+	if p.Own {
+		if transport, env, err = own(nodes, transport, env); err != nil {
+			return bench.Launch{}, err
+		}
+	}
 	var stdout, stderr bytes.Buffer
-	res, err := Run(ctx, l, Options{Nodes: nodes, PerNode: g.PerNode, Transport: Transport(g.Transport), Program: argv,
-		Env: p.Env, Stdin: p.Stdin, Stdout: &stdout, Stderr: &stderr, Within: func(argv []string) []string {
-			return within(p, argv)
-		}})
+	res, err := Run(ctx, l, Options{Nodes: nodes, PerNode: g.PerNode, Transport: transport, Library: g.Library,
+		Program: argv, Env: env, Stdin: p.Stdin, Stdout: &stdout, Stderr: &stderr,
+		Within: func(argv []string) []string { return within(p, argv) }})
 	out := bench.Launch{Output: bench.Output{Stdout: stdout.Bytes(), Stderr: stderr.Bytes()}}
 	if res == nil {
 		return out, err
@@ -110,6 +115,23 @@ func (l *Launcher) Launch(ctx context.Context, g bench.Group, p bench.Program) (
 		err = fmt.Errorf("%w by any node: the library fell back to another transport", ErrFellBack)
 	}
 	return out, err
+}
+
+// own is the transport of a program whose own library carries its messages, and what that is told of the nodes.
+func own(nodes []Node, t Transport, env []string) (Transport, []string, error) {
+	switch t {
+	case UCX, OFI:
+		return t, nil, fmt.Errorf("its library uses RDMA devices by itself: leave out %q, or say tcp", t)
+	case TCP:
+		nics := slices.Compact(slices.Sorted(slices.Values(lists.Map(nodes, func(n Node) string { return n.NIC }))))
+		env = append(slices.Clone(env), "UCX_TLS=tcp,self", "UCX_NET_DEVICES="+strings.Join(nics, ","))
+	default:
+		t = RDMA
+	}
+	of := lists.Map(nodes, func(n Node) string {
+		return fmt.Sprintf("%s=%v=%s=%d", n.Node, n.Addr, words.If(t == RDMA, n.Device), n.GIDIndex)
+	})
+	return t, append(slices.Clone(env), "RACKLESS_NODES="+strings.Join(of, ",")), nil
 }
 
 // bare runs as many ranks on this machine as the nodes have.
@@ -147,11 +169,13 @@ func (l *Launcher) bare(ctx context.Context, g bench.Group, p bench.Program) (be
 // have prints the first of some programs that a node has.
 const have = `for p; do command -v "$p" >/dev/null && { echo "$p"; exit; }; done; exit 1`
 
-// compile makes a program of its second argument, where there is none at the path yet, and prints it.
-const compile = `[ -x "$1" ] || {
-	cc=$(command -v mpicc.openmpi || command -v mpicc) || { echo "no mpicc" >&2; exit 3; }
-	printf %s "$2" | $cc -O2 -s -o "$1.new" -x c - && mv "$1.new" "$1"
-} && cat "$1"`
+// compile makes a program of its second argument by the MPI that is its third, where there is none at the path yet, and
+// prints it. The compiler gets the other arguments.
+const compile = `path=$1 source=$2 mpi=$3; shift 3
+[ -x "$path" ] || {
+	cc=$(command -v "mpicc.$mpi" || command -v mpicc) || { echo "no mpicc" >&2; exit 3; }
+	printf %s "$source" | $cc -O2 -s -o "$path.new" "$@" && mv "$path.new" "$path"
+} && cat "$path"`
 
 // receive keeps a program from its standard input, where there is none at the path yet.
 const receive = `[ -x "$1" ] || { cat >"$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"; }`
@@ -199,11 +223,11 @@ func within(p bench.Program, argv []string) []string {
 
 // find returns the command of each rank: a program that all nodes have, or one that is compiled on the first node and
 // copied to the others.
-func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program) ([]string, error) {
+func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program, library string) ([]string, error) {
 	own := ""
 	look := slices.Clone(p.Names)
 	if p.Source != "" {
-		own = fmt.Sprintf("/usr/local/bin/rackless-ranks-%.4x", sha256.Sum256([]byte(p.Source)))
+		own = fmt.Sprintf("/usr/local/bin/rackless-ranks-%.4x", sha256.Sum256([]byte(library+p.Source)))
 		look = append(look, own)
 	}
 	found, err := onEach(nodes, func(n Node) (string, error) {
@@ -223,9 +247,9 @@ func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program) ([]s
 			"docs/nodes.md", nodes[max(0, i)].Node, strings.Join(p.Names, " or "))
 	}
 	if slices.ContainsFunc(found, func(f string) bool { return f != own }) {
-		if err := l.give(ctx, nodes, compile, receive, own, p.Source); err != nil {
-			return nil, fmt.Errorf("compile a test of MPI: %w; it takes image: debian-12+mpi, or libopenmpi-dev and "+
-				"gcc", err)
+		if err := l.give(ctx, nodes, compile, receive, own, append([]string{p.Source,
+			cmp.Or(library, "openmpi")}, p.Build...)...); err != nil {
+			return nil, fmt.Errorf("compile a test of MPI: %w; it takes %s", err, p.Takes)
 		}
 	}
 	return slices.Concat([]string{own}, p.SourceArgs, p.Args), nil
@@ -233,7 +257,7 @@ func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program) ([]s
 
 // give makes what stands at a path on the first node by one script, which prints it, and has the others take it by
 // another.
-func (l *Launcher) give(ctx context.Context, nodes []Node, make, take, path, source string) error {
+func (l *Launcher) give(ctx context.Context, nodes []Node, make, take, path string, args ...string) error {
 	run := func(n Node, stdin []byte, argv ...string) ([]byte, error) {
 		res, err := l.Run(ctx, n.Node, guest.Command{Argv: append([]string{"sh", "-c"}, argv...), Stdin: stdin})
 		if err == nil && res.ExitCode != 0 {
@@ -244,7 +268,7 @@ func (l *Launcher) give(ctx context.Context, nodes []Node, make, take, path, sou
 		}
 		return res.Stdout, err
 	}
-	made, err := run(nodes[0], nil, make, "sh", path, source)
+	made, err := run(nodes[0], nil, append([]string{make, "sh", path}, args...)...)
 	if err != nil {
 		return err
 	}

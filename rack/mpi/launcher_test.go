@@ -2,8 +2,12 @@ package mpi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -91,6 +95,8 @@ func TestSizesOfGroups(t *testing.T) {
 }
 
 func TestLaunches(t *testing.T) {
+	ranks := fmt.Sprintf(" /usr/local/bin/rackless-ranks-%.4x", sha256.Sum256([]byte("main")))
+	gloo := bench.Program{Source: "main", Build: []string{"-lgloo"}, Own: true, Takes: "libgloo-dev"}
 	suite := bench.Program{Names: []string{"osu_x"}, Source: "main", SourceArgs: []string{"x"},
 		Args: []string{"-i", "9"}}
 	everywhere := func(name string) map[string][]string {
@@ -112,6 +118,15 @@ func TestLaunches(t *testing.T) {
 			bench.Program{Names: []string{"lmp_mpi", "lmp"}}, " lmp", 0, ""},
 		"not one packet is no proof": {&programs{fake: fake{tcp: 10}, has: everywhere("osu_x")}, bench.Group{}, suite,
 			"", 0, "no RDMA packet was sent by any node"},
+		"a library of its own": {&programs{fake: fake{rdma: 5}, has: map[string][]string{}}, bench.Group{Nodes: 2},
+			gloo, " -x UCX_IB_GID_INDEX=3 -x RACKLESS_NODES=a=10.0.0.1=mlx5_0=3,b=10.0.0.1=mlx5_0=3" + ranks, 1, ""},
+		"that uses TCP": {&programs{fake: fake{tcp: 9e6}, has: map[string][]string{}},
+			bench.Group{Nodes: 1, Transport: "tcp"}, gloo,
+			" -x UCX_TLS=tcp,self -x UCX_NET_DEVICES=eth0 -x RACKLESS_NODES=a=10.0.0.1==3" + ranks, 1, ""},
+		"that fell back": {&programs{fake: fake{tcp: 9e6}, has: map[string][]string{}}, bench.Group{}, gloo, "", 1,
+			"no RDMA packet was sent by any node"},
+		"that MPI's words mean nothing to": {&programs{has: map[string][]string{}}, bench.Group{Transport: "ofi"}, gloo,
+			"", 1, `its library uses RDMA devices by itself: leave out "ofi"`},
 		"TCP, as asked": {&programs{fake: fake{tcp: 9e6}, has: everywhere("osu_x")}, bench.Group{Transport: "tcp"},
 			suite, " osu_x -i 9", 0, ""},
 		"a program that a node lacks": {&programs{has: map[string][]string{"a": {"lmp"}}}, bench.Group{},
@@ -120,7 +135,7 @@ func TestLaunches(t *testing.T) {
 			"compile a test of MPI: a: /usr/local/bin/rackless-ranks-"},
 	} {
 		l := &Launcher{Runner: c.lab, Lab: testLab(t), Endpoint: func(node string) (bench.Endpoint, error) {
-			return bench.Endpoint{Node: node, Device: "mlx5_0", GIDIndex: 3}, nil
+			return bench.Endpoint{Node: node, Addr: netip.MustParseAddr("10.0.0.1"), Device: "mlx5_0", GIDIndex: 3}, nil
 		}}
 		out, err := l.Launch(t.Context(), c.group, c.program)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -130,7 +145,7 @@ func TestLaunches(t *testing.T) {
 			t.Errorf("%s: compiled %d times, ran %q", name, c.lab.compiled, out.Command)
 		}
 		if err == nil && (string(out.Stdout) != "out\n" || out.MPI != "mpirun (Open MPI) 4.1.4" ||
-			out.RDMAPackets != 5*3*min(1, c.lab.rdma)) {
+			out.RDMAPackets != c.lab.rdma*uint64(cmp.Or(c.group.Nodes, 3))) {
 			t.Errorf("%s: %+v", name, out)
 		}
 	}
@@ -196,7 +211,7 @@ func TestScriptsOfInputs(t *testing.T) {
 	if err := os.WriteFile(bin+"/mpicc.openmpi", []byte(cc), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if made, err := sh(nil, compile, "sh", dir+"4", source); err != nil || made != source {
+	if made, err := sh(nil, compile, "sh", dir+"4", source, "openmpi", "-x", "c"); err != nil || made != source {
 		t.Errorf("%q, %v", made, err)
 	}
 	p := bench.Program{Input: "x", Results: "made sub/made"}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,9 +34,13 @@ const (
 	UCX  Transport = "ucx"
 	OFI  Transport = "ofi" // libfabric
 	TCP  Transport = "tcp"
+	// RDMA is that of a program whose own library uses the devices. MPI starts it over TCP, so that the packets of the
+	// devices are the program's. It has no shared memory: nodes that are clones have one boot ID, by which UCX takes
+	// them for one machine where MPI does not tell it.
+	RDMA Transport = "rdma"
 )
 
-// Transports lists all, in the order in which help and errors name them.
+// Transports lists those of MPI, in the order in which help and errors name them.
 func Transports() []string { return []string{string(Auto), string(UCX), string(OFI), string(TCP)} }
 
 // Options say what is run, and where.
@@ -46,6 +51,7 @@ type Options struct {
 	// Oversubscribe allows more ranks than the nodes have CPUs.
 	Oversubscribe bool
 	Transport     Transport
+	Library       string   // one of bench.GroupLibraries; "": whichever the first node has
 	Program       []string // with its arguments
 	Env           []string // of all ranks, as NAME=VALUE
 	Stdin         []byte
@@ -61,6 +67,7 @@ type Node struct {
 	Subnet netip.Prefix // of its address
 	NIC    string       // network device that has it
 	CPUs   int
+	Slots  int // ranks there, of a hostfile; 0: as Options.PerNode says
 }
 
 // A Runner runs commands on nodes: a *rack.Rack.
@@ -106,10 +113,15 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 	}
 	nodes := o.Nodes[:len(slots)]
 	probed, err := onEach(nodes, func(n Node) (probe, error) {
-		return probeNode(ctx, r, n, o.versions(n), o.Program[0])
+		return probeNode(ctx, r, n, o.versions(n), o.Program[0], o.Library)
 	})
 	if err != nil {
 		return nil, err
+	}
+	if p := probed[0]; o.Library != "" && p.hydra() != (o.Library == "mpich") {
+		return nil, fmt.Errorf("%s: no %s: %s is %q", nodes[0].Node, o.Library, p.program, p.launcher)
+	} else if p.hydra() && o.Transport == RDMA {
+		return nil, fmt.Errorf("%s: the program's own library needs Open MPI to start it", nodes[0].Node)
 	}
 	res := &Result{Transport: choose(o.Transport, nodes, probed), Launcher: probed[0].launcher}
 	for _, s := range slots {
@@ -209,7 +221,7 @@ func (o *Options) slots() ([]int, error) {
 	var slots []int
 	room, cpus := 0, 0
 	for _, n := range o.Nodes {
-		s := cmp.Or(o.PerNode, n.CPUs)
+		s := cmp.Or(n.Slots, o.PerNode, n.CPUs)
 		if s > n.CPUs && !o.Oversubscribe {
 			return nil, fmt.Errorf("%d ranks on node %s, which has %s: give it more in the lab file (cpus: %d); "+
 				"rackless mpirun runs them all the same with --oversubscribe", s, n.Node, words.Count(n.CPUs, "CPU"), s)
@@ -270,7 +282,9 @@ func command(t Transport, nodes []Node, slots []int, p probe, env, program []str
 	argv := []string{"env", "HOME=/root"}
 	if p.hydra() {
 		argv = append(argv, p.program, "-launcher", "ssh", "-hosts", strings.Join(hosts, ","), "-n", fmt.Sprint(ranks))
-		for _, e := range append(env, "MPIR_CVAR_CH4_NETMOD="+map[bool]string{true: "ucx", false: "ofi"}[t == UCX]) {
+		netmod := map[Transport][]string{UCX: {"MPIR_CVAR_CH4_NETMOD=ucx"}, OFI: {"MPIR_CVAR_CH4_NETMOD=ofi"},
+			TCP: {"MPIR_CVAR_CH4_NETMOD=ofi", "FI_PROVIDER=tcp;ofi_rxm"}}[t]
+		for _, e := range append(env, netmod...) {
 			name, value, _ := strings.Cut(e, "=")
 			argv = append(argv, "-genv", name, value)
 		}
@@ -297,8 +311,10 @@ func command(t Transport, nodes []Node, slots []int, p probe, env, program []str
 var openMPI = map[Transport][]string{
 	UCX: {"--mca", "pml", "ucx"},
 	OFI: {"--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "verbs;ofi_rxm"},
-	TCP: {"--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"},
+	TCP: overTCP, RDMA: overTCP,
 }
+
+var overTCP = []string{"--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"}
 
 // environment is what the libraries below MPI are told of the nodes' devices.
 func environment(t Transport, nodes []Node, slots []int) []string {
@@ -310,8 +326,9 @@ func environment(t Transport, nodes []Node, slots []int) []string {
 	slices.Sort(devices)
 	slices.Sort(gids)
 	switch t {
-	case UCX:
-		env := []string{"UCX_NET_DEVICES=" + strings.Join(slices.Compact(devices), ","), "UCX_TLS=rc_v,ud_v,self,sm"}
+	case UCX, RDMA:
+		env := []string{"UCX_NET_DEVICES=" + strings.Join(slices.Compact(devices), ","),
+			"UCX_TLS=rc_v,ud_v,self" + words.If(t == UCX, ",sm")}
 		// Nodes with different cards have the address at different places, and UCX takes one index for all.
 		if gids = slices.Compact(gids); len(gids) == 1 {
 			env = append(env, "UCX_IB_GID_INDEX="+gids[0])
@@ -324,6 +341,60 @@ func environment(t Transport, nodes []Node, slots []int) []string {
 	}
 	return nil
 }
+
+// NodesOfFile are the nodes of a hostfile. Errors name the file.
+func NodesOfFile(l *lab.Lab, file string, text []byte, endpoint func(node string) (bench.Endpoint, error)) ([]Node,
+	error) {
+	names, slots, err := parseHostfile(text)
+	if err == nil {
+		var nodes []Node
+		if nodes, err = NodesOf(l, names, endpoint); err == nil {
+			for i := range nodes {
+				nodes[i].Slots = slots[i]
+			}
+			return nodes, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", file, err)
+}
+
+// parseHostfile reads a hostfile of Open MPI ("vm00 slots=2") or MPICH ("vm00:2"), in which # begins a comment, and
+// returns the names of its nodes and the ranks on each; 0: it does not say.
+func parseHostfile(text []byte) (names []string, slots []int, err error) {
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		line, _, _ = strings.Cut(line, "#")
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		name, count, given := strings.Cut(fields[0], ":")
+		for _, f := range fields[1:] {
+			key, value, _ := strings.Cut(f, "=")
+			if key == "slots" && !given {
+				count, given = value, true
+			} else if key != "max_slots" && key != "max-slots" {
+				return nil, nil, fmt.Errorf("line %d: %q: write NODE, NODE slots=N or NODE:N", number, f)
+			}
+		}
+		n := 0
+		if given {
+			if n, err = strconv.Atoi(count); err != nil || n < 1 || n > maxSlots {
+				return nil, nil, fmt.Errorf("line %d: %q ranks on %s: want a number of 1 to %d", number, count, name,
+					maxSlots)
+			}
+		}
+		names, slots = append(names, name), append(slots, n)
+	}
+	if len(names) == 0 {
+		return nil, nil, errors.New("no node is in it: write one on each line")
+	}
+	return names, slots, nil
+}
+
+// maxSlots bounds the ranks that a hostfile asks for on a node: larger numbers are slips of the pen.
+const maxSlots = 4096
 
 func indices(n int) []int {
 	out := make([]int, n)
@@ -340,8 +411,12 @@ func NodesOf(l *lab.Lab, names []string, endpoint func(node string) (bench.Endpo
 	}
 	for i, name := range names {
 		k := slices.IndexFunc(l.Nodes, func(n lab.Node) bool { return n.Name == name })
-		if k < 0 || slices.Contains(names[:i], name) {
-			return nil, fmt.Errorf("node %s: lab %s has none of that name, or it is named twice", name, l.Name)
+		if slices.Contains(names[:i], name) {
+			return nil, fmt.Errorf("node %s is named twice", name)
+		}
+		if k < 0 {
+			return nil, fmt.Errorf("node %s: lab %s has none of that name; it has %s", name, l.Name,
+				strings.Join(lists.Map(l.Nodes, func(n lab.Node) string { return n.Name }), ", "))
 		}
 		if len(l.Nodes[k].NICs) == 0 {
 			return nil, fmt.Errorf("node %s has no NIC", name)

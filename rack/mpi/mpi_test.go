@@ -90,6 +90,7 @@ func TestCommands(t *testing.T) {
 		{openMPI4, UCX, mixed, []int{1, 1}, UCX, []string{"UCX_NET_DEVICES=mlx5_0:1,rxe0:1", "sm prog -v"}},
 		{mpich, Auto, soft, []int{1, 1}, OFI, []string{"env HOME=/root mpirun.mpich -launcher ssh -hosts a:1,b:1 -n 2",
 			"-genv FI_PROVIDER verbs;ofi_rxm -genv FI_UNIVERSE_SIZE 16 -genv MPIR_CVAR_CH4_NETMOD ofi prog -v"}},
+		{mpich, TCP, cards, []int{1, 1}, TCP, []string{"ofi -genv FI_PROVIDER tcp;ofi_rxm prog -v"}},
 		{mpich, UCX, cards, []int{1, 1}, UCX, []string{"-genv MPIR_CVAR_CH4_NETMOD ucx prog -v"}},
 	} {
 		p, found := parseProbe([]byte(c.says))
@@ -240,7 +241,7 @@ func TestNodesOfALab(t *testing.T) {
 	l.Nodes[2].NICs = nil
 	at := func(name string) (bench.Endpoint, error) { return bench.Endpoint{Node: name}, nil }
 	for names, want := range map[string]string{"": "node c has no NIC", "b a": "b a", "a a": "named twice",
-		"d": "node d: lab x has none"} {
+		"d": "node d: lab x has none of that name; it has a, b, c"} {
 		nodes, err := NodesOf(l, strings.Fields(names), at)
 		var got []string
 		for _, n := range nodes {
@@ -257,6 +258,53 @@ func TestNodesOfALab(t *testing.T) {
 			t.Errorf("got %+v", nodes)
 		}
 	}
+}
+
+func TestHostfiles(t *testing.T) {
+	l, err := lab.Parse("x.yaml", []byte("name: x\nnodes: {a: {cpus: 2}, b: {cpus: 2}, c: {cpus: 2}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) (bench.Endpoint, error) { return bench.Endpoint{Node: name}, nil }
+	for text, want := range map[string]string{
+		"# two\nc slots=1 max_slots=2\n\na:2 # both\nb\n": "c1 a2 b0",
+		"a slots=3":         "", // its ranks are counted when it runs
+		"a\nd slots=1\n":    "hosts: node d: lab x has none of that name; it has a, b, c",
+		"a\na\n":            "hosts: node a is named twice",
+		"a\nb slots=none\n": `hosts: line 2: "none" ranks on b: want a number of 1 to 4096`,
+		"a:0\n":             `hosts: line 1: "0" ranks on a`,
+		"a:1 slots=2\n":     `hosts: line 1: "slots=2": write NODE, NODE slots=N or NODE:N`,
+		"a cpus=2\n":        `hosts: line 1: "cpus=2": write`,
+		"# nothing\n":       "hosts: no node is in it",
+		"\x7fELF\x00\x01\n": "hosts: node \x7fELF",
+	} {
+		nodes, err := NodesOfFile(l, "hosts", []byte(text), at)
+		var got []string
+		for _, n := range nodes {
+			got = append(got, fmt.Sprint(n.Node, n.Slots))
+		}
+		line := strings.Join(got, " ")
+		if err != nil {
+			line = err.Error()
+		}
+		if !strings.HasPrefix(line, want) {
+			t.Errorf("%q: %s, want %s", text, line, want)
+		}
+	}
+	nodes, _ := NodesOfFile(l, "hosts", []byte("a slots=3"), at)
+	if _, err := (&Options{Nodes: nodes, Program: []string{"x"}}).slots(); err == nil ||
+		!strings.Contains(err.Error(), "3 ranks on node a, which has 2 CPUs") {
+		t.Error(err)
+	}
+}
+
+func FuzzHostfile(f *testing.F) {
+	f.Add([]byte("a slots=2\nb:1 # x\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if names, slots, err := parseHostfile(text); err == nil && (len(names) == 0 || len(names) != len(slots)) {
+			t.Errorf("%q, %v", names, slots)
+		}
+	})
 }
 
 func FuzzProbe(f *testing.F) {

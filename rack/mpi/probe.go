@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -31,21 +32,21 @@ func counterFiles(n Node) (sent, received []string, bytes string) {
 		"/sys/class/net/" + n.NIC + "/statistics/tx_bytes"
 }
 
-// script prints a line for each thing that a probe asks. $1 says which versions are wanted, $2 is the program, and
-// files of counters follow. Programs take long where CPUs are emulated: it starts few, and what they say of their
-// versions is kept until a package or the launcher changes.
-const script = `want=$1 program=$2; shift 2
+// script prints a line for each thing that a probe asks. $1 says which versions are wanted, $2 is the program, $3
+// has the launchers to look for, and files of counters follow. Programs take long where CPUs are emulated: it starts
+// few, and what they say of their versions is kept until a package or the launcher changes.
+const script = `want=$1 program=$2 launchers=$3; shift 3
 for f; do
 	[ ! -r "$f" ] || { read -r n <"$f" && echo "$f $n"; }
 done
 command -v "$program" >/dev/null && echo "program yes"
-for m in mpirun.openmpi mpirun.mpich mpirun; do
+for m in $launchers; do
 	command -v $m >/dev/null || continue
 	echo "mpirun $m"
 	break
 done
 [ -n "$want" ] || exit 0
-kept="/run/rackless-mpi $want"
+kept="/run/rackless-mpi $m $want"
 if ! [ "$kept" -nt /var/lib/dpkg/status ] || ! [ "$kept" -nt "$(command -v $m)" ]; then
 	{
 		case $want in *launcher*) HOME=/root $m --version 2>&1 | head -n 3 | sed 's/^/version /' ;; esac
@@ -56,9 +57,14 @@ fi
 while read -r line; do echo "$line"; done <"$kept"`
 
 // probeNode asks a node before a run, for versions too: those of "launcher" and of "ucx".
-func probeNode(ctx context.Context, r Runner, n Node, versions, program string) (probe, error) {
+func probeNode(ctx context.Context, r Runner, n Node, versions, program, library string) (probe, error) {
+	launchers := "mpirun.openmpi mpirun.mpich mpirun"
+	if library != "" {
+		launchers = "mpirun." + library + " mpirun"
+	}
 	sent, received, bytesSent := counterFiles(n)
-	argv := slices.Concat([]string{"sh", "-c", script, "sh", versions, program}, sent, received, []string{bytesSent})
+	argv := slices.Concat([]string{"sh", "-c", script, "sh", versions, program, launchers}, sent, received,
+		[]string{bytesSent})
 	res, err := r.Run(ctx, n.Node, guest.Command{Argv: argv})
 	if err != nil {
 		return probe{}, err
@@ -68,8 +74,8 @@ func probeNode(ctx context.Context, r Runner, n Node, versions, program string) 
 	case res.ExitCode != 0:
 		return p, fmt.Errorf("%s: %s: %s", n.Node, n.Device, bytes.TrimSpace(res.Stderr))
 	case p.program == "":
-		return p, fmt.Errorf("%s: mpirun is not installed: say image: debian-12+mpi in the lab file, or install "+
-			"openmpi-bin", n.Node)
+		return p, fmt.Errorf("%s: %s is not installed: say image: debian-12+mpi in the lab file, or install "+
+			"%s", n.Node, cmp.Or(library, "mpirun"), words.Either(library == "mpich", "mpich", "openmpi-bin"))
 	case !found:
 		return p, fmt.Errorf("%s: no program %s: it has to be on all nodes; rackless cp copies files", n.Node, program)
 	case !slices.ContainsFunc(sent, func(f string) bool { _, ok := p.counters[f]; return ok }):

@@ -1,0 +1,221 @@
+package bench
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	_ "embed" // for the program that drives NIXL
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/words"
+)
+
+// A transfer is a test of a library that moves the caches of language models between machines: the client writes or
+// reads blocks of the server's memory, some at a time. docs/measuring.md says how the libraries get into nodes.
+type transfer struct {
+	noSetup
+	by        *transferTool
+	operation string // "write" or "read"
+	requests  int    // that are made at once; 0: transferRequests. "b8"
+	tcp       bool   // and not by the RDMA device. "tcp"
+}
+
+// A transferTool has what differs between the libraries. Both print the line of Mooncake's benchmark.
+type transferTool struct {
+	tool           string
+	server         func(t transfer, ep Endpoint, o Options) []string
+	client         func(t transfer, client, server Endpoint, o Options) []string
+	prepare        func(ctx context.Context, ask execFunc, node string) error // may be nil
+	program, wheel string
+	endless        bool // its server
+	versions       string
+}
+
+const (
+	transferRequests = 4
+	transferBuffer   = 16 << 20 // bytes that each side registers
+	transferPacket   = 4096     // bytes of the largest packet: RoCE's largest MTU
+)
+
+// transferTools are Mooncake's transfer engine with the benchmark in its wheel, and NIXL, which has none in its.
+var transferTools = []*transferTool{
+	{tool: toolMooncake, program: "transfer_engine_bench", wheel: "mooncake-transfer-engine-non-cuda", endless: true,
+		versions: `(?m)^mooncake_transfer_engine\w*-([0-9][\w.]*)\.dist-info$`, server: mooncakeServer,
+		client: mooncakeClient},
+	{tool: toolNIXL, program: "python3", wheel: "nixl-cu12", versions: `(?m)^nixl_cu12-([0-9][\w.]*)\.dist-info$`,
+		server: nixlServer, client: nixlClient, prepare: prepareNIXL},
+}
+
+// transferEngines are a write and a read by each tool.
+var transferEngines = makeTransferEngines()
+
+func makeTransferEngines() (all []Engine) {
+	for _, tool := range transferTools {
+		for _, operation := range []string{"write", "read"} {
+			all = append(all, Engine{Name: tool.tool + "_" + operation, Tool: tool.tool, Suite: SuiteAI,
+				About:   fmt.Sprintf("bandwidth of %ss of the other node's memory by %s", operation, tool.tool),
+				Program: tool.program, Package: "the wheel " + tool.wheel + ", see docs/measuring.md",
+				endless: tool.endless, counted: true, metrics: []string{MetricBWAverage},
+				versionCommand: []string{"sh", "-c", "ls /opt/" + tool.tool},
+				versions:       []versionLine{{"", regexp.MustCompile(tool.versions)}},
+				plugin:         transfer{by: tool, operation: operation}})
+		}
+	}
+	return all
+}
+
+// apply changes the transfer by one word.
+func (t *transfer) apply(word string) error {
+	n, err := strconv.Atoi(strings.TrimPrefix(word, "b"))
+	switch {
+	case word == "tcp" && !t.tcp:
+		t.tcp = true
+	case strings.HasPrefix(word, "b") && err == nil && n > 0 && n <= 1024 && t.requests == 0:
+		t.requests = n
+	default:
+		return fmt.Errorf("word %q: want bN for N requests at once, of 1 to 1024, or tcp", word)
+	}
+	return nil
+}
+
+// name is that of the engine with the words that make the transfer.
+func (t transfer) name() string {
+	return t.by.tool + "_" + t.operation + words.If(t.requests > 0, fmt.Sprintf("/b%d", t.requests)) +
+		words.If(t.tcp, "/tcp")
+}
+
+func (t transfer) batch() int { return cmp.Or(t.requests, transferRequests) }
+
+func (t transfer) size(o Options) int64 { return cmp.Or(o.Bytes, quickBytes) }
+
+// check is perftest's where an RDMA device is needed; more than the buffer holds would be cut off.
+func (t transfer) check(client, server Endpoint, o Options) error {
+	if t.size(o) < 0 || t.size(o)*int64(t.batch()) > transferBuffer {
+		return badResult(t.by.tool, "%d bytes in each of %d requests do not fit into the buffer of %d: give a "+
+			"smaller size", t.size(o), t.batch(), transferBuffer)
+	}
+	if t.tcp {
+		return nil
+	}
+	return perftest{bandwidth: true}.check(client, server, o)
+}
+
+func (t transfer) prepare(ctx context.Context, ask execFunc, client, server Endpoint, _ *Options) error {
+	if t.by.prepare == nil {
+		return nil
+	}
+	return cmp.Or(t.by.prepare(ctx, ask, client.Node), t.by.prepare(ctx, ask, server.Node))
+}
+
+func (t transfer) server(ep Endpoint, o Options) []string { return t.by.server(t, ep, o) }
+
+func (t transfer) client(client, server Endpoint, o Options) []string {
+	return t.by.client(t, client, server, o)
+}
+
+// mooncakeArgs are those of both sides. The port is one of many by chance, unless it is the only one.
+func mooncakeArgs(t transfer, ep Endpoint, port int, mode string) []string {
+	args := []string{"env"}
+	if t.tcp {
+		args = append(args, "MC_FORCE_TCP=true")
+	} else {
+		args = append(args, "MC_GID_INDEX="+strconv.Itoa(ep.GIDIndex))
+	}
+	if port != 0 {
+		args = append(args, "MC_MIN_RPC_PORT="+strconv.Itoa(port), "MC_MAX_RPC_PORT="+strconv.Itoa(port))
+	}
+	args = append(args, "transfer_engine_bench", "-mode="+mode, "-metadata_server=P2PHANDSHAKE", "-logtostderr",
+		"-local_server_name="+ep.Addr.String(), "-buffer_size="+strconv.Itoa(transferBuffer), "-threads=1")
+	if t.tcp {
+		return append(args, "-protocol=tcp")
+	}
+	return append(args, "-protocol=rdma", "-device_name="+ep.Device)
+}
+
+func mooncakeServer(t transfer, ep Endpoint, o Options) []string {
+	return mooncakeArgs(t, ep, o.Port, "target")
+}
+
+func mooncakeClient(t transfer, client, server Endpoint, o Options) []string {
+	return append(mooncakeArgs(t, client, 0, "initiator"),
+		"-segment_id="+server.Addr.String()+":"+strconv.Itoa(o.Port), "-operation="+t.operation,
+		"-block_size="+strconv.FormatInt(t.size(o), 10), "-batch_size="+strconv.Itoa(t.batch()),
+		"-duration="+strconv.Itoa(o.seconds()), "-report_unit=Gb", "-report_precision=6")
+}
+
+// nixlProgram writes and reads by NIXL.
+//
+//go:embed programs/nixl.py
+var nixlProgram string
+
+// nixlPath is where nodes keep it.
+var nixlPath = fmt.Sprintf("/usr/local/bin/rackless-nixl-%.4x", sha256.Sum256([]byte(nixlProgram)))
+
+// prepareNIXL gives a node the program, and has it look for NIXL.
+func prepareNIXL(ctx context.Context, ask execFunc, node string) error {
+	const keep = `[ -x "$1" ] || { printf %s "$2" >"$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"; } && "$1"`
+	out, err := ask(ctx, node, "sh", "-c", keep, "sh", nixlPath, nixlProgram)
+	if err == nil && out.ExitCode != 0 {
+		text, _ := lastLine(out.Stderr)
+		err = unfit(node, "%s", text)
+	}
+	return err
+}
+
+// nixlArgs are those of both sides, with the variables of UCX.
+func nixlArgs(t transfer, ep Endpoint, mode string, at Endpoint, o Options) []string {
+	args := []string{"env", "UCX_TLS=tcp"}
+	if !t.tcp {
+		args = []string{"env", "UCX_TLS=rc_v,ud_v", "UCX_NET_DEVICES=" + ep.Device + ":1",
+			"UCX_IB_GID_INDEX=" + strconv.Itoa(ep.GIDIndex)}
+	}
+	return append(args, nixlPath, mode, at.Addr.String(), strconv.Itoa(o.Port))
+}
+
+func nixlServer(t transfer, ep Endpoint, o Options) []string { return nixlArgs(t, ep, "target", ep, o) }
+
+func nixlClient(t transfer, client, server Endpoint, o Options) []string {
+	return append(nixlArgs(t, client, t.operation, server, o), strconv.FormatInt(t.size(o), 10),
+		strconv.Itoa(t.batch()), strconv.Itoa(o.seconds()))
+}
+
+var (
+	transferDone = regexp.MustCompile(`(?m)Test completed: duration ([0-9.]+), batch count ([0-9]+), throughput ` +
+		`([0-9.]+) Gb/s\s*$`)
+	mooncakeError = regexp.MustCompile(`(?m)^[EF][0-9]{4} .*\] (.*)$`)
+)
+
+// parse holds the figure against what it was made of, and against the packets of the device: a library that uses
+// another transport than it was told prints the same.
+func (t transfer) parse(out Output, o Options) ([]Figure, error) {
+	bad := func(format string, args ...any) ([]Figure, error) { return nil, badResult(t.by.tool, format, args...) }
+	done := transferDone.FindSubmatch(out.Stderr)
+	if done == nil {
+		if e := mooncakeError.FindSubmatch(out.Stderr); e != nil {
+			return bad("it gave up: %s", bytes.TrimSpace(e[1]))
+		}
+		return bad("the line \"Test completed\" is missing")
+	}
+	seconds, _ := strconv.ParseFloat(string(done[1]), 64)
+	batches, _ := strconv.ParseInt(string(done[2]), 10, 64)
+	rate, _ := strconv.ParseFloat(string(done[3]), 64)
+	moved := batches * int64(t.batch()) * t.size(o)
+	if seconds <= 0 || batches < 1 || rate <= 0 {
+		return bad("%q: nothing was moved", done[0])
+	}
+	// Both are rounded: the time to hundredths.
+	if made := float64(moved) * 8 / seconds / 1e9; made < rate*0.9 || made > rate*1.1 {
+		return bad("%q: %d batches are %.4f Gb/s", done[0], batches, made)
+	}
+	packets := words.Either(t.operation == "read", o.Packets.Received, o.Packets.Sent)
+	if byRDMA := packets*transferPacket >= moved; byRDMA == t.tcp {
+		return bad("%d packets passed the RDMA device, and %d bytes take %d: it moved them in another way", packets,
+			moved, moved/transferPacket)
+	}
+	return []Figure{{Metric: MetricBWAverage, Unit: MetricOf(MetricBWAverage).Unit, Value: rate, Bytes: t.size(o),
+		Iterations: batches * int64(t.batch())}}, nil
+}

@@ -1,0 +1,141 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestTransfersGiveTheRateThatItPrints(t *testing.T) {
+	t.Parallel()
+	read := func(name string) []byte {
+		return readFile(t, "testdata/mooncake/recorded-0.3.13-connectx-tcg-"+name+".txt")
+	}
+	write, sent := read("write"), Options{Packets: Packets{Sent: 35592 - 22664, Received: 59712 - 58904}}
+	for _, c := range []struct {
+		engine     string
+		text       []byte
+		o          Options
+		want, fail string
+	}{
+		{"mooncake_write", write, sent, "bw_average 65536 808 0.084523 Gb/s", ""},
+		{"mooncake_read", read("read"), Options{Packets: Packets{Sent: 692, Received: 58904 - 47832}},
+			"bw_average 65536 692 0.072381 Gb/s", ""},
+		// One packet less than the data takes.
+		{"mooncake_write", write, Options{Packets: Packets{Sent: 202*4*16 - 1, Received: 1 << 40}}, "",
+			"12927 packets passed the RDMA device, and 52953088 bytes take 12928"},
+		{"mooncake_read", write, sent, "", "packets passed the RDMA device"},
+		{"mooncake_write", read("refused"), sent, "", "it gave up: SocketHandShakePlugin: connect()10.0.0.1:24695: " +
+			"Connection refused [111]"},
+		{"mooncake_write", bytes.Replace(write, []byte("batch count 202"), []byte("batch count 0"), 1), sent, "",
+			"nothing was moved"},
+		{"mooncake_write", bytes.Replace(write, []byte("batch count 202"), []byte("batch count 303"), 1),
+			Options{Packets: Packets{Sent: 1 << 40}}, "", "303 batches are 0.1268 Gb/s"},
+		{"mooncake_write", write, Options{Bytes: 4096, Packets: sent.Packets}, "", "202 batches are 0.0053 Gb/s"},
+		{"mooncake_write", nil, sent, "", `the line "Test completed" is missing`},
+		{"nixl_write", readFile(t, "testdata/nixl/recorded-1.5.1-connectx-tcg-write.txt"), Options{Packets: Packets{
+			Sent: 27981}}, "bw_average 65536 1648 0.431897 Gb/s", ""},
+		{"nixl_write", []byte("a transfer of NIXL ended with ERR\n"), sent, "", `the line "Test completed" is missing`},
+		// Over TCP no packets pass the device. That it was RDMA would be a lie too.
+		{"mooncake_write/tcp", write, Options{}, "bw_average 65536 808 0.084523 Gb/s", ""},
+		{"mooncake_write/tcp", write, sent, "", "it moved them in another way"},
+		{"mooncake_write/b8", write, sent, "", "202 batches are 0.1691 Gb/s"},
+	} {
+		figures, err := mustEngine(t, c.engine).parse(Output{Stderr: c.text}, c.o)
+		var bad *BadResultError
+		if got := strings.Join(figureWords(figures), ", "); got != c.want || (err == nil) != (c.fail == "") {
+			t.Errorf("%s: %s, %v; want %s%s", c.engine, got, err, c.want, c.fail)
+		}
+		if c.fail != "" && (!errors.As(err, &bad) || !strings.Contains(err.Error(), c.fail)) {
+			t.Errorf("%s: %v, want %s", c.engine, err, c.fail)
+		}
+	}
+}
+
+func TestTransfersRefuseWhatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	client := Endpoint{Node: "a", Device: "mlx5_0"}
+	for name, want := range map[string]string{
+		"mooncake_write/b257":   "65536 bytes in each of 257 requests do not fit into the buffer of 16777216",
+		"mooncake_write":        `node "b" has no RDMA device`,
+		"nixl_read/b4":          `node "b" has no RDMA device`,
+		"nixl_read/b256/tcp":    "",
+		"nixl_read/b0":          `word "b0": want bN for N requests at once, of 1 to 1024, or tcp`,
+		"nixl_read/b2/b3":       `word "b3"`,
+		"nixl_write/rdma":       `word "rdma"`,
+		"mooncake_read/tcp/tcp": `word "tcp"`,
+	} {
+		e, err := EngineByName(name)
+		if err == nil {
+			if err = e.check(client, Endpoint{Node: "b", Addr: n1.Addr}, Options{}); e.Name != name {
+				t.Errorf("%s is called %s", name, e.Name)
+			}
+		}
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+}
+
+// What a node says of NIXL, by the program as Python here runs it.
+func TestTheProgramOfNIXLSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	dir := t.TempDir()
+	program := filepath.Join(dir, "nixl.py")
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(program, strings.ReplaceAll(nixlProgram, "/opt/nixl", dir+"/opt"))
+	say := func() string {
+		out, err := exec.CommandContext(t.Context(), python, program).CombinedOutput()
+		if err == nil {
+			t.Fatalf("it found NIXL: %s", out)
+		}
+		return string(out)
+	}
+	if got := say(); !strings.Contains(got, "no NIXL for Python 3.") || !strings.Contains(got, "hack/wheels.sh nixl") {
+		t.Error(got)
+	}
+	write(dir+"/opt/numpy.py", "")
+	write(dir+"/opt/nixl_cu12/_bindings.cpython-27-x86_64-linux-gnu.so", "")
+	if got := say(); !strings.Contains(got, "the wheel is for another Python: it has _bindings.cpython-27-") {
+		t.Error(got)
+	}
+}
+
+func TestNIXLIsLookedForOnBothNodes(t *testing.T) {
+	t.Parallel()
+	for _, lacks := range []string{"vm00", "vm01", ""} {
+		err := mustEngine(t, "nixl_write").plugin.prepare(t.Context(),
+			func(_ context.Context, node string, argv ...string) (Output, error) {
+				if argv[len(argv)-2] != nixlPath || argv[len(argv)-1] != nixlProgram {
+					t.Errorf("%q", argv)
+				}
+				out := Output{Stderr: []byte("Traceback\nno NIXL for Python 3.11: x\n")}
+				if node == lacks {
+					out.ExitCode = 1
+				}
+				return out, nil
+			}, Endpoint{Node: "vm00"}, Endpoint{Node: "vm01"}, &Options{})
+		unfit, ok := errors.AsType[*UnfitError](err)
+		if ok != (lacks != "") || ok && (unfit.Node != lacks ||
+			!strings.Contains(err.Error(), "no NIXL for Python 3.11: x")) {
+			t.Errorf("%s: %v", lacks, err)
+		}
+	}
+}
