@@ -101,6 +101,12 @@ type VSphere struct {
 	Datacenter string `json:"datacenter,omitempty"`
 	// Folder of the nodes. Absent: that of the data centre.
 	Folder string `json:"folder,omitempty"`
+	// Datastore of the nodes' disks. Absent: that of the template.
+	Datastore string `json:"datastore,omitempty"`
+	// Resource pool of the nodes, such as CLUSTER/Resources/POOL. Absent: that of the host.
+	ResourcePool string `json:"resource_pool,omitempty"`
+	// Port groups at which each node has a network adapter: one of its template, or a new one.
+	Networks []string `json:"networks,omitempty"`
 	// Port group of the virtual functions. If it is of a distributed switch, the switch gets the MTU of the fabric.
 	PortGroup string `json:"port_group,omitempty"`
 	// Port group of a distributed switch, at which each node gets a PVRDMA adapter: RDMA between virtual machines
@@ -146,7 +152,8 @@ type Switch struct {
 }
 
 // Customize is what vSphere's customization tells a Linux guest: its name, which is the node's, and its addresses.
-// SR-IOV adapters get those of the fabric, and the first other adapter the one that is here.
+// SR-IOV adapters get those of the fabric. The one that is here is that of the adapter at the first of networks, or
+// else of the template's first.
 type Customize struct {
 	// Domain of the nodes' names.
 	Domain string `json:"domain"`

@@ -138,6 +138,7 @@ func (VSphere) JSONSchemaExtend(s *jsonschema.Schema) {
 		p := property(s, key.name)
 		p.Pattern, p.MaxLength = matchPattern, length(maxInventoryName)
 	}
+	listOfNames(property(s, "networks"))
 	switches := property(s, "switches")
 	switches.PropertyNames = &jsonschema.Schema{Pattern: matchPattern, MaxLength: length(maxInventoryName)}
 	switches.MaxProperties = length(maxSwitches)
@@ -149,10 +150,13 @@ func (Switch) JSONSchemaExtend(s *jsonschema.Schema) {
 	numbers(property(s, "mtu"), MinMTU, maxSwitchMTU, nil)
 	numbers(property(s, "vlan"), 1, maxVLAN, nil)
 	for _, key := range (&Switch{}).names() {
-		p := property(s, key.name)
-		p.MaxItems, p.UniqueItems = length(maxSwitchNames), true
-		p.Items = &jsonschema.Schema{Type: "string", Pattern: matchPattern, MaxLength: length(maxInventoryName)}
+		listOfNames(property(s, key.name))
 	}
+}
+
+func listOfNames(p *jsonschema.Schema) {
+	p.MaxItems, p.UniqueItems = length(maxSwitchNames), true
+	p.Items = &jsonschema.Schema{Type: "string", Pattern: matchPattern, MaxLength: length(maxInventoryName)}
 }
 
 // JSONSchemaExtend allows a reserve whose lines are all commented out, and the number of cores alone.

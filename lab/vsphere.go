@@ -61,7 +61,8 @@ type vsphereKey struct {
 // texts are the keys that are names, in the order in which they are written.
 func (v *VSphere) texts() []vsphereKey {
 	return []vsphereKey{{"host", &v.Host}, {"template", &v.Template}, {"datacenter", &v.Datacenter},
-		{"folder", &v.Folder}, {"port_group", &v.PortGroup}, {"pvrdma", &v.PVRDMA}, {"vgpu", &v.VGPU}}
+		{"folder", &v.Folder}, {"datastore", &v.Datastore}, {"resource_pool", &v.ResourcePool},
+		{"port_group", &v.PortGroup}, {"pvrdma", &v.PVRDMA}, {"vgpu", &v.VGPU}}
 }
 
 // A vsphereMap is a key of vsphere that is names with their values, and where it is.
@@ -96,6 +97,9 @@ func (v *VSphere) flow() string {
 		if *t.value != "" {
 			keys = append(keys, t.name+": "+scalar(*t.value))
 		}
+	}
+	if len(v.Networks) > 0 {
+		keys = append(keys, "networks: ["+list(v.Networks, scalar)+"]")
 	}
 	keys = append(keys, "clone: "+string(v.Clone))
 	if v.PowerPolicy != "" {
@@ -262,6 +266,7 @@ func (d *decoder) vsphere(path string, n ast.Node) *VSphere {
 		{"passthrough", func(path string, n ast.Node) {
 			v.Passthrough = or(enum(d, path, n, passthroughs(), nil), nil, v.Passthrough)
 		}},
+		{"networks", func(path string, n ast.Node) { v.Networks = d.names(path, n) }},
 		{"switches", func(path string, n ast.Node) { v.Switches = d.switches(path, n) }},
 		{"customize", func(path string, n ast.Node) { v.Customize = d.customize(path, n) }},
 		{"clone", func(path string, n ast.Node) { v.Clone = or(enum(d, path, n, clones(), nil), nil, v.Clone) }},

@@ -59,7 +59,8 @@ func TestResolvedFileNamesItsDriver(t *testing.T) {
 func forDriver(d Driver) string {
 	if d == DriverVSphere {
 		return "vsphere: {host: e1, template: 'a b', port_group: \"true\", settings: {a.b: TRUE, n: 0x10}, " +
-			"clone: linked, power_policy: low, customize: {domain: a.b, address: 192.0.2.1/24, dns: [192.0.2.2]}, " +
+			"clone: linked, networks: [n, 'o p'], datastore: d, resource_pool: c/Resources/p, " +
+			"power_policy: low, customize: {domain: a.b, address: 192.0.2.1/24, dns: [192.0.2.2]}, " +
 			"switches: {dvs: {uplinks: [vmnic3], port_groups: [\"no\", 'b c'], vlan: 7, hosts: [e2, e1]}, " +
 			"'v S': {kind: standard}}}\n"
 	}

@@ -28,7 +28,8 @@ type customizeOp struct {
 	Domain  string         `json:"domain"`
 	Gateway string         `json:"gateway,omitempty"`
 	DNS     []string       `json:"dns,omitempty"`
-	NICs    []netip.Prefix `json:"nics"` // of the network adapters in their order; one that is none is set by DHCP
+	First   int            `json:"first,omitempty"` // the adapter that leads to the gateway
+	NICs    []netip.Prefix `json:"nics"`            // of the adapters in their order; one that is none is set by DHCP
 }
 
 func (o *customizeOp) Kind() string { return kindCustomize }
@@ -85,7 +86,7 @@ func (o *customizeOp) spec() types.CustomizationSpec {
 			at.Ip = &types.CustomizationFixedIp{IpAddress: nic.Addr().String()}
 			at.SubnetMask = net.IP(net.CIDRMask(nic.Bits(), 32)).String()
 		}
-		if i == 0 && o.Gateway != "" {
+		if i == o.First && o.Gateway != "" {
 			at.Gateway = []string{o.Gateway}
 		}
 		s.NicSettingMap = append(s.NicSettingMap, types.CustomizationAdapterMapping{Adapter: at})
@@ -125,22 +126,28 @@ func (m *maker) customize(i int, n *plan.Node, vm machine) change.Step {
 	for _, a := range v.DNS {
 		o.DNS = append(o.DNS, a.String())
 	}
-	for _, d := range m.template.Hardware.Device {
-		_, card := d.(types.BaseVirtualEthernetCard)
-		_, virtual := sriovText(d)
-		_, pvrdma := pvrdmaText(d)
-		if card && !virtual && !pvrdma {
-			o.NICs = append(o.NICs, netip.Prefix{})
+	o.First, o.NICs = m.addresses(i, n)
+	s := change.Step{Op: o, What: fmt.Sprintf("customize %s as %s.%s", vm.Name, n.Name, v.Domain)}
+	if m.late { // the order of the adapters is known once settings have been made
+		s.Ready = func(context.Context, *change.System) (bool, error) {
+			o.First, o.NICs = m.addresses(i, n)
+			return true, nil
 		}
 	}
-	if len(o.NICs) > 0 {
-		o.NICs[0] = v.AddressOf(i)
+	return s
+}
+
+// addresses returns the addresses of the i-th node's adapters in their order, and which of them the lab file gives.
+func (m *maker) addresses(i int, n *plan.Node) (first int, all []netip.Prefix) {
+	all = make([]netip.Prefix, len(m.networks))
+	if len(all) > 0 {
+		all[m.first] = m.lab.VSphere.Customize.AddressOf(i)
 	}
-	o.NICs = append(o.NICs, fabricAddresses(n)...)
+	all = append(all, fabricAddresses(n)...)
 	if m.pvrdma != "" {
-		o.NICs = append(o.NICs, netip.Prefix{})
+		all = append(all, netip.Prefix{})
 	}
-	return change.Step{Op: o, What: fmt.Sprintf("customize %s as %s.%s", vm.Name, n.Name, v.Domain)}
+	return m.first, all
 }
 
 // fabricAddresses are those of a node's virtual functions, in the order in which settings writes these: by their PF.

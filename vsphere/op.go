@@ -141,6 +141,9 @@ type cloneOp struct {
 	Template string    `json:"template"`
 	Host     string    `json:"host"`
 	Clone    lab.Clone `json:"clone"`
+
+	Datastore string `json:"datastore,omitempty"` // "" is that of the template
+	Pool      string `json:"pool,omitempty"`      // "" is that of the host
 }
 
 func (o *cloneOp) Kind() string { return kindClone }
@@ -248,7 +251,7 @@ func (o *cloneOp) stop(ctx context.Context) error {
 	return done(ctx, t, err)
 }
 
-// move takes the machine to the host, with its disks where they are.
+// move takes the machine to the host, and its disks to the datastore of the lab file, if it names one.
 func (o *cloneOp) move(ctx context.Context) error {
 	vm, have, err := o.find(ctx)
 	if err != nil || have == nil {
@@ -268,18 +271,32 @@ func (o *cloneOp) move(ctx context.Context) error {
 	return done(ctx, t, err)
 }
 
-// location is where a clone goes: the host, and the resource pool of its cluster.
+// location is where a clone goes: the host, a resource pool and a datastore.
 func (o *cloneOp) location(ctx context.Context) (*types.VirtualMachineRelocateSpec, error) {
 	h, err := o.conn.host(ctx, o.Host)
 	if err != nil {
 		return nil, err
 	}
-	pool, err := h.ResourcePool(ctx)
+	f, _, err := o.conn.place(ctx, o.Datacenter, o.Folder)
 	if err != nil {
 		return nil, err
 	}
-	host, at := h.Reference(), pool.Reference()
-	return &types.VirtualMachineRelocateSpec{Host: &host, Pool: &at}, nil
+	pool, err := h.ResourcePool(ctx)
+	if o.Pool != "" {
+		pool, err = f.ResourcePool(ctx, o.Pool)
+	}
+	if err != nil {
+		return nil, err
+	}
+	spec := &types.VirtualMachineRelocateSpec{Host: new(h.Reference()), Pool: new(pool.Reference())}
+	if o.Datastore != "" {
+		store, err := f.Datastore(ctx, o.Datastore)
+		if err != nil {
+			return nil, err
+		}
+		spec.Datastore = new(store.Reference())
+	}
+	return spec, nil
 }
 
 // Restore removes the machine, with its disks. One that is not the lab's is left alone.

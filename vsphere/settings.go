@@ -64,6 +64,7 @@ var settings = []setting{
 		}},
 	truth("secure_boot", func(c *vmConfig) *bool { return value(c.BootOptions).EfiSecureBootEnabled },
 		func(s *vmSpec, on bool) { s.BootOptions = &types.VirtualMachineBootOptions{EfiSecureBootEnabled: &on} }),
+	devices("networks", cardText, cardDevice),
 	devices("passthrough", passthroughText, passthroughDevice),
 	devices("sriov", sriovText, sriovDevice),
 	devices("pvrdma", pvrdmaText, pvrdmaDevice),
@@ -139,6 +140,9 @@ func parameter(name string) setting {
 		}}
 }
 
+// separator stands between the texts of devices of one kind.
+const separator = "; "
+
 // devices are all devices of one kind, each as text, in order. To set them is to remove those that are too many and to
 // add those that are missing.
 func devices(name string, text func(types.BaseVirtualDevice) (string, bool),
@@ -151,7 +155,6 @@ func devices(name string, text func(types.BaseVirtualDevice) (string, bool),
 		}
 		return texts, found
 	}
-	const separator = "; "
 	return setting{name, func(c *vmConfig) string {
 		texts, _ := list(c)
 		slices.Sort(texts)
@@ -200,6 +203,25 @@ func function(text string) (*types.VirtualPCIPassthroughDeviceBackingInfo, error
 		}
 	}
 	return nil, fmt.Errorf("device %q: want an address, the numbers of vendor and device, and a system", text)
+}
+
+// cardText writes the network of an adapter that is no virtual function and no PVRDMA adapter.
+func cardText(d types.BaseVirtualDevice) (string, bool) {
+	switch d.(type) {
+	case *types.VirtualSriovEthernetCard, *types.VirtualVmxnet3Vrdma:
+		return "", false
+	}
+	if _, ok := d.(types.BaseVirtualEthernetCard); !ok {
+		return "", false
+	}
+	return networkText(d.GetVirtualDevice().Backing), true
+}
+
+func cardDevice(text string) (types.BaseVirtualDevice, error) {
+	card := &types.VirtualVmxnet3{}
+	card.Backing = networkBacking(text)
+	card.Connectable = &types.VirtualDeviceConnectInfo{StartConnected: true, AllowGuestControl: true}
+	return card, nil
 }
 
 // anyOf begins the text of a device that ESXi chooses when the virtual machine starts: "any 10de:20b5".

@@ -90,11 +90,14 @@ type maker struct {
 
 	finder   *find.Finder // of the data centre
 	template *vmConfig
-	system   string // what passthrough calls the host
-	network  string // of the virtual functions, as networkText writes it; "" without any
-	pvrdma   string // of the PVRDMA adapters
-	switches []dvs  // the distributed switches of those networks
-	restart  bool   // the host has to be restarted before a node starts
+	system   string   // what passthrough calls the host
+	network  string   // of the virtual functions, as networkText writes it; "" without any
+	pvrdma   string   // of the PVRDMA adapters
+	networks []string // of other adapters, those of the template first
+	first    int      // which of them has the address that the lab file gives
+	late     bool     // some networks are to be made first
+	switches []dvs    // the distributed switches of those networks
+	restart  bool     // the host has to be restarted before a node starts
 }
 
 // A dvs is a distributed switch.
@@ -136,12 +139,25 @@ func (m *maker) look(ctx context.Context) error {
 	if m.system, err = m.systemID(ctx); err != nil {
 		return err
 	}
+	clone := &cloneOp{machine: m.conn.machine(m.lab, ""), Host: v.Host, Datastore: v.Datastore, Pool: v.ResourcePool}
+	if _, err := clone.location(ctx); err != nil {
+		return err
+	}
 	if m.network, err = m.networkOf(ctx, v.PortGroup); err != nil {
 		return err
 	}
 	if m.pvrdma, err = m.networkOf(ctx, v.PVRDMA); err != nil {
 		return err
 	}
+	if err := errors.Join(m.noteSwitch(ctx, v.PortGroup), m.noteSwitch(ctx, v.PVRDMA)); err != nil {
+		return err
+	}
+	if err := m.lookNetworks(ctx); err != nil {
+		return err
+	}
+	m.late = slices.ContainsFunc(append([]string{m.network, m.pvrdma}, m.networks...), func(text string) bool {
+		return strings.HasSuffix(text, toCome)
+	})
 	if v.PVRDMA != "" && !distributed(m.pvrdma) {
 		return fmt.Errorf("vsphere.pvrdma: %s is of a standard switch: PVRDMA wants a port group of a distributed one",
 			v.PVRDMA)
@@ -152,8 +168,35 @@ func (m *maker) look(ctx context.Context) error {
 // toCome ends the text of a port group of a distributed switch that the lab has not made yet: nobody knows its key.
 const toCome = "@(to be made)"
 
-// networkOf returns a network as networkText writes it, and takes note of its distributed switch if that is not one of
-// the lab.
+// lookNetworks finds the networks of adapters that are no virtual functions: those of the template, and new ones in the
+// order in which settings adds them.
+func (m *maker) lookNetworks(ctx context.Context) error {
+	m.networks = nil
+	for _, d := range m.template.Hardware.Device {
+		if text, ok := cardText(d); ok {
+			m.networks = append(m.networks, text)
+		}
+	}
+	own := len(m.networks)
+	first := ""
+	for i, name := range m.lab.VSphere.Networks {
+		text, err := m.networkOf(ctx, name)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			first = text
+		}
+		if !slices.Contains(m.networks, text) {
+			m.networks = append(m.networks, text)
+		}
+	}
+	slices.Sort(m.networks[own:])
+	m.first = max(0, slices.Index(m.networks, first))
+	return nil
+}
+
+// networkOf returns a network as networkText writes it.
 func (m *maker) networkOf(ctx context.Context, name string) (string, error) {
 	if name == "" {
 		return "", nil
@@ -173,28 +216,41 @@ func (m *maker) networkOf(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text := networkText(backing)
+	return networkText(backing), nil
+}
+
+// noteSwitch takes note of the distributed switch of a network, whose MTU is to be that of the fabric. Those of the lab
+// have it.
+func (m *maker) noteSwitch(ctx context.Context, name string) error {
+	if _, own := m.lab.VSphere.SwitchOf(name); own != nil || name == "" {
+		return nil
+	}
+	n, err := m.finder.Network(ctx, name)
+	if err != nil {
+		return err
+	}
 	group, ok := n.(*object.DistributedVirtualPortgroup)
-	if !ok || own != nil {
-		return text, nil
+	if !ok {
+		return nil
 	}
 	var of mo.DistributedVirtualPortgroup
 	err = group.Properties(ctx, group.Reference(), []string{"config.distributedVirtualSwitch"}, &of)
 	if err != nil || of.Config.DistributedVirtualSwitch == nil {
-		return text, err
+		return err
 	}
 	ref := of.Config.DistributedVirtualSwitch.String()
 	_, config, err := (&hostOp{Of: ref, conn: m.conn}).dvs(ctx)
 	if err == nil && !slices.ContainsFunc(m.switches, func(s dvs) bool { return s.ref == ref }) {
 		m.switches = append(m.switches, dvs{ref, name, config.MaxMtu})
 	}
-	return text, err
+	return err
 }
 
 // named reports whether the networks of a virtual machine are there, and writes their keys into its settings.
 func (m *maker) named(o *settingsOp) func(context.Context, *change.System) (bool, error) {
 	return func(ctx context.Context, _ *change.System) (bool, error) {
-		for _, name := range []string{m.lab.VSphere.PortGroup, m.lab.VSphere.PVRDMA} {
+		v := m.lab.VSphere
+		for _, name := range append([]string{v.PortGroup, v.PVRDMA}, v.Networks...) {
 			text, err := m.networkOf(ctx, name)
 			if err != nil || strings.HasSuffix(text, toCome) {
 				return false, err
@@ -202,6 +258,12 @@ func (m *maker) named(o *settingsOp) func(context.Context, *change.System) (bool
 			for key, was := range o.Want {
 				o.Want[key] = strings.ReplaceAll(was, name+toCome, text)
 			}
+		}
+		if len(v.Networks) > 0 {
+			if err := m.lookNetworks(ctx); err != nil {
+				return false, err
+			}
+			o.Want["networks"] = m.adapters()
 		}
 		return true, nil
 	}
@@ -361,7 +423,8 @@ func (m *maker) nodeSteps(ctx context.Context, i int) (steps []change.Step, star
 			}
 		}
 	}
-	clone := &cloneOp{machine: vm, Lab: m.lab.Name, Template: v.Template, Host: v.Host, Clone: v.Clone}
+	clone := &cloneOp{machine: vm, Lab: m.lab.Name, Template: v.Template, Host: v.Host, Clone: v.Clone,
+		Datastore: v.Datastore, Pool: v.ResourcePool}
 	settings := &settingsOp{machine: vm, Want: want}
 	steps = []change.Step{
 		{Op: clone, What: fmt.Sprintf("clone %s as %s on %s (%s)", v.Template, vm.Name, v.Host, v.Clone)},
@@ -373,10 +436,10 @@ func (m *maker) nodeSteps(ctx context.Context, i int) (steps []change.Step, star
 	}
 	if from := clone.from(now); from != "" {
 		steps[0].What = fmt.Sprintf("move %s from %s to %s", vm.Name, from, v.Host)
-		steps[0].Risk = fmt.Sprintf("it is stopped, and what the lab has changed of %s is taken back; its disks stay "+
-			"where they are, and %s has to reach them", from, v.Host)
+		steps[0].Risk = fmt.Sprintf("it is stopped, and what the lab has changed of %s is taken back; %s has to "+
+			"reach its disks", from, v.Host)
 	}
-	if strings.HasSuffix(m.network, toCome) || strings.HasSuffix(m.pvrdma, toCome) {
+	if m.late {
 		steps[1].Ready = m.named(settings)
 	}
 	if v.Customize != nil {

@@ -63,7 +63,10 @@ func (m *maker) want(n *plan.Node) (map[string]string, error) {
 	}
 	slices.Sort(through)
 	slices.Sort(vfs)
-	w["passthrough"], w["sriov"] = strings.Join(through, "; "), strings.Join(vfs, "; ")
+	if len(m.lab.VSphere.Networks) > 0 {
+		w["networks"] = m.adapters()
+	}
+	w["passthrough"], w["sriov"] = strings.Join(through, separator), strings.Join(vfs, separator)
 	w["vgpu"], w["pvrdma"] = m.lab.VSphere.VGPU, words.If(m.pvrdma != "", m.pvrdma+rocev2)
 	gpus := lists.Count(n.Cards, func(d plan.NodeDevice) bool { return d.Kind == plan.KindGPU })
 	if w["vgpu"] != "" {
@@ -81,6 +84,11 @@ func (m *maker) want(n *plan.Node) (map[string]string, error) {
 		w[name] = text
 	}
 	return w, nil
+}
+
+// adapters writes the networks of adapters as the setting has them.
+func (m *maker) adapters() string {
+	return strings.Join(slices.Sorted(slices.Values(m.networks)), separator)
 }
 
 // maxVirtualNodes is how many virtual NUMA nodes may stand for one of the plan.

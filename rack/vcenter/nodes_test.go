@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -138,4 +139,60 @@ func TestNUMAAffinityOfVirtualNodes(t *testing.T) {
 	} else if !strings.Contains(err.Error(), "node vm00: its 62 CPUs are divided among NUMA nodes in parts") {
 		t.Error(err)
 	}
+}
+
+// Nodes have an adapter at each network that the file names, that of the template where it has one there, and are in
+// the resource pool and on the datastore of the file. The address is that of the adapter at the first network.
+func TestNetworksAndPlaces(t *testing.T) {
+	b := newBench(t)
+	cluster := find[*simulator.ClusterComputeResource](b, "ClusterComputeResource", "DC0_C0")
+	pool, err := object.NewResourcePool(b.Client(t), *cluster.ResourcePool).Create(t.Context(), "hpc",
+		types.DefaultResourceConfigSpec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := b.Inventory(t)
+	b.group = "ROCE-PG"
+	l, place := b.plan(t, 2, ", datastore: LocalDS_0, resource_pool: DC0_C0/Resources/hpc, networks: [zdata, "+
+		vspheretest.PortGroup+", storage], customize: {domain: a.example, address: 192.0.2.11/24}, "+
+		strings.ReplaceAll(switches, "[ROCE-PG]", "[zdata, ROCE-PG]"))
+	r, err := b.up(t, l, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	data := find[*simulator.DistributedVirtualPortgroup](b, "DistributedVirtualPortgroup", "zdata")
+	for i, n := range place.Plan.Nodes {
+		vm := b.VM("roce." + n.Name)
+		store := b.Model.Map().Get(vm.Datastore[0]).(*simulator.Datastore).Name
+		if *vm.ResourcePool != pool.Reference() || store != "LocalDS_0" {
+			t.Errorf("%s is in %v, on %s", n.Name, vm.ResourcePool, store)
+		}
+		var networks []string
+		for _, d := range vm.Config.Hardware.Device {
+			card, ok := d.(types.BaseVirtualEthernetCard)
+			if !ok {
+				continue
+			}
+			switch backing := card.GetVirtualEthernetCard().Backing.(type) {
+			case *types.VirtualEthernetCardNetworkBackingInfo:
+				networks = append(networks, backing.DeviceName)
+			case *types.VirtualEthernetCardDistributedVirtualPortBackingInfo:
+				if backing.Port.PortgroupKey == data.Key {
+					address := vm.Guest.Net[len(networks)].IpAddress
+					if want := []string{fmt.Sprintf("192.0.2.%d", 11+i)}; !cmp.Equal(address, want) {
+						t.Errorf("%s has %v at network zdata, want %v", n.Name, address, want)
+					}
+				}
+				ref := types.ManagedObjectReference{Type: "DistributedVirtualPortgroup",
+					Value: backing.Port.PortgroupKey}
+				networks = append(networks, b.Model.Map().Get(ref).(*simulator.DistributedVirtualPortgroup).Name)
+			}
+		}
+		slices.Sort(networks)
+		if want := []string{vspheretest.PortGroup, "ROCE-PG", "storage", "zdata"}; !cmp.Equal(networks, want) {
+			t.Errorf("%s is at %v, want %v", n.Name, networks, want)
+		}
+	}
+	b.upAgainAndDown(t, l, place, before)
 }

@@ -245,14 +245,15 @@ func at(text string, i, n int) string {
 // carried are the keys that a lab file has, or that follow from what it has.
 var carried = []string{"template", "datacenter", "vm_folder", "host", "cpu", "memory", "pf", "sriov_port_group",
 	"device", "latency", "linked", "instant", "cpu_reservation", "memory_reservation", "cores_per_socket", "power",
-	"dvs_name", "svs_name", "sriov_dvs_name"}
+	"dvs_name", "svs_name", "sriov_dvs_name", "cluster"} // cluster follows from host
 
 // settings are the keys that are settings of virtual machines, with the names that these have, and shared those that
 // are carried where all machines of a lab have the same.
 var (
 	settings = map[string]string{"cpu_shares": "cpu_shares", "memory_shares": "memory_shares",
 		"secure_boot": "secure_boot", "mmio_size": "pciPassthru.64bitMMIOSizeGB"}
-	shared = append([]string{"pvrdma_port_group", "vgpu"}, slices.Sorted(maps.Keys(settings))...)
+	shared = append([]string{"pvrdma_port_group", "vgpu", "port_group", "datastore", "resource_pool"},
+		slices.Sorted(maps.Keys(settings))...)
 )
 
 // labOf writes the lab of one host. What is the same for a whole lab is the first machine's.
@@ -288,9 +289,14 @@ func (c *cluster) labOf(host, name string, machines []machine) string {
 	if latency {
 		b.WriteString("workload: rdma-latency\n")
 	}
+	pool := first["resource_pool"]
+	if pool != "" && first["cluster"] != "" {
+		pool = first["cluster"] + "/Resources/" + pool
+	}
 	b.WriteString("vsphere:\n")
 	for _, k := range [][2]string{{"host", host}, {"template", first["template"]}, {"datacenter", first["datacenter"]},
-		{"folder", first["vm_folder"]}, {"port_group", first["sriov_port_group"]},
+		{"folder", first["vm_folder"]}, {"datastore", first["datastore"]}, {"resource_pool", pool},
+		{"port_group", first["sriov_port_group"]},
 		{"pvrdma", first["pvrdma_port_group"]}, {"vgpu", first["vgpu"]}} {
 		if k[1] != "" {
 			fmt.Fprintf(&b, "  %s: %s\n", k[0], strconv.Quote(k[1]))
@@ -301,6 +307,9 @@ func (c *cluster) labOf(host, name string, machines []machine) string {
 		fmt.Fprintf(&b, "  clone: %s\n", lab.CloneLinked)
 	case on(first["instant"]):
 		fmt.Fprintf(&b, "  clone: %s\n", lab.CloneInstant)
+	}
+	if pg := first["port_group"]; pg != "" {
+		fmt.Fprintf(&b, "  networks: [%s]\n", strconv.Quote(pg))
 	}
 	b.WriteString(settingsOf(first) + customize + switches)
 	if setup := setups[0]; setup != "" && !slices.ContainsFunc(setups, func(s string) bool { return s != setup }) {
