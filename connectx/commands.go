@@ -134,19 +134,19 @@ func init() {
 		opModifyContext: modifyVPort, opQueryAddress: queryRoCEAddress, opSetAddress: setRoCEAddress,
 		opQueryPKey: queryPKey,
 		opQueryEnv:  nothing, opVPortCounter: queryVPortCounter, opAllocCounter: allocCounter,
-		opFreeCounter: deallocCounter, opQueryCounter: queryCounter, opRateLimit: nothing, opAllocPD: allocPD,
-		opFreePD: freePD, opModeration: nothing, opAccessReg: accessReg,
+		opFreeCounter: deallocCounter, opQueryCounter: queryCounter, opRateLimit: nothing, opAllocPD: domains.create,
+		opFreePD: domains.destroy, opModeration: nothing, opAccessReg: accessReg,
 		opAttachMcast: attachMcast, opDetachMcast: detachMcast, opNop: nothing, opQueryCongSt: queryCongStatus,
 		opModifyCongSt: modifyCongStatus, opQueryCong: queryCong, opModifyCong: modifyCong,
 		opCongStats: queryCongStatistics,
 		opAddVXLAN:  nothing, opDelVXLAN: nothing, opSetL2: nothing, opQueryL2: nothing, opDeleteL2: nothing,
 		opSetWoL:   nothing,
-		opQueryWoL: nothing, opCreateTIR: createTIR, opModifyTIR: modifyTIR, opDestroyTIR: destroyTIR,
+		opQueryWoL: nothing, opCreateTIR: tirs.create, opModifyTIR: modifyTIR, opDestroyTIR: tirs.destroy,
 		opCreateSQ: createWQ(queueSQ), opModifySQ: modifyWQ(queueSQ), opDestroySQ: destroyQueue, opQuerySQ: queryWQ,
 		opCreateRQ: createWQ(queueRQ), opModifyRQ: modifyWQ(queueRQ), opDestroyRQ: destroyQueue, opQueryRQ: queryWQ,
 		opCreateRMP: createWQ(queueRMP), opModifyRMP: nothing, opDestroyRMP: destroyQueue, opQueryRMP: queryWQ,
-		opModifyTIS: nothing, opCreateRQT: createRQT, opModifyRQT: modifyRQT,
-		opDestroyRQT: destroyRQT, opSetRoot: setRoot, opDestroyTable: destroyTable, opCreateGroup: createGroup,
+		opModifyTIS: nothing, opCreateRQT: rqts.create, opModifyRQT: modifyRQT,
+		opDestroyRQT: rqts.destroy, opSetRoot: setRoot, opDestroyTable: destroyTable, opCreateGroup: groups.create,
 		opDestroyGroup: destroyGroup, opSetFlow: setFlow, opDeleteFlow: deleteFlow, opQueryFlowCnt: nothing,
 		opCreateTable: createTable, opModifyTable: modifyTable,
 	}
@@ -191,22 +191,40 @@ func destroyOther(op uint16) handler {
 	}
 }
 
-// allocPD makes a protection domain. It is no more than a number, which keys and queues carry: translate refuses a key
-// to a queue of another domain.
-func allocPD(p *Port, _, out []byte, _ uint32) status {
-	n := p.number(kindOther, 1<<16, func(n uint32) bool { return p.PDs[n] })
+// An object is one that other commands and work requests only look up: create reads it from a command, destroy
+// forgets it.
+type object[T any] struct {
+	below uint32 // numbers
+	of    func(*Port) map[uint32]T
+	read  func(in []byte) T
+}
+
+func (o object[T]) create(p *Port, in, out []byte, _ uint32) status {
+	all := o.of(p)
+	n := p.number(kindOther, o.below, func(n uint32) bool { _, used := all[n]; return used })
 	if n == 0 {
 		return limit
 	}
-	p.PDs[n] = true
+	all[n] = o.read(in)
 	put24(out, n)
 	return ok
 }
 
-func freePD(p *Port, _, _ []byte, id uint32) status {
-	delete(p.PDs, id)
+func (o object[T]) destroy(p *Port, _, _ []byte, id uint32) status {
+	delete(o.of(p), id)
 	return ok
 }
+
+// Objects of this kind. A protection domain is no more than a number, which keys and queues carry: translate refuses a
+// key to a queue of another domain.
+var (
+	domains = object[bool]{1 << 16, func(p *Port) map[uint32]bool { return p.PDs }, func([]byte) bool { return true }}
+	tirs    = object[*tir]{1 << 12, func(p *Port) map[uint32]*tir { return p.TIRs },
+		func(in []byte) *tir { return readTIR(in[0x20:]) }}
+	rqts = object[[]uint32]{1 << 12, func(p *Port) map[uint32][]uint32 { return p.RQTs },
+		func(in []byte) []uint32 { return readRQT(in[0x20:]) }}
+	groups = object[*flowGroup]{1 << 20, func(p *Port) map[uint32]*flowGroup { return p.Groups }, readGroup}
+)
 
 // queryAdapter gives the vendor and the PSID (vsd_contd_psid), which ethtool -i and ibv_devinfo print as board id.
 func queryAdapter(p *Port, _, out []byte, _ uint32) status {

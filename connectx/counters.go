@@ -116,7 +116,7 @@ const (
 )
 
 // congField is a parameter: its place, its bit of field_select (the kernel's cong.c), and where it is kept. A field may
-// be a flag, a byte or a word of roce.Congestion; congBool, congU8 and congU32 make the functions for each. Values are
+// be a flag or a number of roce.Congestion; congBool and congNumber make the functions for each. Values are
 // taken as they come: package roce bounds them where it uses them.
 type congField struct {
 	at  bits
@@ -125,14 +125,9 @@ type congField struct {
 	set func(*roce.Congestion, uint64)
 }
 
-func congU32(at bits, sel uint, f func(*roce.Congestion) *uint32) congField {
+func congNumber[T uint8 | uint32](at bits, sel uint, f func(*roce.Congestion) *T) congField {
 	return congField{at, sel, func(c *roce.Congestion) uint64 { return uint64(*f(c)) },
-		func(c *roce.Congestion, v uint64) { *f(c) = uint32(v) }}
-}
-
-func congU8(at bits, sel uint, f func(*roce.Congestion) *uint8) congField {
-	return congField{at, sel, func(c *roce.Congestion) uint64 { return uint64(*f(c)) },
-		func(c *roce.Congestion, v uint64) { *f(c) = uint8(v) }}
+		func(c *roce.Congestion, v uint64) { *f(c) = T(v) }}
 }
 
 func congBool(at bits, sel uint, f func(*roce.Congestion) *bool) congField {
@@ -150,25 +145,26 @@ var congFields = map[byte][]congField{
 	congRP: {
 		congBool(rpClampTgtRate, 1, func(c *roce.Congestion) *bool { return &c.ClampTargetRate }),
 		congBool(rpClampTgtRateAfterTimeInc, 2, func(c *roce.Congestion) *bool { return &c.ClampTargetRateAfterInc }),
-		congU32(rpRpgTimeReset, 3, func(c *roce.Congestion) *uint32 { return &c.TimeReset }),
-		congU32(rpRpgByteReset, 4, func(c *roce.Congestion) *uint32 { return &c.ByteReset }),
-		congU32(rpRpgThreshold, 5, func(c *roce.Congestion) *uint32 { return &c.Threshold }),
-		congU32(rpRpgAiRate, 7, func(c *roce.Congestion) *uint32 { return &c.AIRate }),
-		congU32(rpRpgHaiRate, 8, func(c *roce.Congestion) *uint32 { return &c.HAIRate }),
-		congU32(rpRpgMinDecFac, 9, func(c *roce.Congestion) *uint32 { return &c.MinDecFac }),
-		congU32(rpRpgMinRate, 10, func(c *roce.Congestion) *uint32 { return &c.MinRate }),
-		congU32(rpRateToSetOnFirstCnp, 11, func(c *roce.Congestion) *uint32 { return &c.RateToSetOnFirstCNP }),
-		congU32(rpDceTcpG, 12, func(c *roce.Congestion) *uint32 { return &c.DCETCPG }),
-		congU32(rpDceTcpRtt, 13, func(c *roce.Congestion) *uint32 { return &c.DCETCPRTT }),
-		congU32(rpRateReduceMonitorPeriod, 14, func(c *roce.Congestion) *uint32 { return &c.RateReduceMonitorPeriod }),
-		congU32(rpInitialAlphaValue, 15, func(c *roce.Congestion) *uint32 { return &c.InitialAlpha }),
-		congU32(rpRpgGd, 16, func(c *roce.Congestion) *uint32 { return &c.GD }),
-		congU32(rpRpgMaxRate, 6, func(c *roce.Congestion) *uint32 { return &c.MaxRate }),
+		congNumber(rpRpgTimeReset, 3, func(c *roce.Congestion) *uint32 { return &c.TimeReset }),
+		congNumber(rpRpgByteReset, 4, func(c *roce.Congestion) *uint32 { return &c.ByteReset }),
+		congNumber(rpRpgThreshold, 5, func(c *roce.Congestion) *uint32 { return &c.Threshold }),
+		congNumber(rpRpgAiRate, 7, func(c *roce.Congestion) *uint32 { return &c.AIRate }),
+		congNumber(rpRpgHaiRate, 8, func(c *roce.Congestion) *uint32 { return &c.HAIRate }),
+		congNumber(rpRpgMinDecFac, 9, func(c *roce.Congestion) *uint32 { return &c.MinDecFac }),
+		congNumber(rpRpgMinRate, 10, func(c *roce.Congestion) *uint32 { return &c.MinRate }),
+		congNumber(rpRateToSetOnFirstCnp, 11, func(c *roce.Congestion) *uint32 { return &c.RateToSetOnFirstCNP }),
+		congNumber(rpDceTcpG, 12, func(c *roce.Congestion) *uint32 { return &c.DCETCPG }),
+		congNumber(rpDceTcpRtt, 13, func(c *roce.Congestion) *uint32 { return &c.DCETCPRTT }),
+		congNumber(rpRateReduceMonitorPeriod, 14,
+			func(c *roce.Congestion) *uint32 { return &c.RateReduceMonitorPeriod }),
+		congNumber(rpInitialAlphaValue, 15, func(c *roce.Congestion) *uint32 { return &c.InitialAlpha }),
+		congNumber(rpRpgGd, 16, func(c *roce.Congestion) *uint32 { return &c.GD }),
+		congNumber(rpRpgMaxRate, 6, func(c *roce.Congestion) *uint32 { return &c.MaxRate }),
 	},
 	congNP: {
-		congU32(npMinTimeBetweenCnps, 2, func(c *roce.Congestion) *uint32 { return &c.MinTimeBetweenCNPs }),
-		congU8(npCnpDscp, 3, func(c *roce.Congestion) *uint8 { return &c.CNPDSCP }),
-		congU8(npCnp802pPrio, 4, func(c *roce.Congestion) *uint8 { return &c.CNPPrio }),
+		congNumber(npMinTimeBetweenCnps, 2, func(c *roce.Congestion) *uint32 { return &c.MinTimeBetweenCNPs }),
+		congNumber(npCnpDscp, 3, func(c *roce.Congestion) *uint8 { return &c.CNPDSCP }),
+		congNumber(npCnp802pPrio, 4, func(c *roce.Congestion) *uint8 { return &c.CNPPrio }),
 	},
 }
 

@@ -24,16 +24,6 @@ func readTIR(x []byte) *tir {
 	return t
 }
 
-func createTIR(p *Port, in, out []byte, _ uint32) status {
-	n := p.number(kindOther, 1<<12, func(n uint32) bool { return p.TIRs[n] != nil })
-	if n == 0 {
-		return limit
-	}
-	p.TIRs[n] = readTIR(in[0x20:])
-	put24(out, n)
-	return ok
-}
-
 // Bits of a TIR's modify_bitmask.
 const (
 	tirLRO = 1 << iota
@@ -58,11 +48,6 @@ func modifyTIR(p *Port, in, _ []byte, id uint32) status {
 	return ok
 }
 
-func destroyTIR(p *Port, _, _ []byte, id uint32) status {
-	delete(p.TIRs, id)
-	return ok
-}
-
 // logMaxRQT is the log of the size of the largest table of receive queues, as rss_ind_tbl_cap and log_max_rqt_size say.
 // mlx5e uses 128 entries where it can.
 const logMaxRQT = 7
@@ -76,26 +61,11 @@ func readRQT(x []byte) []uint32 {
 	return t
 }
 
-func createRQT(p *Port, in, out []byte, _ uint32) status {
-	n := p.number(kindOther, 1<<12, func(n uint32) bool { return p.RQTs[n] != nil })
-	if n == 0 {
-		return limit
-	}
-	p.RQTs[n] = readRQT(in[0x20:])
-	put24(out, n)
-	return ok
-}
-
 func modifyRQT(p *Port, in, _ []byte, id uint32) status {
 	if p.RQTs[id] == nil {
 		return badResource
 	}
 	p.RQTs[id] = readRQT(in[0x20:])
-	return ok
-}
-
-func destroyRQT(p *Port, _, _ []byte, id uint32) status {
-	delete(p.RQTs, id)
 	return ok
 }
 
@@ -131,21 +101,15 @@ type flowGroup struct {
 	Other bool
 }
 
-// createGroup notes the mask of a group. match_criteria_enable has a bit for each part of a match; bit 0 is the outer
+// readGroup reads the mask of a group. match_criteria_enable has a bit for each part of a match; bit 0 is the outer
 // headers. A group that matches on others, such as tunnels, gets frames of no kind: its entries are skipped.
-func createGroup(p *Port, in, out []byte, _ uint32) status {
-	n := p.number(kindOther, 1<<20, func(n uint32) bool { return p.Groups[n] != nil })
-	if n == 0 {
-		return limit
-	}
+func readGroup(in []byte) *flowGroup {
 	g := &flowGroup{Table: be.Uint32(in[0x14:]) & 0xffffff}
 	if in[0x3f]&1 != 0 {
 		copy(g.Mask[:], in[0x40:])
 	}
 	g.Other = in[0x3f]&^1 != 0
-	p.Groups[n] = g
-	put24(out, n)
-	return ok
+	return g
 }
 
 func destroyGroup(p *Port, in, _ []byte, _ uint32) status {
