@@ -417,6 +417,34 @@ func TestNovaPlacesTheServers(t *testing.T) {
 	}
 }
 
+// The kubelet's own code reads its configuration, and finds what is wrong with others.
+func TestTheKubeletTakesItsConfiguration(t *testing.T) {
+	t.Parallel()
+	if !*judges {
+		t.Skip("make test-judges compiles the kubelet's validation")
+	}
+	program := judge(t, "kubelet", "../kubelet")
+	for _, c := range cases[:3] {
+		files, err := export.KubeVirt(input(t, c.lab, c.host))
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(files, func(f render.Artifact) bool { return f.Path == "kubelet.yaml" })
+		for _, edit := range []struct{ from, to, complaint string }{
+			{"", "", ""},
+			{"topologyManagerScope", "topologyManagerScop", `unknown field "topologyManagerScop"`},
+			{"topologyManagerPolicy: restricted", "topologyManagerPolicy: restrictd", "topologyManagerPolicy"},
+		} {
+			text := strings.Replace(string(files[i].Data), edit.from, edit.to, 1)
+			said := string(ask(t, []render.Artifact{{Path: "kubelet.yaml", Data: []byte(text)}}, program,
+				"kubelet.yaml"))
+			if said != "" && edit.complaint == "" || !strings.Contains(said, edit.complaint) {
+				t.Errorf("%s with %q: want %q, the kubelet says %q", c.name, edit.to, edit.complaint, said)
+			}
+		}
+	}
+}
+
 // moduleFile is a file in the cache of Go modules, which hack/judges.sh fetches.
 func moduleFile(t *testing.T, path string) string {
 	t.Helper()

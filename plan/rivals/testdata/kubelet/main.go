@@ -2,7 +2,8 @@
 // static policies of the CPU manager and the memory manager. It is a module of its own, so that Kubernetes is no
 // dependency of rackless: the tests of plan/rivals run it.
 //
-// It reads a JSON list of cases from standard input and writes a list of answers.
+// It reads a JSON list of cases from standard input and writes a list of answers. With an argument it reads that file as
+// the kubelet reads its --config, and prints what is wrong with it.
 package main
 
 import (
@@ -14,8 +15,14 @@ import (
 	cadvisor "github.com/google/cadvisor/info/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	features "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
+	_ "k8s.io/kubernetes/pkg/features" // which registers the gates
+	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
+	"k8s.io/kubernetes/pkg/kubelet/apis/config/scheme"
+	"k8s.io/kubernetes/pkg/kubelet/apis/config/validation"
 	"k8s.io/kubernetes/pkg/kubelet/cm/cpumanager"
 	cpustate "k8s.io/kubernetes/pkg/kubelet/cm/cpumanager/state"
 	"k8s.io/kubernetes/pkg/kubelet/cm/cpumanager/topology"
@@ -49,9 +56,36 @@ type answer struct {
 	Refused string `json:"refused,omitempty"`
 }
 
+// config judges a KubeletConfiguration: keys, values, and how they go together.
+func config(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	_, codecs, err := scheme.NewSchemeAndCodecs(serializer.EnableStrict)
+	if err != nil {
+		return err
+	}
+	object, _, err := codecs.UniversalDecoder().Decode(data, nil, nil)
+	if err != nil {
+		return err
+	}
+	c, ok := object.(*kubeletconfig.KubeletConfiguration)
+	if !ok {
+		return fmt.Errorf("%s is no KubeletConfiguration", path)
+	}
+	return validation.ValidateKubeletConfiguration(c, features.DefaultFeatureGate)
+}
+
 func main() {
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
+	if len(os.Args) > 1 {
+		if err := config(os.Args[1]); err != nil {
+			fmt.Println(err)
+		}
+		return
+	}
 	var machines []machine
 	err := json.NewDecoder(os.Stdin).Decode(&machines)
 	all := [][]answer{}
