@@ -102,6 +102,14 @@ func guestCases() []testCase {
 		{id: "RL067", found: true, name: "a cell on two nodes", set: func(h *topology.Host) {
 			cells(h, "0,2", "0,2", "0-14", "15-27")
 		}},
+		{id: "RL087", found: true, name: "cells, and devices of two nodes on one bus", set: func(h *topology.Host) {
+			cells(h, "0", "2", own0, own2).GuestExpanders = new(0)
+			give(h, "vm00", nic0)
+		}},
+		{id: "RL087", found: false, name: "cells, and a bus for the devices of each", set: func(h *topology.Host) {
+			cells(h, "0", "2", own0, own2).GuestExpanders = new(2)
+			give(h, "vm00", nic0)
+		}},
 		{id: "RL067", found: true, name: "a set over two nodes, and larger than one", set: func(h *topology.Host) {
 			t := guest(h, 2, 0, 0)
 			t.VCPUs, t.Pins, t.Floating = 20, nil, new(cpus("0-15,32-47"))

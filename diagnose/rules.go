@@ -113,6 +113,7 @@ func rules() []rule {
 		{"RL084", per(fabric, farInterrupts)},
 		{"RL085", onlyNIC},
 		{"RL086", per(bonds, rdmaOffBond)},
+		{"RL087", per(tenants, devicesApart)},
 		{"RL090", per(rdmaPorts, onlyV1)},
 		{"RL091", per(rdmaPorts, noRoutableGID)},
 		{"RL092", per(rdmaPorts, portDown)},

@@ -198,6 +198,18 @@ func (v *view) flatCells(t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
+// devicesApart finds devices of several nodes of which the guest is told none, though it has nodes.
+func devicesApart(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	_, _, far := v.guestCards(t)
+	if far.Len() < 2 || t.GuestNodes == nil || *t.GuestNodes < 2 || t.GuestExpanders == nil || *t.GuestExpanders > 0 {
+		return
+	}
+	add(finding.Finding{Subject: t.Name,
+		Evidence:    domain(t, fmt.Sprintf("numa cells=%d", *t.GuestNodes), "controllers pcie-expander-bus=0"),
+		Consequence: fmt.Sprintf("its devices, of nodes %s, have no node in the guest", far),
+		Fix:         "put the devices of each node on a pcie-expander-bus of its cell"})
+}
+
 // flatTree finds GPUs and NICs of one guest that share a switch on the host and none in the guest: NCCL looks at the
 // guest's tree, and uses GPUDirect RDMA by default up to PXB, below one host bridge only.
 func flatTree(v *view, t *topology.Tenant, add func(finding.Finding)) {

@@ -92,7 +92,7 @@ func parseDomainText(b []byte, name string) (*topology.Host, error) {
 			t.GuestNodes = nil
 		}
 		if !bytes.Contains(b, []byte("<controller ")) {
-			t.GuestSwitches = nil
+			t.GuestSwitches, t.GuestExpanders = nil, nil
 		}
 	}
 	if t == nil {

@@ -463,6 +463,10 @@ func (p *domainParser) devices(d *libvirtxml.Domain) {
 	p.t.GuestSwitches = new(0)
 	*p.t.GuestSwitches += lists.Count(d.Devices.Controllers,
 		func(c libvirtxml.DomainController) bool { return c.Model == "pcie-switch-upstream-port" })
+	p.t.GuestExpanders = new(lists.Count(d.Devices.Controllers, func(c libvirtxml.DomainController) bool {
+		return strings.HasSuffix(c.Model, "-expander-bus") && c.PCI != nil && c.PCI.Target != nil &&
+			c.PCI.Target.NUMANode != nil
+	}))
 	for _, h := range d.Devices.Hostdevs {
 		if h.SubsysPCI != nil && h.SubsysPCI.Source != nil {
 			add("<hostdev>", h.Managed, h.SubsysPCI.Source.Address)

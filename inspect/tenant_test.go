@@ -74,7 +74,8 @@ const pinnedDomain = `<domain type='kvm' id='3'>
 </domain>`
 
 // guestApart leaves out what the guest sees, which has a test of its own.
-var guestApart = cmpopts.IgnoreFields(topology.Tenant{}, "GuestThreads", "GuestNodes", "GuestSwitches", "Cells",
+var guestApart = cmpopts.IgnoreFields(topology.Tenant{}, "GuestThreads", "GuestNodes", "GuestSwitches",
+	"GuestExpanders", "Cells",
 	"Absent", "FreeIOThreads")
 
 func TestWhatTheGuestOfATenantSees(t *testing.T) {

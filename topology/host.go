@@ -295,6 +295,8 @@ type Tenant struct {
 	GuestThreads  int  `json:"guest_threads,omitempty"`
 	GuestNodes    *int `json:"guest_numa_nodes,omitempty"`
 	GuestSwitches *int `json:"guest_switches,omitempty"`
+	// GuestExpanders is the number of buses that tell the guest the NUMA node of the devices on them.
+	GuestExpanders *int `json:"guest_expanders,omitempty"`
 	// Cells are the NUMA nodes that the guest sees, where they are described one by one.
 	Cells []TenantCell `json:"guest_cells,omitempty"`
 }

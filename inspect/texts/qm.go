@@ -128,7 +128,7 @@ func (r *reader) qmNodes(t *topology.Tenant, numa string, sockets int, cells map
 		}
 	}
 	if whole && !strings.Contains(r.Text.Text, "\nargs: ") {
-		t.GuestSwitches = new(0) // Proxmox VE makes none
+		t.GuestSwitches, t.GuestExpanders = new(0), new(0) // Proxmox VE makes none
 	}
 }
 

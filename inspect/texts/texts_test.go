@@ -268,7 +268,7 @@ memory: 512
 `, `"tenants":[{"name":"gpu-vm","vcpus":8,"emulator_cpus":"0-3","floating_cpus":"0-3","memory_bytes":8589934592,` +
 			`"hugepage_bytes":1073741824,"hugepages_at_start":true,"memory_nodes":"1","memory_mode":"strict",` +
 			`"devices":[{"pci":"0000:01:00.0","managed":true,"whole":true}],"guest_numa_nodes":1,` +
-			`"guest_switches":0,"guest_cells":[{"vcpus":"0-3","memory_bytes":8589934592,` +
+			`"guest_switches":0,"guest_expanders":0,"guest_cells":[{"vcpus":"0-3","memory_bytes":8589934592,` +
 			`"hugepage_bytes":1073741824,"memory_nodes":"1","memory_mode":"strict"}]}],"unread":[{"path":"a.txt:7",` +
 			`"why":"hostpci1: \"mapping=nic\" is not a PCI ` +
 			`address; which ` +
