@@ -73,17 +73,30 @@ func Run(ctx context.Context, r *rack.Rack, q Request, findings []finding.Findin
 // manyPairs are more than a small lab has.
 const manyPairs = 10
 
+// A session is what one measurement of a lab needs.
+type session struct {
+	Request
+	runner        *bench.Runner
+	progress      *rack.Progress
+	known         *paths
+	opts          bench.Options
+	engines       []bench.Engine
+	single, pairs [][2]bench.Endpoint // where engines run: on each node alone, and between pairs
+	watch         watched
+}
+
 // run runs every engine between every pair or on every node, one at a time: two at once would
 // measure each other.
 func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *paths) ([]bench.Sample, error) {
-	runner := &bench.Runner{Exec: r, FirstPort: rand.IntN(bench.Ports), Accelerator: r.State.Accel,
+	s := &session{Request: q, progress: p, known: known, opts: q.Options, engines: q.Engines}
+	s.runner = &bench.Runner{Exec: r, FirstPort: rand.IntN(bench.Ports), Accelerator: r.State.Accel,
 		Emulated: r.Emulated(), WarmUps: q.WarmUps,
 		CoolDown: q.CoolDown, Progress: func(e bench.Progress) { noteFailure(p, e) }}
 	launcher := mpi.ForLab(r, image.Options{Cache: q.Images, Progress: func(s string) { p.Note("%s", s) }})
-	runner.Launcher = launcher
+	s.runner.Launcher = launcher
 	// Too many ranks are no reason to lose what was measured before.
 	for _, e := range q.Engines {
-		err := runner.Allowed(e, q.Options)
+		err := s.runner.Allowed(e, q.Options)
 		if g, together := e.Group(); err == nil && together {
 			err = launcher.Ready(ctx, g)
 		}
@@ -91,102 +104,132 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 			return nil, err
 		}
 	}
+	if err := s.choose(ctx, r); err != nil {
+		return nil, err
+	}
+	what := asked(r.Lab.Name, s.engines, q)
+	s.engines = slices.Repeat(s.engines, max(1, q.Repeat))
+	s.watch = watched{began: time.Now()}
+	s.foretell()
+	kept, err := s.journal(what)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.measure(ctx, kept)
+	// A suite whose tests were all left out has measured nothing, and an empty report would look like a success.
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("suite %s: the nodes of lab %s have no tool for any of its tests", q.Suite, r.Lab.Name)
+	}
+	return all, err
+}
+
+// choose finds where engines run, and which engines of a suite can.
+func (s *session) choose(ctx context.Context, r *rack.Rack) (err error) {
 	var nodes []bench.Endpoint
 	endpoints := make(map[string]bench.Endpoint)
 	for _, n := range r.Lab.Nodes {
 		ep, err := r.Endpoint(n.Name)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		endpoints[n.Name] = ep
 		nodes = append(nodes, ep)
+		s.single = append(s.single, [2]bench.Endpoint{ep})
 	}
-	opts := q.Options
+	for _, pair := range s.Pairs {
+		server := endpoints[pair.Server]
+		server.Place = s.opts.ServerPlace(s.ServerCPU, s.ServerNUMA)
+		s.pairs = append(s.pairs, [2]bench.Endpoint{endpoints[pair.Client], server})
+	}
 	// 0 iterations are the tool's own choice, which is far below.
-	opts.Raw = opts.Iterations <= mostRaw
+	s.opts.Raw = s.opts.Iterations <= mostRaw
 	if r.State.EmulatedHost {
-		opts.Accelerator = bench.Nested
+		s.opts.Accelerator = bench.Nested
 	} else if r.State.Accel == "tcg" && !slices.ContainsFunc(nodes, func(ep bench.Endpoint) bool {
 		return ep.Wire.Rate == 0
 	}) {
-		opts.Accelerator = bench.Adapter
+		s.opts.Accelerator = bench.Adapter
 	}
-	engines := q.Engines
-	if q.Suite != "" {
-		var err error
-		// CPUs or memory that the user names are an answer to the same question.
-		if opts.CPU == "" && opts.NUMA == "" {
-			if engines, err = byNUMANode(ctx, r, engines); err != nil {
-				return nil, err
-			}
-		}
-		if engines, err = runnable(ctx, runner, engines, opts, nodes, p); err != nil {
-			return nil, err
+	if s.Suite == "" {
+		return nil
+	}
+	// CPUs or memory that the user names are an answer to the same question.
+	if s.opts.CPU == "" && s.opts.NUMA == "" {
+		if s.engines, err = byNUMANode(ctx, r, s.engines); err != nil {
+			return err
 		}
 	}
-	what := asked(r.Lab.Name, engines, q)
-	engines = slices.Repeat(engines, max(1, q.Repeat))
-	var single, pairs [][2]bench.Endpoint
-	for _, ep := range nodes {
-		single = append(single, [2]bench.Endpoint{ep})
+	s.engines, err = runnable(ctx, s.runner, s.engines, s.opts, nodes, s.progress)
+	return err
+}
+
+// endsOf returns where an engine runs.
+func (s *session) endsOf(e bench.Engine) [][2]bench.Endpoint {
+	switch _, together := e.Group(); {
+	case together:
+		return s.single[:1]
+	case e.Local:
+		return s.single
 	}
-	for _, pair := range q.Pairs {
-		server := endpoints[pair.Server]
-		server.Place = opts.ServerPlace(q.ServerCPU, q.ServerNUMA)
-		pairs = append(pairs, [2]bench.Endpoint{endpoints[pair.Client], server})
-	}
-	var all []bench.Sample
-	watch := watched{began: time.Now()}
+	return s.pairs
+}
+
+// foretell counts the measurements, and says how long many of them take: whoever starts them may wish to know before,
+// and not after the first of them.
+func (s *session) foretell() {
 	var takes, quick time.Duration
-	fast := opts
+	fast := s.opts
 	fast.Quick = true
-	endsOf := func(e bench.Engine) [][2]bench.Endpoint {
-		switch _, together := e.Group(); {
-		case together:
-			return single[:1]
-		case e.Local:
-			return single
-		}
-		return pairs
-	}
-	for _, e := range engines {
-		n := len(endsOf(e))
-		watch.all += n
-		takes += time.Duration(n) * e.Duration(opts)
+	for _, e := range s.engines {
+		n := len(s.endsOf(e))
+		s.watch.all += n
+		takes += time.Duration(n) * e.Duration(s.opts)
 		quick += time.Duration(n) * e.Duration(fast)
 	}
-	// Whoever starts many measurements may wish to know before, and not after the first of them.
-	if len(pairs) > manyPairs {
-		hint := words.If(!opts.Quick && quick < takes/2, ", and with --quick "+words.About(quick))
-		p.Note("%d measurements take %s on an idle machine%s", watch.all, words.About(takes), hint)
+	if len(s.pairs) > manyPairs {
+		hint := words.If(!s.opts.Quick && quick < takes/2, ", and with --quick "+words.About(quick))
+		s.progress.Note("%d measurements take %s on an idle machine%s", s.watch.all, words.About(takes), hint)
 	}
-	unkept := func(err error) { p.Note("a measurement that is cut off cannot go on: %v", err) }
-	kept, err := openJournal(q.Journal, what, q.Continue)
-	if err != nil && q.Continue {
+}
+
+// journal opens the journal of a measurement. Without one it cannot go on after it was cut off, which only --continue
+// asks for.
+func (s *session) journal(what string) (*journal, error) {
+	kept, err := openJournal(s.Journal, what, s.Continue)
+	if err != nil && s.Continue {
 		return nil, err
 	}
 	if err != nil {
-		unkept(err)
+		s.unkept(err)
 		kept = &journal{}
 	}
 	if n := len(kept.made); n > 0 {
-		p.Note("%d of %d measurements are there from before", n, watch.all)
+		s.progress.Note("%d of %d measurements are there from before", n, s.watch.all)
 	}
-	for _, e := range engines {
-		p.Begin(e.Name)
+	return kept, nil
+}
+
+func (s *session) unkept(err error) {
+	s.progress.Note("a measurement that is cut off cannot go on: %v", err)
+}
+
+// measure makes the measurements that the journal lacks.
+func (s *session) measure(ctx context.Context, kept *journal) (all []bench.Sample, err error) {
+	for _, e := range s.engines {
+		s.progress.Begin(e.Name)
 		var failed error // the reason has been said when the last attempt ended
-		ends := endsOf(e)
+		ends := s.endsOf(e)
 		for i, end := range ends {
 			if len(ends) > 1 {
-				p.Count(i, len(ends))
+				s.progress.Count(i, len(ends))
 			}
 			client, server := end[0], end[1]
-			p.WatchLeft(watch.next(client.Node, server.Node))
+			s.progress.WatchLeft(s.watch.next(client.Node, server.Node))
 			samples, err := kept.next(func() ([]bench.Sample, error) {
-				return known.observe(ctx, e, client, server, func() ([]bench.Sample, error) {
-					return runner.Run(ctx, e, client, server, opts)
+				return s.known.observe(ctx, e, client, server, func() ([]bench.Sample, error) {
+					return s.runner.Run(ctx, e, client, server, s.opts)
 				})
-			}, unkept)
+			}, s.unkept)
 			all = append(all, samples...)
 			if err != nil {
 				return nil, kept.cut(err)
@@ -195,13 +238,9 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 				failed = fmt.Errorf("%s failed", e.Name)
 			}
 		}
-		p.End(failed)
+		s.progress.End(failed)
 	}
 	kept.end()
-	// A suite whose tests were all left out has measured nothing, and an empty report would look like a success.
-	if len(all) == 0 {
-		return nil, fmt.Errorf("suite %s: the nodes of lab %s have no tool for any of its tests", q.Suite, r.Lab.Name)
-	}
 	return all, nil
 }
 
