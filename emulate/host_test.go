@@ -278,8 +278,9 @@ func TestTheSecondDiskHoldsTheProgramAndItsFilesAndIsMadeOnce(t *testing.T) {
 	}
 }
 
-// A host goes on from its template, is cut from its power, boots, and leaves nothing.
-func TestLifeOfAHost(t *testing.T) {
+// bootNode returns options to start hosts from the image of nodes, which boots in seconds, with the cache of this user.
+func bootNode(t *testing.T) Options {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
 	}
@@ -297,22 +298,27 @@ func TestLifeOfAHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return Options{Dirs: rack.Dirs{Run: testDirs(t).Run, Cache: user.Cache}, Accel: "tcg", Boot: Boot{Key: img.Key,
+		Kernel: img.KernelPath(), Initrd: img.InitramfsPath(),
+		Append: "console=ttyS0 loglevel=3 panic=-1 cryptomgr.notests mitigations=off nokaslr"}}
+}
+
+// A host goes on from its template, is cut from its power, boots, and leaves nothing.
+func TestLifeOfAHost(t *testing.T) {
+	o := bootNode(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	d := testDirs(t)
 	var notes []string
-	o := Options{
-		Dirs: d, Profile: small(t), Accel: "tcg", Progress: &rack.Progress{Report: func(e rack.Event) {
-			if e.Note != "" {
-				notes = append(notes, e.Note)
-			}
-			if e.End {
-				t.Logf("%s: %v", e.Step, e.Took.Round(10*time.Millisecond))
-			}
-		}},
-		Boot: Boot{Key: img.Key, Kernel: img.KernelPath(), Initrd: img.InitramfsPath(),
-			Append: "console=ttyS0 loglevel=3 panic=-1 cryptomgr.notests mitigations=off nokaslr"},
-	}
+	o.Dirs, o.Profile = d, small(t)
+	o.Progress = &rack.Progress{Report: func(e rack.Event) {
+		if e.Note != "" {
+			notes = append(notes, e.Note)
+		}
+		if e.End {
+			t.Logf("%s: %v", e.Step, e.Took.Round(10*time.Millisecond))
+		}
+	}}
 	run := func(h *Host, argv ...string) string {
 		t.Helper()
 		var out, complaints bytes.Buffer
@@ -389,6 +395,41 @@ func again(ctx context.Context, t *testing.T, h *Host, o Options, run func(*Host
 	if err != nil || have.Process != h.Process || have.ColdReason == "" {
 		t.Errorf("its state: %+v, %v", have, err)
 	}
+}
+
+// The adapters of a host, which another process emulates, are there again after a power cut. The disk and the boot
+// loader are cut in cmd/rackless, by TestPowerCuts.
+func TestAdaptersComeBackAfterAPowerCut(t *testing.T) {
+	o := bootNode(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // of a QEMU that is not there yet, most of it
+	defer cancel()
+	r740, err := Find("r740")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Profile, o.Cold, o.Progress = r740.Scale(20), true, &rack.Progress{}
+	h, err := Start(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := h.Close(context.WithoutCancel(ctx), o.Dirs); err != nil {
+			t.Error(err)
+		}
+	}()
+	has := func(when string) {
+		t.Helper()
+		var out bytes.Buffer
+		exit, err := h.Exec(ctx, nil, []string{"sh", "-c", "ls /sys/class/infiniband"}, nil, &out, &out)
+		if err != nil || exit != 0 || out.String() != "mlx5_0\nmlx5_1\n" {
+			t.Errorf("%s: exit status %d, %v, RDMA devices %s", when, exit, err, &out)
+		}
+	}
+	has("at the start")
+	if err := errors.Join(h.PowerCut(ctx), h.Boot(ctx, o)); err != nil {
+		t.Fatal(err)
+	}
+	has("after the power cut")
 }
 
 // The disk of a host lies on that of its template, which stays for as long as the host does.

@@ -14,29 +14,35 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/tally"
 )
 
 // everyStep asks for the long form of these tests. Without it prepare and rollback are killed at one step of each kind,
-// and go on; after two kills of each the other command then turns round. The power is cut in one step of half of the
+// and go on; after one kill of each the other command then turns round. The power is cut in one step of a third of the
 // kinds, in prepare or in rollback and in one of its moments, and what goes on after a cut meets the next; the other
 // command turns round after one cut. Chance chooses steps and moments. A cut costs a boot, half a minute of CPU
 // under emulation, which is why not every kind has one here.
 var everyStep = flag.Bool("every-step", false, "kill at every step, and turn round after every kill; come to the "+
 	"end, and take back, after every power cut; and lead a study over boots: takes an hour")
 
-// cutSeed chooses which kinds of step are cut in prepare and which in rollback (bits 0 and 1), and the
-// moments (bit 2). Together the eight are both commands and both moments of each kind.
-var cutSeed = flag.Int("cut-seed", -1, "0 to 7 choose the kinds of step, the command and the moment in which the "+
+// cutParts is into how many parts the kinds of step fall. The power is cut in one of them in prepare, and in one in
+// rollback.
+const cutParts = 6
+
+// cutSeed chooses the two parts (modulo cutParts) and the moments. Together the twelve are both commands and both
+// moments of each kind.
+var cutSeed = flag.Int("cut-seed", -1, "0 to 11 choose the kinds of step, the command and the moment in which the "+
 	"power is cut; by chance if negative")
 
 // fromStep goes on with a long form that was ended.
 var fromStep = flag.Int("from-step", 1, "with -every-step, the first step at which the power is cut")
 
 // turns is how often the other command turns round after a kill, of prepare and of rollback.
-const turns = 2
+const turns = 1
 
 // uncut are the kinds of step that prepare of testdata/faults has none of, with the reason.
 var uncut = map[string]string{
@@ -88,31 +94,32 @@ func bootCutHost(t *testing.T, name string, boots bool) *cutHost {
 	if boots {
 		h.mustHost(t, "systemctl mask --quiet "+idleUnits+"; printf 'blacklist %s\\n' "+idleModules+
 			" >/etc/modprobe.d/idle.conf")
-		h.offAndOn(t, "blacklist ahci")
+		h.host(t, "systemctl poweroff")
+		h.bootAsItIsOff(t, "systemctl poweroff", "")
 	}
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/lab.yaml")
 	return h
 }
 
-// offAndOn has the host switch itself off. The next command boots it, says so, and finds what was written.
-func (h *cutHost) offAndOn(t *testing.T, written string) {
+// bootAsItIsOff waits until the host is off, which a command has led to, and boots it by the next command, which says
+// so and reads a file.
+func (h *cutHost) bootAsItIsOff(t *testing.T, command, synced string) {
 	t.Helper()
-	h.host(t, "systemctl poweroff")
-	for deadline := time.Now().Add(commandLimit); ; time.Sleep(time.Second) {
-		out, _ := h.run(t, "emulate", "ls")
-		if strings.Contains(out, " off ") {
+	for deadline := time.Now().Add(commandLimit); ; time.Sleep(100 * time.Millisecond) {
+		if list, _ := h.run(t, "emulate", "ls"); strings.Contains(list, " off ") {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("host %s does not switch itself off:\n%s", h.name, out)
+			t.Fatalf("%s, and the power is on", command)
 		}
 	}
-	boot := exec.CommandContext(t.Context(), h.program, "emulate", "-n", h.name, "--", "cat",
-		"/etc/modprobe.d/idle.conf")
+	boot := exec.CommandContext(t.Context(), h.program, "emulate", "-n", h.name, "--", "sh", "-c",
+		"hostname; cat /root/synced || true")
 	boot.Env = h.env
-	out, err := boot.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "ok boot "+h.name+" ") || !strings.Contains(string(out), written) {
-		t.Fatalf("the command that boots host %s: %v\n%s", h.name, err, out)
+	said, err := boot.CombinedOutput()
+	if err != nil || !strings.Contains(string(said), "ok boot "+h.name+" ") ||
+		!strings.Contains(string(said), "\n"+h.name+"\n"+synced) {
+		t.Fatalf("the command that boots host %s: %v\n%s", h.name, err, said)
 	}
 	h.awaitServices(t)
 }
@@ -307,7 +314,7 @@ func (h *cutHost) readSteps(t *testing.T) {
 
 // TestPowerCuts cuts the power of a host in prepare and in rollback. The host boots,
 // rackless-prepare.service does its part, and the command that was cut off goes on. Of the kinds of step
-// a quarter is cut in prepare and another one in rollback; chance says which.
+// a sixth is cut in prepare and another one in rollback; chance says which.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
 	h := bootCutHost(t, "cuts", true)
@@ -320,20 +327,21 @@ func TestPowerCuts(t *testing.T) {
 	}
 	seed := *cutSeed
 	if seed < 0 {
-		seed = rand.IntN(8)
+		seed = rand.IntN(2 * cutParts)
 	}
 	t.Logf("with -cut-seed %d:", seed)
-	var kinds [4][]string
+	var kinds [cutParts][]string
 	for i, kind := range kindsOf(h.making) {
-		kinds[(i+seed)%4] = append(kinds[(i+seed)%4], kind)
+		kinds[(i+seed)%cutParts] = append(kinds[(i+seed)%cutParts], kind)
 	}
 	turned := rand.IntN(2) // of which command the other one turns round
-	h.chainOfCuts(t, cutPrepare, oneOfEach(h.making, kinds[0]), seed/4, turned == 0, func(when string) {
+	h.chainOfCuts(t, cutPrepare, oneOfEach(h.making, kinds[0]), seed/cutParts, turned == 0, func(when string) {
 		h.rollback(t)
 		h.same(t, when+": after rollback", h.before)
 	})
 	h.same(t, "prepared in spite of power cuts", h.prepared)
-	h.chainOfCuts(t, cutRollback, oneOfEach(h.takingBack, kinds[2]), seed/4, turned == 1, func(when string) {
+	other := oneOfEach(h.takingBack, kinds[cutParts/2])
+	h.chainOfCuts(t, cutRollback, other, seed/cutParts, turned == 1, func(when string) {
 		h.mustPrepare(t)
 		h.same(t, when+": after prepare", h.prepared)
 	})
@@ -379,8 +387,8 @@ func oneOfEach(steps, kinds []string) []string {
 func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, phase int, turns bool,
 	turn func(when string)) {
 	t.Helper()
-	if len(steps) < 2 {
-		t.Fatalf("there are more kinds of step than those of %q", steps)
+	if len(steps) == 0 {
+		t.Fatal("there are fewer kinds of step than parts")
 	}
 	turnAt := rand.IntN(len(steps))
 	for i, step := range steps {
@@ -390,6 +398,9 @@ func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, phas
 		}
 		when := fmt.Sprintf("the power was cut in %q where %s was %s", command, step, phase)
 		t.Log(when)
+		if command == cutPrepare {
+			h.bootedAsWritten(t, when)
+		}
 		if turns && i == turnAt {
 			turn(when)
 		}
@@ -445,20 +456,30 @@ func (h *cutHost) cutAtEveryStep(t *testing.T) {
 	}
 }
 
-// cut runs a command that cuts the power, and boots the host; false if the command came to its end.
+// cut runs a command that cuts the power, and boots the host; false if the command came to its end. The next command
+// boots a host that is off, and says so. What was synced is there.
 func (h *cutHost) cut(t *testing.T, command string) bool {
 	t.Helper()
-	old := h.mustHost(t, bootID)
+	old := h.mustHost(t, bootID+" | tee synced; sync")
 	h.offAtReset(t)
 	out, status := h.host(t, command)
 	if status == 0 || status == exitReboot {
 		return false
 	}
-	// A machine that is just ending looks as if it ran.
-	if !h.bootAgain(t, old, 30*time.Second) {
-		t.Fatalf("%s: status %d, and the host does not boot again\n%s", command, status, out)
-	}
+	h.bootAsItIsOff(t, fmt.Sprintf("%s: status %d\n%s", command, status, out), old)
 	return true
+}
+
+// bootedAsWritten holds the kernel's arguments to those in grub.cfg, and to what they are for.
+func (h *cutHost) bootedAsWritten(t *testing.T, when string) {
+	t.Helper()
+	out := strings.Split(h.mustHost(t, "grep -m 1 '^[[:space:]]*linux[[:space:]]' /boot/grub/grub.cfg; cat "+
+		"/proc/cmdline /sys/devices/system/cpu/isolated"), "\n")
+	want, got, isolated := strings.Fields(out[0]), strings.Fields(out[1]), out[2]
+	want[1] = "BOOT_IMAGE=" + want[1]
+	if diff := cmp.Diff(want[1:], got); diff != "" || strings.Contains(out[1], "isolcpus=") != (isolated != "") {
+		t.Errorf("%s: CPUs %q are isolated; arguments (-grub.cfg +in force):\n%s", when, isolated, diff)
+	}
 }
 
 // putText writes a file of the host.
