@@ -26,7 +26,7 @@ func (r *Runner) ask(ctx context.Context, node string, argv ...string) (Output, 
 	defer cancel()
 	out, err := r.Exec.Exec(ctx, node, argv)
 	if err != nil {
-		return Output{}, fmt.Errorf("run %s on %s: %w", quote(argv), node, err)
+		return Output{}, fmt.Errorf("run %s on %s: %w", Shorten(quote(argv)), node, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes or reads blocks of another node's memory by NIXL, and says how fast that was.
 
-    nixl.py                                       prints the version of NIXL
+    nixl.py                                       looks for NIXL
     nixl.py target ADDRESS PORT                   serves one client
     nixl.py write|read ADDRESS PORT BYTES REQUESTS SECONDS
 
@@ -9,6 +9,7 @@ UCX carries the blocks as its variables in the environment say. The line about a
 """
 import fcntl
 import glob
+import importlib.util
 import os
 import socket
 import struct
@@ -34,19 +35,24 @@ def interface(peer):
     sys.exit("no network device has the address %s" % own)
 
 
-def agent(name):
-    """An agent of NIXL with a buffer that is registered, and the address of the buffer."""
-    try:
-        import numpy
-        from nixl_cu12._api import nixl_agent, nixl_agent_config
-    except ImportError as e:
-        built = [os.path.basename(f) for f in glob.glob("/opt/nixl/nixl_cu12/_bindings*.so")]
-        if built and not any("cpython-%d%d-" % sys.version_info[:2] in f for f in built):
-            e = "the wheel is for another Python: it has %s" % built[0]
+def look():
+    """Ends with the reason where there is no NIXL for this Python. To import it takes emulated CPUs seconds."""
+    lacks = [m for m in ("numpy", "nixl_cu12") if importlib.util.find_spec(m) is None]
+    built = [os.path.basename(f) for f in glob.glob("/opt/nixl/nixl_cu12/_bindings*.so")]
+    why = ""
+    if built and not any("cpython-%d%d-" % sys.version_info[:2] in f for f in built):
+        why = "the wheel is for another Python: it has %s" % built[0]
+    elif lacks:
+        why = "no module %s" % lacks[0]
+    if why:
         sys.exit("no NIXL for Python %d.%d: %s; hack/wheels.sh nixl LAB NODE fetches the wheel that fits" %
-                 (*sys.version_info[:2], e))
-    if name is None:
-        return None
+                 (*sys.version_info[:2], why))
+
+
+def agent(name):
+    """An agent of NIXL with a buffer that is registered, and the buffer."""
+    import numpy
+    from nixl_cu12._api import nixl_agent, nixl_agent_config
     memory = numpy.zeros(BUFFER, numpy.uint8)
     try:
         made = nixl_agent(name, nixl_agent_config(backends=["UCX"]))
@@ -122,8 +128,9 @@ def client(operation, address, port, size, requests, seconds):
 
 if len(sys.argv) > 2 and os.environ.get("UCX_TLS") == "tcp":
     os.environ["UCX_NET_DEVICES"] = interface(sys.argv[2])
+look()
 if len(sys.argv) < 2:
-    agent(None)
+    pass
 elif sys.argv[1] == "target":
     target(*sys.argv[2:])
 else:

@@ -249,7 +249,8 @@ func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program, libr
 	if slices.ContainsFunc(found, func(f string) bool { return f != own }) {
 		if err := l.give(ctx, nodes, compile, receive, own, append([]string{p.Source,
 			cmp.Or(library, "openmpi")}, p.Build...)...); err != nil {
-			return nil, fmt.Errorf("compile a test of MPI: %w; it takes %s", err, p.Takes)
+			return nil, fmt.Errorf("compile a test of MPI: %w; it takes %s", err,
+				words.Either(library == "mpich", "libmpich-dev and gcc on the first node", p.Takes))
 		}
 	}
 	return slices.Concat([]string{own}, p.SourceArgs, p.Args), nil

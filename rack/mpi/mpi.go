@@ -291,8 +291,9 @@ func command(t Transport, nodes []Node, slots []int, p probe, env, program []str
 		return append(argv, program...)
 	}
 	subnet := nodes[0].Subnet.Masked().String()
-	argv = append(argv, p.program, "--allow-run-as-root", "--host", strings.Join(hosts, ","), "-np", fmt.Sprint(ranks),
-		"--mca", "btl_tcp_if_include", subnet, "--mca", "oob_tcp_if_include", subnet, "--bind-to")
+	argv = append(argv, "OMPI_MCA_plm_rsh_agent="+agent, p.program, "--allow-run-as-root", "--host",
+		strings.Join(hosts, ","), "-np", fmt.Sprint(ranks), "--mca", "btl_tcp_if_include", subnet, "--mca",
+		"oob_tcp_if_include", subnet, "--bind-to")
 	full := func(i int) bool { return slots[i] > nodes[i].CPUs }
 	if slices.ContainsFunc(indices(len(nodes)), full) {
 		argv = append(argv, "none", "--oversubscribe")
@@ -305,6 +306,10 @@ func command(t Transport, nodes []Node, slots []int, p probe, env, program []str
 	}
 	return append(argv, program...)
 }
+
+// agent is ssh that keeps its connections for the next run: on emulated CPUs an exchange of keys takes longer than all
+// else of a command on another node.
+const agent = "ssh -o ControlMaster=auto -o ControlPath=/run/rackless-ssh-%h -o ControlPersist=10m"
 
 // openMPI selects a transport in Open MPI, and no other beside it: where it cannot be had, the run fails and does not
 // fall back.
