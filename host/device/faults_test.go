@@ -59,8 +59,9 @@ type faultTest struct {
 	same  func(*bench)
 	// both goes on in both ways after each death; otherwise the ways take turns, for machines that are slow.
 	both bool
-	// oneOfEach dies at one point of each kind, of either way, chosen by chance, and not at every point.
-	oneOfEach bool
+	// died holds the kinds of point that were died at. If it is set, the test dies at one point of each other kind, of
+	// either way, chosen by chance, and not at every point.
+	died map[string]bool
 
 	making, undoing int // how many points there were
 	deaths          int
@@ -117,12 +118,17 @@ func kindOfPoint(point string) string {
 
 // chosen returns the points to die at, in their order.
 func (f *faultTest) chosen(all []point) (chosen []point) {
-	if !f.oneOfEach {
+	if f.died == nil {
 		return all
 	}
 	kinds := map[string]int{}
 	for _, i := range rand.Perm(len(all)) {
-		kinds[kindOfPoint(all[i].what)] = i
+		if kind := kindOfPoint(all[i].what); !f.died[kind] {
+			kinds[kind] = i
+		}
+	}
+	for kind := range kinds {
+		f.died[kind] = true
 	}
 	for _, i := range slices.Sorted(maps.Values(kinds)) {
 		chosen = append(chosen, all[i])
@@ -148,7 +154,7 @@ func (f *faultTest) die(p point, b *bench, what func() error) {
 		f.t.Fatalf("point %d was %q, and is %q: %v", p.n, p.what, died.at, err)
 	}
 	f.deaths++
-	if f.oneOfEach {
+	if f.died != nil {
 		f.t.Logf("died before: %s", p.what)
 	}
 }
@@ -195,14 +201,22 @@ func insideFaults(t *testing.T) {
 			return !slices.Contains(kinds, s.Op.Kind())
 		})
 	}
-	for _, c := range []struct {
+	type partOfSteps struct {
 		name  string
 		steps []change.Step
-	}{
+	}
+	parts := []partOfSteps{
 		{"modules", part(kindModule)},
 		{"functions and boot files", part(kindDriver, kindDriverctl, "file")},
 		{"virtual functions", part(kindLink, kindSRIOV)},
-	} {
+	}
+	// Points of one kind that several parts have, as those of the journal, are died at in the first of them.
+	rand.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
+	var died map[string]bool
+	if !*everyPoint {
+		died = map[string]bool{}
+	}
+	for _, c := range parts {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name != "modules" {
 				run(t, "modprobe", "vfio_iommu_type1")
@@ -213,7 +227,7 @@ func insideFaults(t *testing.T) {
 			before := snapshot(t)
 			f := faultTest{t: t, steps: c.steps, bench: func() *bench {
 				return newInside(t)
-			}, same: func(b *bench) { b.same(before) }, oneOfEach: !*everyPoint}
+			}, same: func(b *bench) { b.same(before) }, died: died}
 			f.run()
 			t.Logf("died %d times at %d points of preparing and %d of rolling back", f.deaths, f.making, f.undoing)
 		})
