@@ -73,6 +73,7 @@ var readsFiles = map[string]string{
 	"lab check":                 "lab check /dev/zero",
 	"lab defaults":              "lab defaults /dev/zero",
 	"lab diff":                  "lab diff /dev/zero",
+	"mpirun --hostfile":         "mpirun pair --hostfile /dev/zero -- true",
 	"plan":                      "plan /dev/zero",
 	"plan --fleet":              "plan --fleet fleet requests.jsonl",
 	"plan --host":               "plan lab.yaml --host /dev/zero",

@@ -32,7 +32,13 @@ func newMPIRunCmd(a *app) *cobra.Command {
 			return nil
 		},
 		ValidArgsFunction: a.completeLabs,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			var hosts []byte
+			if hostfile != "" {
+				if hosts, err = userfile.Read(hostfile, userfile.Text); err != nil {
+					return err
+				}
+			}
 			dash := cmd.ArgsLenAtDash()
 			r, err := a.openOne(args[:dash])
 			if err != nil {
@@ -44,11 +50,7 @@ func newMPIRunCmd(a *app) *cobra.Command {
 			if hostfile == "" {
 				o.Nodes, err = mpi.NodesOf(r.State.Lab, names, r.Endpoint)
 			} else {
-				var text []byte
-				if text, err = userfile.Read(hostfile, userfile.Text); err != nil {
-					return err
-				}
-				o.Nodes, err = mpi.NodesOfFile(r.State.Lab, hostfile, text, r.Endpoint)
+				o.Nodes, err = mpi.NodesOfFile(r.State.Lab, hostfile, hosts, r.Endpoint)
 			}
 			if err != nil {
 				return cli.Usage(err)

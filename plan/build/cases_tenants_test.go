@@ -32,7 +32,7 @@ func web() topology.Tenant {
 		Devices: []topology.TenantDevice{
 			{PCI: topology.PCIAddr{Bus: 0x21}, Managed: true}, {PCI: topology.PCIAddr{Bus: 0x21, Function: 1},
 				Managed: true}},
-		GuestNodes: new(0), GuestSwitches: new(0)}
+		GuestNodes: new(0), GuestSwitches: new(0), GuestExpanders: new(0)}
 	for v := range 8 {
 		t.Pins = append(t.Pins, topology.Pin{VCPU: v, CPUs: topology.CPUs(8 + v/2 + 32*(v%2))})
 	}

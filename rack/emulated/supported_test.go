@@ -70,7 +70,7 @@ func TestSupportedExamples(t *testing.T) {
 		t.Fatalf("found %q, %v", files, err)
 	}
 	runs := map[string]bool{"pair": true, "sixteen": true, "sixtyfour": true, "connectx": true, "incast": true,
-		"soft-roce": true, "cluster": true, "slurm": true, "course": true, "arm64": true}
+		"soft-roce": true, "cluster": true, "cluster-sixteen": true, "slurm": true, "course": true, "arm64": true}
 	for _, path := range files {
 		b, err := os.ReadFile(path)
 		if err != nil {
