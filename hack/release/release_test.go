@@ -188,6 +188,24 @@ func TestWholeReleasesAreEqual(t *testing.T) {
 	}
 }
 
+// systemd takes the unit.
+func TestTheUnit(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	r := testRelease(t)
+	_, tree := testTree(t, r)
+	unit := tree[slices.IndexFunc(tree, func(f file) bool { return f.path == unitPath })]
+	at := filepath.Join(dir, filepath.Base(unitPath))
+	// What it starts is looked for, and need not be installed here.
+	if err := os.WriteFile(at, bytes.Replace(unit.content, []byte("=rackless "), []byte("=/bin/true "), 1),
+		0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out := must(t, "systemd-analyze", "--user", "verify", "--man=no", at); out != "" {
+		t.Errorf("systemd-analyze: %s", out)
+	}
+}
+
 // The package of Debian is installed in a fresh system, where rackless runs, and removed without a trace.
 func TestDebInAFreshSystem(t *testing.T) {
 	if *chroot == "" {

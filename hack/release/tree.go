@@ -27,11 +27,12 @@ const (
 	bashPath = "share/bash-completion/completions/rackless"
 	fishPath = "share/fish/vendor_completions.d/rackless.fish"
 	zshPath  = "share/zsh/site-functions/_rackless"
+	unitPath = "lib/systemd/user/rackless-ui.service" // of users, whose labs it shows
 )
 
 // installed are patterns of all paths of tree, of any version.
 var installed = []string{binPath, docPath, manPath + "/rackless.1.gz", manPath + "/rackless-*.1.gz", bashPath, fishPath,
-	zshPath}
+	zshPath, unitPath}
 
 // tree returns the files of a binary, by path.
 func (r *release) tree(binary string, pages, completions map[string][]byte) ([]file, error) {
@@ -45,6 +46,10 @@ func (r *release) tree(binary string, pages, completions map[string][]byte) ([]f
 		{fishPath, 0o644, completions["fish"]},
 		{zshPath, 0o644, completions["zsh"]},
 	}
+	if b, err = os.ReadFile(filepath.Join(r.source, "examples/monitoring", path.Base(unitPath))); err != nil {
+		return nil, err
+	}
+	files = append(files, file{unitPath, 0o644, b})
 	for name, text := range pages {
 		z, err := compress(text)
 		if err != nil {

@@ -50,7 +50,7 @@ func newPlaced(t *testing.T, dirs rack.Dirs, place *rack.Placement, factors stri
 		t.Fatal(err)
 	}
 	spec, err := study.Parse("study.yaml",
-		[]byte("name: s\nlab: lab.yaml\nmeasure: [{test: stress_stream, seconds: 6}]\nfactors:\n"+factors))
+		[]byte("name: s\nlab: lab.yaml\nmeasure: [{test: sysbench_cpu_single, seconds: 2}]\nfactors:\n"+factors))
 	if err != nil {
 		t.Fatal(err)
 	}
