@@ -156,7 +156,7 @@ uninstall: ## remove what install has put below PREFIX
 	cd hack/release && $(GO) run . -uninstall "$(PREFIX)" -destdir "$(DESTDIR)"
 
 test-release: ## make the release twice and compare, install and remove its package in a fresh Debian, and measure labs on systems that have nothing but its files: about 15 minutes
-	cd hack/release && $(GO) vet . && $(GO) test -timeout 30m -v . -whole -deb-chroot "$$(mktemp -d)"
+	cd hack/release && $(GO) vet . && $(GO) test -timeout 60m -v . -whole -deb-chroot "$$(mktemp -d)"
 
 # By default go test makes each input of interest smaller for a minute, which leaves no time for others.
 fuzz: ## fuzz each target for FUZZTIME (20s), starting from the committed corpus

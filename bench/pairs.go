@@ -32,7 +32,7 @@ func CheckPairs(plan string) error {
 	}
 	for word := range strings.SplitSeq(plan, ",") {
 		if !strings.Contains(word, ":") {
-			return fmt.Errorf("%q are no pairs of nodes: want %s, or CLIENT:SERVER,...", plan,
+			return fmt.Errorf("%q are no pairs of nodes: want %s, or CLIENT:SERVER with commas between", plan,
 				strings.Join(plans, ", "))
 		}
 	}

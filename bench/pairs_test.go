@@ -68,7 +68,7 @@ func TestPairsRefusesWhatIsNoLab(t *testing.T) {
 		{"a node twice", []string{"a", "b", "a"}, PairsAll, `make pairs: node name "a" is empty or given twice`},
 		{"a node without a name", []string{"a", ""}, PairsAll, `make pairs: node name "" is empty or given twice`},
 		{"another plan", []string{"a", "b"}, "star", `make pairs: "star" are no pairs of nodes: want auto, all, ` +
-			`first, ring, or CLIENT:SERVER,...`},
+			`first, ring, or CLIENT:SERVER with commas between`},
 		{"a pair of a stranger", []string{"a", "b"}, "a:b,b:c", `make pairs: "b:c" is no pair of a, b`},
 		{"a node with itself", []string{"a", "b"}, "a:a", `make pairs: "a:a" is no pair of a, b`},
 	}

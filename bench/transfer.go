@@ -17,7 +17,6 @@ import (
 // A transfer is a test of a library that moves the caches of language models between machines: the client writes or
 // reads blocks of the server's memory, some at a time. docs/measuring.md says how the libraries get into nodes.
 type transfer struct {
-	noSetup
 	by        *transferTool
 	operation string // "write" or "read"
 	requests  int    // that are made at once; 0: transferRequests. "b8"

@@ -2,8 +2,8 @@
 // static policies of the CPU manager and the memory manager. It is a module of its own, so that Kubernetes is no
 // dependency of rackless: the tests of plan/rivals run it.
 //
-// It reads a JSON list of cases from standard input and writes a list of answers. With an argument it reads that file as
-// the kubelet reads its --config, and prints what is wrong with it.
+// It reads a JSON list of cases from standard input and writes a list of answers. With an argument it reads that file
+// as the kubelet reads its --config, and prints what is wrong with it.
 package main
 
 import (
