@@ -87,7 +87,7 @@ func TestTheProgramOfNIXLSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("no python3")
+		t.Fatalf("make test installs it: %v", err)
 	}
 	dir := t.TempDir()
 	program := filepath.Join(dir, "nixl.py")
