@@ -191,7 +191,7 @@ func twoCards(h *topology.Host, model string) {
 func matrix(nodes []int, cells ...topology.PathClass) func() *topology.Host {
 	return func() *topology.Host {
 		h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTopo}}
-		id := []string{"GPU0", "GPU1", "GPU2", "GPU3"}[:len(nodes)]
+		id, cells := []string{"GPU0", "GPU1", "GPU2", "GPU3"}[:len(nodes)], cells // for each host anew
 		for i, n := range nodes {
 			h.GPUs = append(h.GPUs, topology.GPU{Name: id[i], NUMANode: new(n)})
 			if h.NUMANode(n) == nil {

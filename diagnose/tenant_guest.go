@@ -139,7 +139,7 @@ func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		v.flatCells(t, add)
 		return
 	}
-	nodes := v.nodesOf(pinned(t))
+	nodes := v.NodesOf(pinned(t))
 	facts := []string{fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("numa cells=%d", *t.GuestNodes)}
 	_, _, far := v.guestCards(t)
 	if own := pinned(t); !own.IsEmpty() {
@@ -185,7 +185,7 @@ func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 func (v *view) flatCells(t *topology.Tenant, add func(finding.Finding)) {
 	for i, c := range t.Cells {
 		cpus := pinnedOf(t, c.VCPUs)
-		nodes := v.nodesOf(cpus)
+		nodes := v.NodesOf(cpus)
 		if len(nodes) < 2 {
 			continue
 		}

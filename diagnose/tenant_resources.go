@@ -134,18 +134,7 @@ func pinnedOf(t *topology.Tenant, vcpus topology.CPUSet) topology.CPUSet {
 }
 
 // cpuNodes returns the IDs of the nodes that the virtual CPUs of a tenant are held to.
-func (v *view) cpuNodes(t *topology.Tenant) []int { return v.nodesOf(bound(t)) }
-
-// nodesOf returns the IDs of the nodes that CPUs are on.
-func (v *view) nodesOf(cpus topology.CPUSet) []int {
-	var out []int
-	for i := range v.NUMANodes {
-		if v.NUMANodes[i].CPUs.Overlaps(cpus) {
-			out = append(out, v.NUMANodes[i].ID)
-		}
-	}
-	return out
-}
+func (v *view) cpuNodes(t *topology.Tenant) []int { return v.NodesOf(bound(t)) }
 
 // farMemory is silent where one node is right: memory that is spread over nodes can be meant.
 func farMemory(v *view, t *topology.Tenant, add func(finding.Finding)) {
@@ -170,7 +159,7 @@ func farMemory(v *view, t *topology.Tenant, add func(finding.Finding)) {
 // farFrom reports whether memory is on none of the nodes of these CPUs, or interleaved over others as well.
 func (v *view) farFrom(t *topology.Tenant, c topology.TenantCell, cpus topology.CPUSet,
 	said func(*topology.Tenant) string, add func(finding.Finding)) bool {
-	nodes := v.nodesOf(cpus)
+	nodes := v.NodesOf(cpus)
 	if len(nodes) == 0 || c.MemoryNodes == nil || c.MemoryNodes.IsEmpty() {
 		return false
 	}

@@ -83,7 +83,7 @@ func (domainXML) memory(text string, t *topology.Tenant, h *topology.Host) (stri
 	for _, p := range t.Pins {
 		pins[p.VCPU], all = p.CPUs, all.Union(p.CPUs)
 	}
-	nodes := nodesOf(h, all)
+	nodes := topology.CPUs(h.NodesOf(all)...)
 	if nodes.IsEmpty() {
 		return "", errors.New("no virtual CPU is pinned to a NUMA node that the host is known to have")
 	}
@@ -97,7 +97,7 @@ func (domainXML) memory(text string, t *topology.Tenant, h *topology.Host) (stri
 				for v := range list.All() {
 					cpus = cpus.Union(pins[v])
 				}
-				own = nodesOf(h, cpus)
+				own = topology.CPUs(h.NodesOf(cpus)...)
 			}
 			tune.MemNodes = append(tune.MemNodes, libvirtxml.DomainNUMATuneMemNode{CellID: uint(i), Mode: "strict",
 				Nodeset: own.String()})

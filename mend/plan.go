@@ -10,7 +10,6 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/topology"
 )
 
 // A placement is a plan of one machine, as a lab of one node.
@@ -100,15 +99,4 @@ func (j *job) lab(cells, withDevices bool) (string, error) {
 	}
 	return fmt.Sprintf("name: check\nhugepages: %s\nnodes:\n  %s: {%s}\n", pages, nodeName,
 		strings.Join(node, ", ")), nil
-}
-
-// nodesOf returns the NUMA nodes of the host that CPUs are on.
-func nodesOf(h *topology.Host, cpus topology.CPUSet) topology.CPUSet {
-	var nodes topology.CPUSet
-	for _, n := range h.NUMANodes {
-		if n.CPUs.Overlaps(cpus) {
-			nodes = nodes.Union(topology.CPUs(n.ID))
-		}
-	}
-	return nodes
 }

@@ -35,6 +35,14 @@ func CPUs(cpus ...int) CPUSet {
 	return s
 }
 
+// bounded returns an error where a number that JSON has under a name is none that a CPUSet can hold.
+func bounded(name string, n, most int) error {
+	if n < 0 || n > most {
+		return fmt.Errorf("%s is %d; want 0 to %d", name, n, most)
+	}
+	return nil
+}
+
 // CPURange returns the set first to last, both included; it is empty when last is below first.
 func CPURange(first, last int) CPUSet {
 	var s CPUSet

@@ -196,6 +196,17 @@ func (h *Host) NUMANode(id int) *NUMANode {
 	return find(h.NUMANodes, func(n *NUMANode) bool { return n.ID == id })
 }
 
+// NodesOf returns the IDs of the NUMA nodes that CPUs are on, in the order of NUMANodes.
+func (h *Host) NodesOf(cpus CPUSet) []int {
+	var out []int
+	for i := range h.NUMANodes {
+		if h.NUMANodes[i].CPUs.Overlaps(cpus) {
+			out = append(out, h.NUMANodes[i].ID)
+		}
+	}
+	return out
+}
+
 // Netdev returns the network device of a name, or nil.
 func (h *Host) Netdev(name string) *Netdev {
 	for i := range h.NICs {

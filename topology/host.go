@@ -1,6 +1,11 @@
 package topology
 
-import "strings"
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+)
 
 // Schema names the JSON form of a Host. Keys are added, never changed in meaning or removed.
 const Schema = "rackless/host/v1"
@@ -136,6 +141,15 @@ type NUMANode struct {
 	MemoryMode string `json:"memory_mode,omitempty"`
 	// GPU is the device whose own memory this is.
 	GPU *PCIAddr `json:"gpu,omitempty"`
+}
+
+// UnmarshalJSON refuses a number that no CPUSet, which holds nodes as well, can hold.
+func (n *NUMANode) UnmarshalJSON(text []byte) error {
+	type plain NUMANode
+	if err := json.Unmarshal(text, (*plain)(n)); err != nil {
+		return err
+	}
+	return bounded("id of a NUMA node", n.ID, MaxCPUs-1)
 }
 
 // A HugepagePool is the hugepages of one size, of a node or of the whole machine. Counts are in pages.
@@ -308,6 +322,19 @@ type TenantCell struct {
 	Hugepages   *uint64 `json:"hugepage_bytes,omitempty"` // as that of Tenant
 	MemoryNodes *CPUSet `json:"memory_nodes,omitempty"`   // of the host, which hold its memory
 	MemoryMode  string  `json:"memory_mode,omitempty"`
+}
+
+// UnmarshalJSON refuses virtual CPUs that no CPUSet can hold.
+func (t *Tenant) UnmarshalJSON(text []byte) error {
+	type plain Tenant
+	if err := json.Unmarshal(text, (*plain)(t)); err != nil {
+		return err
+	}
+	errs := []error{bounded("vcpus of tenant "+strconv.Quote(t.Name), t.VCPUs, MaxCPUs)}
+	for _, p := range t.Pins {
+		errs = append(errs, bounded("a vcpu among the pins of tenant "+strconv.Quote(t.Name), p.VCPU, MaxCPUs-1))
+	}
+	return errors.Join(errs...)
 }
 
 // A Pin is where one virtual CPU may run.

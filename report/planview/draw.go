@@ -161,7 +161,7 @@ func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 	var out []finding.Finding
 	for n := range lists.Refs(pl.Nodes) {
-		on := nodesOf(h, n.CPUs())
+		on := h.NodesOf(n.CPUs())
 		if len(on) == 0 {
 			continue // the host does not tell
 		}
@@ -193,7 +193,7 @@ func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 				add(finding.Warning, c.ID, "no NIC of the lab node is on the NUMA node of its GPU")
 			}
 		}
-		if e := nodesOf(h, n.EmulatorCPUs); len(e) > 0 && !slices.ContainsFunc(e, func(id int) bool {
+		if e := h.NodesOf(n.EmulatorCPUs); len(e) > 0 && !slices.ContainsFunc(e, func(id int) bool {
 			return slices.Contains(on, id)
 		}) {
 			add(finding.Info, fmt.Sprintf("node %d", e[0]), "emulator threads on NUMA "+nodesText(e)+": "+runs)
@@ -202,17 +202,6 @@ func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 	slices.SortStableFunc(out, func(a, b finding.Finding) int {
 		return cmp.Compare(a.Severity.Rank(), b.Severity.Rank())
 	})
-	return out
-}
-
-// nodesOf are the NUMA nodes of CPUs.
-func nodesOf(h *topology.Host, cpus topology.CPUSet) []int {
-	var out []int
-	for i := range h.NUMANodes {
-		if h.NUMANodes[i].CPUs.Overlaps(cpus) {
-			out = append(out, h.NUMANodes[i].ID)
-		}
-	}
 	return out
 }
 
