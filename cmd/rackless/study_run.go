@@ -38,6 +38,7 @@ type studyRunOptions struct {
 	accel   string
 	dryRun  bool
 	restart bool
+	blocks  int
 	reboot  bool
 	anyway  bool
 }
@@ -57,14 +58,20 @@ func newStudyRunCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false,
 		"print the order of the runs and the smallest effect, and run nothing")
 	cmd.Flags().BoolVar(&o.restart, "restart", false, "delete the runs so far, and start over")
+	cmd.Flags().IntVar(&o.blocks, "blocks", 0, "stop after this many blocks; without it the same command makes the "+
+		"rest (default: all)")
 	cmd.Flags().BoolVar(&o.anyway, "anyway", false, "measure although a check of the lab failed")
 	cmd.Flags().BoolVar(&o.reboot, "reboot", false,
 		"prepare and reboot this host whenever the next run needs another boot, and continue")
+	cmd.MarkFlagsMutuallyExclusive("blocks", "reboot")
 	return cmd
 }
 
 // studyRun reads the study file and makes the runs, over boots of the host if they are needed.
 func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) error {
+	if o.blocks < 0 {
+		return cli.Usage(fmt.Errorf("--blocks %d: give 1 or more, or leave it out for all", o.blocks))
+	}
 	spec, text, err := document.ReadSpec(file)
 	if err != nil {
 		return cli.Usage(err)
@@ -175,7 +182,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	r.Look = func(ctx context.Context, lab *rack.Rack) error { return a.surveyLab(ctx, o, db, s, lab) }
 	var doing atomic.Value // what the rig is at, which it tells from the run and the display asks for
 	r.Progress = func(what string) { doing.Store(", " + what) }
-	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Rackless: version,
+	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Rackless: version, Blocks: o.blocks,
 		Progress: func(p conduct.Progress) {
 			worked = true
 			doing.Store("")
@@ -196,6 +203,10 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 		return worked, fmt.Errorf("%w\nthe runs so far are kept: the same command continues", err)
 	}
 	fmt.Fprintf(a.out, "\nstudy %s is in %s; see it with: rackless study report %s\n", spec.Name, path, spec.Name)
+	if o.blocks > 0 && (spec.Blocks == 0 || o.blocks < spec.Blocks) {
+		fmt.Fprintf(a.out, "it was stopped after %s: the same command without --blocks makes the rest\n",
+			words.Count(o.blocks, "block"))
+	}
 	outcome := outcomes[s.ID]
 	if outcome.GivenUp > 0 {
 		fmt.Fprintf(a.out, "given up, after %d attempts each that failed or were disturbed: %s, whose blocks do "+

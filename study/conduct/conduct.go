@@ -71,6 +71,8 @@ type Conductor struct {
 	Now   func() time.Time // nil: time.Now
 	// Rackless is the version that makes the runs, which a study that is gone on with may have changed.
 	Rackless string
+	// Blocks ends Run after this many blocks, made now or before; 0: all of the study.
+	Blocks int
 
 	Progress func(Progress) // told before and after each run; may be nil
 
@@ -121,8 +123,8 @@ type slot struct {
 // open reports whether the run is still to be made.
 func (s *slot) open() bool { return !s.done && s.tries < MaxAttempts }
 
-// Run makes all runs that are still to be made. It returns when the last has ended, when the budget
-// does not hold another block, or with the first error that no repetition would mend.
+// Run makes all runs that are still to be made, of the first Blocks blocks. It returns when the last has ended, when
+// the budget does not hold another block, or with the first error that no repetition would mend.
 func (c *Conductor) Run(ctx context.Context) error {
 	slots, spent, err := c.soFar(ctx)
 	if err != nil {
@@ -139,7 +141,8 @@ func (c *Conductor) Run(ctx context.Context) error {
 	used := func() time.Duration { return spent + c.now().Sub(began) }
 	// A study that is gone on with walks the same order again: what is settled is left out of each block, and the rest
 	// keeps its place.
-	for block := 1; c.Spec.Blocks == 0 || block <= c.Spec.Blocks; block++ {
+	last := c.last()
+	for block := 1; last == 0 || block <= last; block++ {
 		left := slices.DeleteFunc(c.Spec.Block(block), func(r study.Run) bool {
 			s := slots[place{r.Block, r.Place}]
 			return s != nil && !s.open()
@@ -204,6 +207,14 @@ func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent tim
 	return slots, spent, nil
 }
 
+// last is the number of the last block to make; 0 where the budget decides.
+func (c *Conductor) last() int {
+	if c.Blocks > 0 && (c.Spec.Blocks == 0 || c.Blocks < c.Spec.Blocks) {
+		return c.Blocks
+	}
+	return c.Spec.Blocks
+}
+
 // takes is about how long some runs take, by those that were made; 0 where none was.
 func (c *Conductor) takes(runs int) time.Duration {
 	if len(c.took) == 0 {
@@ -217,7 +228,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 // total is how many runs the study will have: those of its blocks, or of as many of them as the
 // budget seems to hold by the runs so far; 0 where no run has been.
 func (c *Conductor) total(done, perBlock int, used time.Duration) int {
-	all := c.Spec.Blocks * perBlock
+	all := c.last() * perBlock
 	if c.Spec.Budget == 0 || len(c.took) == 0 {
 		return all
 	}

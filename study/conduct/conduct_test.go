@@ -402,6 +402,29 @@ func TestAStudyThatTakesBootsGoesOnAfterEach(t *testing.T) {
 	}
 }
 
+// A look at the first blocks is a part of the study: the runs after it are those that are left.
+func TestFewerBlocksAreGoneOnWith(t *testing.T) {
+	t.Parallel()
+	c, f, path := setUp(t, text)
+	c.Blocks = 2
+	c.Progress = func(p conduct.Progress) {
+		if p.Total != 8 {
+			t.Errorf("progress says %d runs, want 8", p.Total)
+		}
+	}
+	if err := c.Run(t.Context()); err != nil || len(f.applied) != 8 {
+		t.Fatalf("%v, %d runs, want two blocks of 4", err, len(f.applied))
+	}
+	c2, f2 := again(t, path, text)
+	c2.Blocks = 7 // more than there are
+	if err := c2.Run(t.Context()); err != nil || len(f2.applied) != 16 {
+		t.Fatalf("%v, %d runs, want the other four blocks", err, len(f2.applied))
+	}
+	if got := statuses(t, c2); got != "map[done:24]" {
+		t.Error(got)
+	}
+}
+
 func TestABudgetHoldsWholeBlocks(t *testing.T) {
 	t.Parallel()
 	// A run takes 10 s on the fake clock, a block 40 s.
