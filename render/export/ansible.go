@@ -85,13 +85,9 @@ func AnsibleHosts(in render.Input) ([]render.Artifact, error) {
 	if in.Lab == nil {
 		return nil, errors.New("export ansible-hosts: no lab")
 	}
-	var file strings.Builder
-	for line := range strings.Lines(string(in.Lab.YAML())) {
-		file.WriteString("      " + line)
-	}
 	var b bytes.Buffer
 	err := hosts.Execute(&b, map[string]string{"Name": in.Lab.Name,
-		"Lab":  strings.TrimSuffix(file.String(), "\n"),
+		"Lab":  strings.TrimSuffix(indented(6, string(in.Lab.YAML())), "\n"),
 		"Head": head(in, "A playbook of Ansible. Its inventory is of hosts, not of the lab's nodes.")})
 	if err != nil {
 		return nil, fmt.Errorf("export ansible-hosts: %w", err)

@@ -271,6 +271,21 @@ func document(above string, v any, why map[string]string) ([]byte, error) {
 	return append([]byte("---\n"+above), data...), nil
 }
 
+// scalar writes a text as a value of YAML, quoted where it would be taken for something else.
+func scalar(text string) (string, error) {
+	data, err := yaml.Marshal(text)
+	return strings.TrimSpace(string(data)), err
+}
+
+// indented sets the lines of a text in, as a block of YAML has them.
+func indented(by int, text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(strings.TrimSuffix(text, "\n") + "\n") {
+		b.WriteString(words.If(line != "\n", strings.Repeat(" ", by)) + line)
+	}
+	return b.String()
+}
+
 // text is an artefact that everybody may read.
 func text(path, data string) render.Artifact {
 	return render.Artifact{Path: path, Mode: 0o644, Data: []byte(data)}
