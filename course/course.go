@@ -58,13 +58,13 @@ func (l *Lab) open() (k record, p Puzzle, err error) {
 	if err == nil {
 		err = json.Unmarshal(text, &k)
 	}
-	if err == nil && (k.Number < 1 || k.Number > len(Puzzles)) {
+	if err == nil && (k.Number < 1 || k.Number > len(Puzzles())) {
 		err = fmt.Errorf("puzzle %d is not in this version", k.Number)
 	}
 	if err != nil {
 		return k, p, fmt.Errorf("%s: %w; rackless down ends the lab with its puzzle", path, err)
 	}
-	return k, l.named(Puzzles[k.Number-1]), nil
+	return k, l.named(Puzzles()[k.Number-1]), nil
 }
 
 // named puts the name of the node into the texts of a puzzle.
@@ -75,8 +75,8 @@ func (l *Lab) named(p Puzzle) Puzzle {
 	return p
 }
 
-// Break breaks the lab by a puzzle, 1 to len(Puzzles), and returns it. A lab that the puzzle does not fit, or that has
-// the fault already, is left as it is.
+// Break breaks the lab by a puzzle, from 1, and returns it. A lab that the puzzle does not fit, or that has the fault
+// already, is left as it is.
 func (l *Lab) Break(ctx context.Context, number int) (p Puzzle, err error) {
 	unlock, err := rack.Lock(ctx, l.Dirs, l.Lab.Name, nil)
 	if err != nil {
@@ -90,7 +90,7 @@ func (l *Lab) Break(ctx context.Context, number int) (p Puzzle, err error) {
 	if len(l.Lab.Nodes) < 2 {
 		return p, fmt.Errorf("lab %s has one node, and puzzles need two", l.Lab.Name)
 	}
-	p = l.named(Puzzles[number-1])
+	p = l.named(Puzzles()[number-1])
 	c, err := l.Switch()
 	if err != nil {
 		return p, err
@@ -120,13 +120,13 @@ func (l *Lab) Break(ctx context.Context, number int) (p Puzzle, err error) {
 // doBreak does what breaks the lab, if verify has a check that sees it.
 func (l *Lab) doBreak(ctx context.Context, p Puzzle, c *fabric.Client, now fabric.Counters) error {
 	port := []string{rack.PortName(l.Lab.Nodes[p.Node].Name, 0)}
-	if p.setting != nil {
+	if p.Busy {
 		// What waits for a receiver waits at its port: of a sender that is broken, that of the next node.
 		at := port
 		if p.Node == 0 {
 			at = []string{rack.PortName(l.Lab.Nodes[1].Name, 0)}
 		}
-		changes, err := fabric.ChangeLinks(now.Ports, at, false, p.setting)
+		changes, err := fabric.ChangeLinks(now.Ports, at, false, busy)
 		if err != nil {
 			return err
 		}
@@ -143,11 +143,11 @@ func (l *Lab) doBreak(ctx context.Context, p Puzzle, c *fabric.Client, now fabri
 		return fmt.Errorf("lab %s has this fault already: %s: %s: %s; see rackless verify %[1]s", l.Lab.Name,
 			have[0].Subject, have[0].Title, have[0].Have)
 	}
-	if err := l.script(ctx, p, p.breaks); err != nil {
+	if err := l.script(ctx, p, p.Breaks); err != nil {
 		return err
 	}
-	if p.link != nil {
-		changes, err := fabric.ChangeLinks(now.Ports, port, false, p.link)
+	if p.Link != nil {
+		changes, err := fabric.ChangeLinks(now.Ports, port, false, p.Link)
 		if err != nil {
 			return err
 		}
@@ -157,13 +157,13 @@ func (l *Lab) doBreak(ctx context.Context, p Puzzle, c *fabric.Client, now fabri
 			}
 		}
 	}
-	if p.fault != "" {
+	if p.Fault != "" {
 		node := l.Lab.Nodes[p.Node].Name
 		x, nic, err := l.Adapted(node, "")
 		if err != nil {
 			return err
 		}
-		return x.SetFault(ctx, node, nic, p.fault)
+		return x.SetFault(ctx, node, nic, p.Fault)
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func (l *Lab) Mend(ctx context.Context) (Puzzle, error) {
 
 func (l *Lab) mend(ctx context.Context, k record, p Puzzle) error {
 	var errs []error
-	if p.fault != "" {
+	if p.Fault != "" {
 		node := l.Lab.Nodes[p.Node].Name
 		x, nic, err := l.Adapted(node, "")
 		if err == nil {
@@ -227,7 +227,7 @@ func (l *Lab) mend(ctx context.Context, k record, p Puzzle) error {
 		errs = append(errs, err)
 	}
 	// Last what the lab file asks for: an adapter that was reset has lost what was set in its driver.
-	return errors.Join(append(errs, l.script(ctx, p, p.mends), l.SetUp(ctx, l.Progress), l.close(ctx, k))...)
+	return errors.Join(append(errs, l.script(ctx, p, p.Mends), l.SetUp(ctx, l.Progress), l.close(ctx, k))...)
 }
 
 // close gives the switch the links from before the puzzle, and ends it.

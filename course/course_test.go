@@ -3,9 +3,11 @@ package course
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
@@ -16,7 +18,7 @@ import (
 func TestEveryPuzzleIsWhole(t *testing.T) {
 	t.Parallel()
 	names := make(map[string]bool)
-	for i, p := range Puzzles {
+	for i, p := range Puzzles() {
 		n := i + 1
 		if names[p.Name] {
 			t.Errorf("puzzle %d: there are two called %s", n, p.Name)
@@ -30,11 +32,18 @@ func TestEveryPuzzleIsWhole(t *testing.T) {
 		if c, ok := finding.Find(p.Finding); !ok || c.Name != p.Finding {
 			t.Errorf("puzzle %d: verify has no check %s", n, p.Finding)
 		}
-		if p.breaks == "" && p.link == nil && p.fault == "" {
+		if p.Breaks == "" && p.Link == nil && p.Fault == "" {
 			t.Errorf("puzzle %d breaks nothing", n)
 		}
+		known := p.Fault == ""
+		for _, f := range check.Faults {
+			known = known || f.Kind == p.Fault
+		}
+		if !known {
+			t.Errorf("puzzle %d: there is no fault %s", n, p.Fault)
+		}
 		var l fabric.Link
-		for _, e := range append(p.setting, p.link...) {
+		for _, e := range slices.Concat(busy, p.Link) {
 			if err := l.Set(e.Key, e.Text); err != nil && e.Key != fabric.DownKey {
 				t.Errorf("puzzle %d: %v", n, err)
 			}

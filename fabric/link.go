@@ -146,7 +146,10 @@ type PortLink struct {
 }
 
 // A LinkEdit is one setting that a call asks for.
-type LinkEdit struct{ Key, Text string }
+type LinkEdit struct {
+	Key  string `yaml:"key"`
+	Text string `yaml:"text"`
+}
 
 // DownKey is the key of a LinkEdit that sets a port down ("yes") or up again ("no"). It is none of
 // LinkKeys, since it is no setting of frames that pass.

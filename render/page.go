@@ -219,10 +219,8 @@ type pageJob struct {
 func (v *view) ownJobs() []pageJob {
 	var jobs []pageJob
 	for _, j := range v.jobs() {
-		if j.name != "cpuset" || v.isolated().IsEmpty() {
-			unit := v.unitName(j.name)
-			jobs = append(jobs, pageJob{j.title, strings.ReplaceAll(j.note, "UNIT", unit), unit,
-				v.serviceChecks(j.name)})
+		if j.Name != "cpuset" || v.isolated().IsEmpty() {
+			jobs = append(jobs, pageJob{j.Title, j.Note, v.unitName(j.Name), v.serviceChecks(j.Name)})
 		}
 	}
 	return jobs

@@ -1,11 +1,15 @@
 package render
 
 import (
+	"bytes"
+	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -23,13 +27,14 @@ const hypervisors = "libvirtd.service virtqemud.service libvirt-guests.service"
 
 // A job is a script that a unit runs at boot.
 type job struct {
-	name        string
-	description string
-	title, note string // on the page that leads through all files; UNIT is the unit's name
-	what        string // what the script does, for its own header
-	why         string // of the unit's order
-	after       string // beside local-fs.target
-	before      string
+	Name        string `yaml:"name"`
+	Description string `yaml:"description"` // of the unit
+	Title       string `yaml:"title"`       // on the page that leads through all files
+	Note        string `yaml:"note"`
+	What        string `yaml:"what"`  // what the script does, for its own header
+	Why         string `yaml:"why"`   // of the unit's order
+	After       string `yaml:"after"` // beside local-fs.target
+	Before      string `yaml:"before"`
 }
 
 // jobs returns what is to be done at each boot, in order.
@@ -37,106 +42,28 @@ func (v *view) jobs() []job {
 	confines := !v.housekeeping().IsEmpty() && !v.given.IsEmpty()
 	needed := map[string]bool{"vfio": len(v.whole) > 0, "sriov": v.hasVFs(), "cpuset": confines, "irq": confines,
 		"hugepages": true, "governor": true}
-	return slices.DeleteFunc(allJobs(), func(j job) bool { return !needed[j.name] || len(v.in.Changes[j.name]) == 0 })
+	var jobs []job
+	for _, j := range allJobs() {
+		if needed[j.Name] && len(v.in.Changes[j.Name]) > 0 {
+			j.Description = strings.ReplaceAll(j.Description, "LAB", v.plan.Lab)
+			j.Note = strings.ReplaceAll(j.Note, "UNIT", v.unitName(j.Name))
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs
 }
 
-// allJobs are in the order in which they are started; the page undoes them in the reverse order. Hugepages come first,
-// while memory is in one piece, and interrupts last, when all drivers have asked for theirs.
-func allJobs() []job {
-	return []job{
-		{
-			name:        "hugepages",
-			description: "Hugepages on the NUMA nodes of lab %s",
-			title:       "Hugepages",
-			note: "Finds the pages set aside at boot and leaves them alone, or tries to get them now; it fails " +
-				"loudly where a node is short.",
-			what: "Hugepages on the NUMA nodes that the lab nodes use. start asks for them, looks what the kernel " +
-				"found, and fails where that is too little: a guest with strict memory placement would not start " +
-				"then. It never takes pages away. Too few are found where memory is in use or in pieces, none where " +
-				"the kernel does not know the size (for 1 GiB on x86 look for pdpe1gb in /proc/cpuinfo). stop gives " +
-				"back what start added.",
-			why: "Early, while memory is still in one piece. Pages from the kernel's command line are found here " +
-				"and left alone.",
-			after:  "systemd-modules-load.service",
-			before: hypervisors,
-		},
-		{
-			name:        "vfio",
-			description: "Devices of lab %s with vfio-pci",
-			title:       "Devices",
-			note: "The drivers of the host let go of these devices: their network interfaces and displays vanish " +
-				"from the host. Before the unit is undone, shut the nodes down.",
-			what: "Hands the PCI functions of the lab nodes to vfio-pci by driver_override, which names functions " +
-				"one by one: a list of vendor and device numbers (vfio-pci ids=) would take every card of that " +
-				"model. start looks at everything before it changes anything. stop gives the functions back to " +
-				"their drivers.",
-			why: "Before anything starts a guest. The udev rule and the modprobe file keep other drivers away even " +
-				"earlier; this unit takes what one got hold of all the same.",
-			after:  "systemd-udevd.service systemd-modules-load.service",
-			before: hypervisors + " nvidia-persistenced.service",
-		},
-		{
-			name:        "sriov",
-			description: "Virtual functions of lab %s",
-			title:       "Virtual functions",
-			note: "Makes the virtual functions, with the MAC addresses of the plan. The interface of the physical " +
-				"function stays the host's, comes up, and carries the lab's MTU.",
-			what: "Makes the virtual functions that the plan hands out, gives them their MAC addresses and leaves " +
-				"them to vfio-pci. A change of the number goes by way of 0 and is refused while a function is in " +
-				"use. stop makes the number what it was. The last two words of a line vf are trust and spoofchk: on " +
-				"lets a guest change its MAC address and listen to everything (tcpdump, bridges in the guest), and " +
-				"drops frames that it sends with another MAC address than its own. Set them to off and on for " +
-				"guests that are not yours.",
-			why: "After the driver of the physical functions, and after the network set those up. Before anything " +
-				"starts a guest.",
-			after:  "systemd-udevd.service systemd-modules-load.service network.target",
-			before: hypervisors,
-		},
-		{
-			name:        "governor",
-			description: "Governor performance for lab %s",
-			title:       "Governor",
-			note:        "All CPUs at full frequency.",
-			what: "Sets the frequency governor of all CPUs to performance: latencies come out up to twice as long, " +
-				"and never twice the same, while frequencies follow the load. What the kernel does to memory by " +
-				"itself, which disturbs a guest as much, is set here too. stop brings the old values back.",
-			why:   "After the services that set governors of their own.",
-			after: "systemd-modules-load.service tuned.service power-profiles-daemon.service cpufrequtils.service",
-		},
-		{
-			name:        "cpuset",
-			description: "The host off the CPUs of lab %s",
-			title:       "CPU sets",
-			note:        "The host leaves the CPUs of the lab nodes alone, without a reboot.",
-			what: "Keeps everything but guests off the CPUs of the lab nodes by cgroups, without a reboot: " +
-				"system.slice, user.slice and init.scope may use housekeeping CPUs only, and the kernel's work " +
-				"queues run there. Guests are in machine.slice, which may use all. This is the alternative to " +
-				"isolcpus; what it cannot do is to stop the timer tick (nohz_full) and to move RCU callbacks " +
-				"(rcu_nocbs), which only the kernel's command line can. Where the host keeps CPUs of its own and " +
-				"has no other virtual machines, machine.slice is a partition of cgroup v2, with the CPUs of the lab " +
-				"nodes and of QEMU's own threads: nobody else uses its CPUs. Take the line partition out to go " +
-				"without, or say isolated for root: no load is balanced then, which is right for pinned virtual " +
-				"CPUs, but QEMU's own threads pile up on one CPU. stop brings the old limits back.",
-			why:    "Before anything starts a guest.",
-			before: hypervisors,
-		},
-		{
-			name:        "irq",
-			description: "Interrupts off the CPUs of lab %s",
-			title:       "Interrupts",
-			note: "Interrupts of the host go to housekeeping CPUs. Repeat it after devices were added: `systemctl " +
-				"restart UNIT`. Where irqbalance runs, tell it as well: `install -D -m 0644 -t " +
-				"/etc/systemd/system/irqbalance.service.d systemd/irqbalance.service.d/*.conf`, `systemctl " +
-				"daemon-reload`, `systemctl restart irqbalance`.",
-			what: "Moves interrupts to housekeeping CPUs, those of a device to ones of its own NUMA node where the " +
-				"host has any there. Managed interrupts (NVMe, some NICs) cannot be moved: isolcpus=managed_irq " +
-				"keeps them away from the CPUs of the lab nodes. irqbalance, where it runs, moves them back: " +
-				"systemd/irqbalance.service.d keeps it from that. stop moves them back.",
-			why:   "After the drivers of the devices and after irqbalance, which would move them once more.",
-			after: "network.target irqbalance.service tuned.service",
-		},
+//go:embed jobs.yaml
+var jobsFile []byte
+
+// allJobs are in the order in which they are started.
+var allJobs = sync.OnceValue(func() []job {
+	var all struct {
+		Jobs []job `yaml:"jobs"`
 	}
-}
+	strictyaml.MustParse("jobs.yaml", bytes.ReplaceAll(jobsFile, []byte("HYPERVISORS"), []byte(hypervisors)), &all)
+	return all.Jobs
+})
 
 // parts are the files of shell/ that a script needs beside those that all have, by the first word
 // of its lines. A script has only the parts that it needs, so that a person can read all of it
@@ -189,9 +116,9 @@ func (v *view) pageSizes() []uint64 {
 func (v *view) units() []Artifact {
 	var scripts, units []Artifact
 	for _, j := range v.jobs() {
-		scripts = append(scripts, program("libexec/"+j.name+".sh", v.changesScript(j.what, j.name,
-			"/run/rackless", j.name, "start|stop|status", "")))
-		units = append(units, text("systemd/"+v.unitName(j.name), v.unit(j)))
+		scripts = append(scripts, program("libexec/"+j.Name+".sh", v.changesScript(j.What, j.Name,
+			"/run/rackless", j.Name, "start|stop|status", "")))
+		units = append(units, text("systemd/"+v.unitName(j.Name), v.unit(j)))
 	}
 	return append(scripts, units...)
 }
@@ -229,7 +156,7 @@ func UnitName(lab, suffix string) string { return "rackless-" + safeName(lab) + 
 // unit returns the unit of a job.
 func (v *view) unit(j job) string {
 	return v.page("unit", struct{ Name, Why, Description, After, Before string }{
-		j.name, j.why, unitEscape(fmt.Sprintf(j.description, v.plan.Lab)), j.after, j.before,
+		j.Name, j.Why, unitEscape(j.Description), j.After, j.Before,
 	})
 }
 

@@ -73,7 +73,7 @@ func puzzlesCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: puzzles LAB")
 	}
-	for i, p := range course.Puzzles {
+	for i, p := range course.Puzzles() {
 		ts.Check(ts.Exec("rackless", "lab", "break", args[0], "--puzzle", fmt.Sprint(i+1)))
 		if text := ts.ReadFile("stdout"); strings.Contains(text, p.Cause) || !strings.Contains(text, "Find out why") {
 			ts.Fatalf("puzzle %d: break prints\n%s", i+1, text)

@@ -23,7 +23,7 @@ func newLabBreakCmd(a *app) *cobra.Command {
 		Short: "Break a running lab, for its users to find out why",
 	}, func(ctx context.Context, l *course.Lab) error {
 		if number == 0 {
-			number = 1 + rand.IntN(len(course.Puzzles))
+			number = 1 + rand.IntN(len(course.Puzzles()))
 		}
 		p, err := l.Break(ctx, number)
 		if err != nil {
@@ -35,10 +35,10 @@ func newLabBreakCmd(a *app) *cobra.Command {
 	})
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch most := len(course.Puzzles); {
+		switch most := len(course.Puzzles()); {
 		case list:
 			var b strings.Builder
-			for i, p := range course.Puzzles {
+			for i, p := range course.Puzzles() {
 				story := strings.ReplaceAll(p.Story, "NODE", "one node")
 				fmt.Fprintf(&b, "%2d  %s\n", i+1, strings.ToUpper(story[:1])+story[1:])
 			}

@@ -25,6 +25,14 @@ func (d *Reader) Parse(data []byte, v any) {
 	d.Errs.Sort()
 }
 
+// MustParse reads a file that is part of the program as Parse does. It panics if the file has a fault: a test reads it.
+func MustParse(name string, data []byte, v any) {
+	r := New(&Format{Name: "file", File: name, MaxSize: 1 << 20, MaxTokens: 10_000, MaxDepth: 8}, name)
+	if r.Parse(data, v); len(r.Errs) > 0 {
+		panic(r.Errs)
+	}
+}
+
 // Place returns where the value of a dotted path stands: "gpus[1].address". Where it was not written, it is the place
 // of what it would be part of.
 func (d *Reader) Place(path string) Place {
