@@ -273,21 +273,13 @@ func known[T any](v T, err error) (*T, error) {
 	return &v, nil
 }
 
-// entry returns the value of a map at a key. What is not there yet is made.
-func entry[K comparable, V any](m map[K]*V, key K) *V {
-	if m[key] == nil {
-		m[key] = new(V)
-	}
-	return m[key]
-}
-
 // setCPU gathers the names of cores: a CPU's two lines may come in any order, so that cores are joined at the end.
 func (p *parser) setCPU(name, field, value string) error {
 	cpu, err := strconv.Atoi(name)
 	if err != nil {
 		return err
 	}
-	c := entry(p.threads, cpu)
+	c := lists.Made(p.threads, cpu, coreName{})
 	switch field {
 	case "package":
 		c.pkg, err = strconv.Atoi(value)
@@ -303,7 +295,7 @@ func (p *parser) setNUMA(name, field, value string) error {
 	if err != nil {
 		return err
 	}
-	n := entry(p.numa, id)
+	n := lists.Made(p.numa, id, topology.NUMANode{})
 	n.ID = id
 	switch field {
 	case "cpus":
@@ -335,7 +327,7 @@ func (p *parser) setPCI(name, field, value string) error {
 	if err != nil {
 		return err
 	}
-	d := entry(p.pci, address)
+	d := lists.Made(p.pci, address, topology.PCIDevice{})
 	d.Address = address
 	link := *cmp.Or(d.Link, &topology.Link{})
 	switch field {
@@ -383,7 +375,7 @@ func linkWidth(s string) *int {
 
 // setNet reads a line of a network device. One that is down has no carrier to read, so that there is no line of it.
 func (p *parser) setNet(name, field, value string) (err error) {
-	d := entry(p.net, name)
+	d := lists.Made(p.net, name, topology.Netdev{})
 	d.Name = name
 	switch field {
 	case "mac":
@@ -408,7 +400,7 @@ func (p *parser) setNet(name, field, value string) (err error) {
 
 // setRDMA reads a line of an RDMA device. Of its ports it reads the first: soft RoCE and virtual functions have one.
 func (p *parser) setRDMA(name, field, value string) (err error) {
-	d := entry(p.rdma, name)
+	d := lists.Made(p.rdma, name, rdma{})
 	d.Name = name
 	switch field {
 	case "node_guid":

@@ -51,12 +51,9 @@ func (o *customizeOp) Read(ctx context.Context, _ *change.System) (change.State,
 func (o *customizeOp) Done(s change.State) bool { return string(s) == o.text() }
 
 func (o *customizeOp) Do(ctx context.Context, _ *change.System) error {
-	vm, have, err := o.find(ctx)
+	vm, have, err := o.settled(ctx)
 	if err == nil && have == nil {
 		err = fmt.Errorf("%s is gone", o.Name)
-	}
-	if err == nil {
-		err = o.conn.settle(ctx, vm.Reference())
 	}
 	if err != nil {
 		return err

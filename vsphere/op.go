@@ -93,6 +93,18 @@ func (m *machine) find(ctx context.Context) (*object.VirtualMachine, *mo.Virtual
 	return vm, &have, err
 }
 
+// settled is find once vCenter has done what it does with the machine already.
+func (m *machine) settled(ctx context.Context) (*object.VirtualMachine, *mo.VirtualMachine, error) {
+	vm, have, err := m.find(ctx)
+	if err == nil && have != nil {
+		err = m.conn.settle(ctx, vm.Reference())
+	}
+	if err != nil || have == nil {
+		return nil, nil, err
+	}
+	return m.find(ctx)
+}
+
 // settle waits for what vCenter does with an object already: after a connection was lost, what was asked for goes on.
 func (c *Conn) settle(ctx context.Context, ref types.ManagedObjectReference) error {
 	var e mo.ManagedEntity
@@ -237,13 +249,7 @@ func (o *cloneOp) stop(ctx context.Context) error {
 	if o.Clone != lab.CloneInstant {
 		return nil
 	}
-	vm, have, err := o.find(ctx)
-	if err == nil && have != nil {
-		err = o.conn.settle(ctx, vm.Reference())
-	}
-	if err == nil && have != nil {
-		vm, have, err = o.find(ctx)
-	}
+	vm, have, err := o.settled(ctx)
 	if err != nil || have == nil || have.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOff {
 		return err
 	}
@@ -253,11 +259,8 @@ func (o *cloneOp) stop(ctx context.Context) error {
 
 // move takes the machine to the host, and its disks to the datastore of the lab file, if it names one.
 func (o *cloneOp) move(ctx context.Context) error {
-	vm, have, err := o.find(ctx)
+	vm, have, err := o.settled(ctx)
 	if err != nil || have == nil {
-		return err
-	}
-	if err := o.conn.settle(ctx, vm.Reference()); err != nil {
 		return err
 	}
 	if now, err := o.Read(ctx, nil); err != nil || o.Done(now) {
@@ -311,11 +314,8 @@ func (o *cloneOp) Restore(ctx context.Context, s *change.System, _ change.State)
 			return err
 		}
 	}
-	vm, have, err := o.find(ctx)
+	vm, have, err := o.settled(ctx)
 	if err != nil || have == nil || parameter(markKey).get(have.Config) != o.Lab {
-		return err
-	}
-	if err := o.conn.settle(ctx, vm.Reference()); err != nil {
 		return err
 	}
 	if have.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
@@ -377,14 +377,8 @@ func (o *settingsOp) Restored(before, now change.State) bool { return now == abs
 
 // write sets what differs, all at once; it refuses a machine that somebody changes meanwhile.
 func (o *settingsOp) write(ctx context.Context, want map[string]string) error {
-	vm, have, err := o.find(ctx)
+	vm, have, err := o.settled(ctx)
 	if err != nil || have == nil {
-		return err
-	}
-	if err := o.conn.settle(ctx, vm.Reference()); err != nil {
-		return err
-	}
-	if vm, have, err = o.find(ctx); err != nil || have == nil {
 		return err
 	}
 	spec := vmSpec{ChangeVersion: have.Config.ChangeVersion}
@@ -422,38 +416,28 @@ func (o *powerOp) Read(ctx context.Context, _ *change.System) (change.State, err
 	return change.State(have.Runtime.PowerState), nil
 }
 
-func (o *powerOp) Done(s change.State) bool {
-	return s == change.State(types.VirtualMachinePowerStatePoweredOn)
-}
+// poweredOn is the state of a machine that runs.
+const poweredOn = change.State(types.VirtualMachinePowerStatePoweredOn)
+
+func (o *powerOp) Done(s change.State) bool { return s == poweredOn }
 
 func (o *powerOp) Do(ctx context.Context, _ *change.System) error {
-	vm, have, err := o.find(ctx)
-	if err != nil {
+	vm, have, err := o.settled(ctx)
+	switch {
+	case err != nil:
 		return err
-	}
-	if have == nil {
+	case have == nil:
 		return fmt.Errorf("%s is gone", o.Name)
-	}
-	if err := o.conn.settle(ctx, vm.Reference()); err != nil {
-		return err
-	}
-	if now, err := o.Read(ctx, nil); err != nil || o.Done(now) {
-		return err
+	case o.Done(change.State(have.Runtime.PowerState)):
+		return nil
 	}
 	t, err := vm.PowerOn(ctx)
 	return done(ctx, t, err)
 }
 
 func (o *powerOp) Restore(ctx context.Context, _ *change.System, before change.State) error {
-	vm, have, err := o.find(ctx)
-	if err != nil || have == nil {
-		return err
-	}
-	if err := o.conn.settle(ctx, vm.Reference()); err != nil {
-		return err
-	}
-	now, err := o.Read(ctx, nil)
-	if err != nil || !o.Done(now) || o.Done(before) {
+	vm, have, err := o.settled(ctx)
+	if err != nil || have == nil || !o.Done(change.State(have.Runtime.PowerState)) || o.Done(before) {
 		return err
 	}
 	t, err := vm.PowerOff(ctx)

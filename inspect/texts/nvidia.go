@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -58,7 +59,7 @@ func NVLinks(s string) map[int]int {
 func (r *reader) nvlinkStatus() {
 	var g *topology.GPU
 	eachNVLink(r.Text.Text, func(index int, title string) {
-		g = entry(&r.h.GPUs, func(g *topology.GPU) bool { return *g.Index == index }, topology.GPU{Index: &index,
+		g = lists.Obtain(&r.h.GPUs, func(g topology.GPU) bool { return *g.Index == index }, topology.GPU{Index: &index,
 			Name: "GPU" + strconv.Itoa(index), Kind: topology.GPUDiscrete, Vendor: "NVIDIA Corporation",
 			NVLinks: new(0)})
 		if m := gpuTitle.FindStringSubmatch(title); m != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -352,42 +353,31 @@ func (r *reader) node(id int) *topology.NUMANode {
 	return &r.h.NUMANodes[i]
 }
 
-// entry returns the element of a list for which is holds, which is added where there is none.
-func entry[T any](list *[]T, is func(*T) bool, add T) *T {
-	for i := range *list {
-		if is(&(*list)[i]) {
-			return &(*list)[i]
-		}
-	}
-	*list = append(*list, add)
-	return &(*list)[len(*list)-1]
-}
-
 // nic returns the NIC that is described under a name, which is one of its RDMA or network devices.
 func (r *reader) nic(name string) *topology.NIC {
-	return entry(&r.h.NICs, func(n *topology.NIC) bool { return n.Name == name }, topology.NIC{Name: name})
+	return lists.Obtain(&r.h.NICs, func(n topology.NIC) bool { return n.Name == name }, topology.NIC{Name: name})
 }
 
 // nicAt returns the NIC at an address.
 func (r *reader) nicAt(a topology.PCIAddr) *topology.NIC {
-	return entry(&r.h.NICs, func(n *topology.NIC) bool { return n.Address != nil && *n.Address == a },
+	return lists.Obtain(&r.h.NICs, func(n topology.NIC) bool { return n.Address != nil && *n.Address == a },
 		topology.NIC{Address: &a})
 }
 
 // rdma returns a port of an RDMA device of a NIC; the device alone where there is no number.
 func rdma(n *topology.NIC, device string, port *int) (*topology.RDMADevice, *topology.RDMAPort) {
-	d := entry(&n.Devices, func(d *topology.RDMADevice) bool { return d.Name == device },
+	d := lists.Obtain(&n.Devices, func(d topology.RDMADevice) bool { return d.Name == device },
 		topology.RDMADevice{Name: device})
 	if port == nil {
 		return d, &topology.RDMAPort{}
 	}
-	return d, entry(&d.Ports, func(p *topology.RDMAPort) bool { return p.Number == *port },
+	return d, lists.Obtain(&d.Ports, func(p topology.RDMAPort) bool { return p.Number == *port },
 		topology.RDMAPort{Number: *port})
 }
 
 // netdev returns a network device of a NIC.
 func netdev(n *topology.NIC, name string) *topology.Netdev {
-	return entry(&n.Ports, func(d *topology.Netdev) bool { return d.Name == name }, topology.Netdev{Name: name})
+	return lists.Obtain(&n.Ports, func(d topology.Netdev) bool { return d.Name == name }, topology.Netdev{Name: name})
 }
 
 // address parses the address of a PCI function, with or without its domain.
