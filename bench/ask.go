@@ -3,10 +3,11 @@ package bench
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // askLimit is the time that a short command gets.
@@ -26,7 +27,7 @@ func (r *Runner) ask(ctx context.Context, node string, argv ...string) (Output, 
 	defer cancel()
 	out, err := r.Exec.Exec(ctx, node, argv)
 	if err != nil {
-		return Output{}, fmt.Errorf("run %s on %s: %w", Shorten(quote(argv)), node, err)
+		return Output{}, fmt.Errorf("run %s on %s: %w", Shorten(words.CommandLine(argv)), node, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,21 +45,6 @@ func (m *measurement) toolVersion(ctx context.Context) (Output, error) {
 		return Output{}, nil
 	}
 	return m.ask(ctx, m.client.Node, m.engine.versionCommand...)
-}
-
-// plainWord needs no quotes.
-var plainWord = regexp.MustCompile(`^[a-zA-Z0-9_./:=,@%+-]+$`)
-
-// quote writes a command line as a POSIX shell reads it.
-func quote(argv []string) string {
-	words := make([]string, len(argv))
-	for i, w := range argv {
-		if !plainWord.MatchString(w) {
-			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
-		words[i] = w
-	}
-	return strings.Join(words, " ")
 }
 
 // listens tells whether a TCP socket listens on port, by the content of /proc/net/tcp and tcp6. Of each line

@@ -338,7 +338,7 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 	var serverEnd chan ended // nil where the tool has no server
 	clientOver := make(chan struct{})
 	if serverArgs != nil {
-		base.ServerCommand = quote(serverArgs)
+		base.ServerCommand = words.CommandLine(serverArgs)
 		// Leaving this function, for whatever reason, kills the server and waits for its end: its port and its
 		// queue pairs are then free.
 		serverCtx, killServer := context.WithCancel(ctx)
@@ -358,7 +358,7 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 			return base, nil, err
 		}
 	}
-	base.Command = quote(clientArgs)
+	base.Command = words.CommandLine(clientArgs)
 	before := m.packets(ctx)
 	began := time.Now() // with a clock that nobody sets, which UTC takes off
 	base.Started = began.UTC()
@@ -368,7 +368,7 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 	m.opts.Packets = m.packets(ctx).since(before)
 	base.RDMAPackets = uint64(max(0, m.opts.Packets.Sent+m.opts.Packets.Received))
 	if l := m.launched; l.Command != nil {
-		base.Command, base.Placement, base.RDMAPackets = quote(l.Command), l.Where, l.RDMAPackets
+		base.Command, base.Placement, base.RDMAPackets = words.CommandLine(l.Command), l.Where, l.RDMAPackets
 		told.Stdout = slices.Concat(told.Stdout, []byte("\n"+l.MPI))
 	}
 	if serverArgs == nil {

@@ -588,18 +588,3 @@ func TestPortsAreUsedInTurn(t *testing.T) {
 		t.Errorf("port %d of run %d, want the first one again", p, run)
 	}
 }
-
-func TestCommandsAreQuotedForAShell(t *testing.T) {
-	tests := []struct {
-		argv []string
-		want string
-	}{
-		{[]string{"iperf3", "-c", "fd00::1%eth0", "--json"}, "iperf3 -c fd00::1%eth0 --json"},
-		{[]string{"a", "", "b c", "d'e", "$f", "*"}, `a '' 'b c' 'd'\''e' '$f' '*'`},
-	}
-	for _, tt := range tests {
-		if got := quote(tt.argv); got != tt.want {
-			t.Errorf("got %s, want %s", got, tt.want)
-		}
-	}
-}

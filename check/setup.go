@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -18,7 +19,7 @@ func steps(ctx context.Context, n lab.Node, r Reader) (out []finding.Finding) {
 			continue
 		}
 		f := finding.Finding{ID: IDSetup, Subject: n.Name, Title: "setup: " + n.Title(i), Want: "its check succeeds",
-			Evidence: "sh -c " + shellQuote(s.Check), Fix: "rackless up with the file of the lab runs it again"}
+			Evidence: "sh -c " + words.Quote(s.Check), Fix: "rackless up with the file of the lab runs it again"}
 		res, err := r.Exec(ctx, n.Name, []string{"sh", "-c", s.Check})
 		if err != nil {
 			out = append(out, unread(IDSetup, n.Name, f.Title, f.Evidence, err.Error(),
@@ -33,9 +34,6 @@ func steps(ctx context.Context, n lab.Node, r Reader) (out []finding.Finding) {
 	}
 	return out
 }
-
-// shellQuote quotes a word for a shell.
-func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // said is the last line of the first output that has one, to be read behind a status.
 func said(outputs ...[]byte) string {

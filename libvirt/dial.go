@@ -21,6 +21,7 @@ import (
 	"github.com/digitalocean/go-libvirt/socket/dialers"
 
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A checkedConn looks at the length of the first packet. A login shell that prints a greeting is the
@@ -187,7 +188,7 @@ func sshCommand(u *url.URL) []string {
 	option(isSet(q, "no_verify") || q.Get("known_hosts_verify") == "ignore", "-o", "StrictHostKeyChecking=no")
 	option(q.Get("known_hosts_verify") == "auto", "-o", "StrictHostKeyChecking=accept-new")
 	option(q.Has("known_hosts"), "-o", "UserKnownHostsFile="+q.Get("known_hosts"))
-	return append(argv, "--", u.Hostname(), "sh -c "+quote(remoteCommand(u)))
+	return append(argv, "--", u.Hostname(), "sh -c "+words.Quote(remoteCommand(u)))
 }
 
 // remoteCommand is run at the other end of ssh, by a shell of whatever kind.
@@ -204,13 +205,13 @@ func remoteCommand(u *url.URL) string {
 	if len(kept) > 0 {
 		there += "?" + kept.Encode()
 	}
-	helper := "exec virt-ssh-helper " + quote(there)
+	helper := "exec virt-ssh-helper " + words.Quote(there)
 	socket := `"${XDG_RUNTIME_DIR:-$HOME/.cache}/libvirt/libvirt-sock"`
 	if u.Path == "/system" || q.Has("socket") {
-		socket = quote(cmp.Or(q.Get("socket"), "/run/libvirt/libvirt-sock"))
+		socket = words.Quote(cmp.Or(q.Get("socket"), "/run/libvirt/libvirt-sock"))
 	}
 	// Some netcats stay when their input has ended unless they are told to leave.
-	nc := quote(cmp.Or(q.Get("netcat"), "nc"))
+	nc := words.Quote(cmp.Or(q.Get("netcat"), "nc"))
 	netcat := "if " + nc + " -q 2>&1 | grep -q 'requires an argument'; then quit=-q0; fi; exec " + nc + " $quit -U " +
 		socket
 	switch proxy := q.Get("proxy"); {
@@ -221,9 +222,6 @@ func remoteCommand(u *url.URL) string {
 	}
 	return "if command -v virt-ssh-helper >/dev/null 2>&1; then " + helper + "; fi; " + netcat
 }
-
-// quote makes one word of a shell's command line of a text.
-func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
 // A proxy is a program whose input and output are a connection to a daemon.
 type proxy struct {

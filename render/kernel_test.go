@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 const epycArgs = "iommu=pt isolcpus=managed_irq,domain,2-29,34-61 nohz_full=2-29,34-61 rcu_nocbs=2-29,34-61 " +
@@ -32,8 +34,8 @@ func TestTheGRUBSnippetReplacesWhatItSets(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			// Twice: grub-mkconfig may read it by two ways.
-			script := "set -e\nGRUB_CMDLINE_LINUX=" + shellQuote(tt.linux) + "\nGRUB_CMDLINE_LINUX_DEFAULT=" +
-				shellQuote(tt.fallback) + "\n" +
+			script := "set -e\nGRUB_CMDLINE_LINUX=" + words.Quote(tt.linux) + "\nGRUB_CMDLINE_LINUX_DEFAULT=" +
+				words.Quote(tt.fallback) + "\n" +
 				snippet + snippet + `printf '%s|%s' "$GRUB_CMDLINE_LINUX" "$GRUB_CMDLINE_LINUX_DEFAULT"`
 			out, err := exec.Command(sh, "-c", script).CombinedOutput()
 			if want := tt.wantLinux + "|" + tt.wantDef; err != nil || string(out) != want {

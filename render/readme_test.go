@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -142,8 +143,8 @@ func TestTheHostMayKeepNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, j := range v.jobs() {
-		if j.name == "cpuset" || j.name == "irq" {
-			t.Errorf("%s without a CPU to go to", j.name)
+		if j.Name == "cpuset" || j.Name == "irq" {
+			t.Errorf("%s without a CPU to go to", j.Name)
 		}
 	}
 	if page := string(v.readme()); !strings.Contains(page, "| the host | | none |") {
@@ -221,7 +222,7 @@ func TestCommandsOfTheReadmeWorkOnLibvirt(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		out, err := d.Command(ctx, "sh", "-c", "virsh() { command virsh -c "+shellQuote(d.URI)+" \"$@\"; }\n"+
+		out, err := d.Command(ctx, "sh", "-c", "virsh() { command virsh -c "+words.Quote(d.URI)+" \"$@\"; }\n"+
 			line).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)

@@ -44,7 +44,7 @@ func shellScript(made, what string, vars []shellVar, parts ...string) []byte {
 		if v.why != "" {
 			b.WriteString(comment("# ", v.why))
 		}
-		fmt.Fprintf(&b, "%s=%s\n", v.name, shellQuote(v.value))
+		fmt.Fprintf(&b, "%s=%s\n", v.name, words.Quote(v.value))
 	}
 	b.WriteByte('\n')
 	for _, p := range parts {
@@ -53,21 +53,13 @@ func shellScript(made, what string, vars []shellVar, parts ...string) []byte {
 	return b.Bytes()
 }
 
-// shellQuote returns s as one word of a POSIX shell, whatever it holds. Between single quotes every
-// byte stands for itself (POSIX.1-2017, XCU 2.2.2); only the quote has to leave them. NUL is
-// dropped: no word of a shell can hold one.
-func shellQuote(s string) string {
-	s = strings.ReplaceAll(s, "\x00", "")
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-// shellWord is shellQuote for what people read: without quotes where none are needed.
+// shellWord is words.Quote for what people read: without quotes where none are needed.
 func shellWord(s string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@+-"
 	if s != "" && s[0] != '-' && s[0] != '=' && strings.Trim(s, plain) == "" {
 		return s
 	}
-	return shellQuote(s)
+	return words.Quote(s)
 }
 
 // oneLine makes text from outside harmless where a line break would end a comment or a value:

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // findProgram looks for a program, and skips the test out loud without it. What set-up installs is
@@ -32,7 +34,7 @@ func FuzzShellQuote(f *testing.F) {
 	sh := findProgram(f, "sh")
 	f.Fuzz(func(t *testing.T, s string) {
 		want := strings.ReplaceAll(s, "\x00", "")
-		quoted, word := shellQuote(s), shellWord(s)
+		quoted, word := words.Quote(s), shellWord(s)
 		if len(quoted)+len(word) > 1<<16 {
 			t.Skip("longer than an argument may be")
 		}

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/vmware/govmomi/fault"
@@ -21,6 +20,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/qapi"
 )
@@ -177,14 +177,12 @@ func recode(from, to any) error {
 	return json.Unmarshal(text, to)
 }
 
-func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
 // start starts a program. VMware Tools give the line to a shell, which becomes the program: the process number is its.
 func (g *guestConn) start(ctx context.Context, a *guestArgs) (any, error) {
 	base := "/tmp/rackless-" + guest.NewMachineID()
-	line := "umask 077; exec " + shellQuote(a.Path)
+	line := "umask 077; exec " + words.Quote(a.Path)
 	for _, word := range a.Arg {
-		line += " " + shellQuote(word)
+		line += " " + words.Quote(word)
 	}
 	if len(a.Input) > 0 {
 		if err := g.put(ctx, base+".in", a.Input); err != nil {
@@ -200,7 +198,7 @@ func (g *guestConn) start(ctx context.Context, a *guestArgs) (any, error) {
 		line += " >/dev/null 2>&1"
 	}
 	pid, err := g.programs.StartProgram(ctx, g.auth, &types.GuestProgramSpec{ProgramPath: "/bin/sh",
-		Arguments: "-c " + shellQuote(line)})
+		Arguments: "-c " + words.Quote(line)})
 	if a.Capture || len(a.Input) > 0 {
 		g.running[pid] = base
 	}

@@ -9,8 +9,9 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"strings"
 	"sync"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // state is whom to tell, and the reads that have not been told yet.
@@ -52,18 +53,10 @@ func Reads(file string) {
 
 // Runs tells of a program that is run, and on which node where that is not this machine.
 func Runs(node string, argv []string) {
-	words := make([]string, len(argv))
-	for i, a := range argv {
-		words[i] = a
-		// Quoted for a shell, so that the line can be pasted.
-		if a == "" || strings.ContainsAny(a, " \t\n\"'`$&|;<>()*?[]#~\\{}") {
-			words[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-		}
-	}
 	if node != "" {
 		node = "on " + node + ": "
 	}
-	say("run     " + node + strings.Join(words, " "))
+	say("run     " + node + words.CommandLine(argv))
 }
 
 // Changes tells of a change to a file, a device or a domain of this machine.

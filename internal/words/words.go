@@ -45,6 +45,24 @@ func List(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }
 
+// Quote returns s as one word of a POSIX shell, whatever it holds. Between single quotes every byte stands for itself
+// (POSIX.1-2017, XCU 2.2.2); only the quote has to leave them. NUL is dropped: no word of a shell can hold one.
+func Quote(s string) string {
+	return "'" + strings.NewReplacer("'", `'\''`, "\x00", "").Replace(s) + "'"
+}
+
+// plainWords are the characters that a shell takes as they are.
+const plainWords = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@%+-"
+
+// CommandLine writes a command so that it can be pasted into a shell.
+func CommandLine(argv []string) string {
+	words := make([]string, len(argv))
+	for i, w := range argv {
+		words[i] = Either(w != "" && strings.Trim(w, plainWords) == "", w, Quote(w))
+	}
+	return strings.Join(words, " ")
+}
+
 // Bytes prints a number of bytes with three digits and a binary unit: "0 B", "1.50 KiB", "213 MiB".
 func Bytes[T int | int64 | uint64](n T) string {
 	return scaled(float64(n), 1024, "B", "KiB", "MiB", "GiB", "TiB", "PiB")

@@ -67,3 +67,19 @@ func TestNumbersForPeople(t *testing.T) {
 		}
 	}
 }
+
+func TestCommandsAreQuotedForAShell(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		argv []string
+		want string
+	}{
+		{[]string{"iperf3", "-c", "fd00::1%eth0", "--json"}, "iperf3 -c fd00::1%eth0 --json"},
+		{[]string{"a", "", "b c", "d'e", "$f", "*"}, `a '' 'b c' 'd'\''e' '$f' '*'`},
+	}
+	for _, tt := range tests {
+		if got := words.CommandLine(tt.argv); got != tt.want {
+			t.Errorf("got %s, want %s", got, tt.want)
+		}
+	}
+}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Files in the directory of a lab. The private ones can be read by its user alone.
@@ -81,19 +82,15 @@ var ErrNoSSH = errors.New("has no ssh server")
 // options are the arguments of ssh and scp for the nodes of the lab in a directory. self is this
 // program; it carries the connection. Nothing of the user's own configuration counts.
 func options(labDir, labName, self string) []string {
-	proxy := strings.ReplaceAll(quote(self), "%", "%%") + " ssh --stdio " + quote(labName) + "/%h"
+	proxy := strings.ReplaceAll(words.Quote(self), "%", "%%") + " ssh --stdio " + words.Quote(labName) + "/%h"
 	args := []string{"-F", "none"}
 	for _, o := range []string{
 		"ProxyCommand=" + proxy, "User=root", "IdentityFile=" + filepath.Join(labDir, fileKey), "IdentitiesOnly=yes",
 		"IdentityAgent=none", "UserKnownHostsFile=" + filepath.Join(labDir, fileKnown), "GlobalKnownHostsFile=none",
 		"StrictHostKeyChecking=yes", "LogLevel=ERROR", "KexAlgorithms=^curve25519-sha256",
 		"ConnectTimeout=120", // a sshd that could not start says nothing
-
 	} {
 		args = append(args, "-o", o)
 	}
 	return args
 }
-
-// quote quotes a word for a shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
