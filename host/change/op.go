@@ -118,9 +118,6 @@ type Step struct {
 	Ready func(ctx context.Context, s *System) (bool, error)
 	// Guard, if not nil, is asked right before the step is made and whenever it would be: an error refuses it.
 	Guard func(ctx context.Context, s *System) error
-	// Each boot brings the thing back to what the kernel makes it: the step is made again at boot,
-	// which is no sign that somebody changed it.
-	EachBoot bool
 	// Early is set for steps that need memory in one piece: they come before devices are handed over.
 	Early bool
 	// Before, if not nil, is asked where the step is in place and the journal knows nothing of it:

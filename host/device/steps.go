@@ -201,7 +201,7 @@ func (b *builder) modules() []change.Step {
 	var steps []change.Step
 	for i, m := range vfioModules() {
 		step := change.Step{Op: m, What: "load module " + m.Name, Why: "guests get devices through VFIO",
-			EachBoot: true, Scripts: "vfio sriov"}
+			Scripts: "vfio sriov"}
 		if i == 0 {
 			step.Guard = b.everything
 		}
@@ -275,7 +275,7 @@ func (b *builder) unloadNVIDIA() []change.Step {
 			Op: &Module{Name: name, Gone: true}, What: "unload module " + name,
 			Why:   "all GPUs of NVIDIA's driver go to lab nodes, and its modules hold them",
 			Risk:  "no CUDA and no screen on these GPUs for the host",
-			Guard: b.guards.nvidia(name), EachBoot: true, Scripts: "vfio",
+			Guard: b.guards.nvidia(name), Scripts: "vfio",
 		})
 	}
 	return steps
@@ -294,7 +294,7 @@ func (b *builder) emptyPFs() []change.Step {
 		op := &SRIOV{PF: a, Card: w.op.Card, Autoprobe: b.autoprobe(a), VFs: []LabVF{}, k: b.k}
 		steps = append(steps, change.Step{
 			Op: op, What: fmt.Sprintf("take the %d virtual functions of %s away", *d.SRIOV.Enabled, a),
-			Why: "node " + w.node + " gets the NIC whole", Guard: b.guards.sriov(op), EachBoot: true,
+			Why: "node " + w.node + " gets the NIC whole", Guard: b.guards.sriov(op),
 			Scripts: "vfio",
 		})
 	}
@@ -309,7 +309,7 @@ func (b *builder) drivers() []change.Step {
 		steps = append(steps, change.Step{
 			Op: w.op, What: fmt.Sprintf("hand %s (%s) to vfio-pci", a, w.what), Why: "node " + w.node + " gets it",
 			Risk:  b.risk(a),
-			Ready: b.ready(a), Guard: b.guards.whole(w.op), EachBoot: true, Scripts: "vfio",
+			Ready: b.ready(a), Guard: b.guards.whole(w.op), Scripts: "vfio",
 		}, change.Step{
 			Op: &Driverctl{Address: a}, What: fmt.Sprintf("tell driverctl, where it is installed, that %s is for "+
 				"vfio-pci", a),
@@ -367,14 +367,14 @@ func (b *builder) virtual() []change.Step {
 			Op: link, What: fmt.Sprintf("set the port of %s up, with an MTU of at least %d bytes", op.PF, link.MTU),
 			Why:   "it drops frames of its virtual functions that are larger than its own",
 			Risk:  "the link may be down for a moment",
-			Ready: ready, Guard: b.guards.link(link), EachBoot: true, Scripts: "sriov",
+			Ready: ready, Guard: b.guards.link(link), Scripts: "sriov",
 		}, change.Step{
 			Op: op, What: fmt.Sprintf("have %d virtual functions on %s, %d of them with vfio-pci and the lab's "+
 				"addresses", op.Count, op.PF, len(op.VFs)),
 			Why: "they go to " + nodeList(b.takers[op.PF]),
 			Risk: "where the number changes all of them are taken away and made again, and the link may be down for " +
 				"a moment",
-			Ready: ready, Guard: b.guards.sriov(op), EachBoot: true, Scripts: "sriov",
+			Ready: ready, Guard: b.guards.sriov(op), Scripts: "sriov",
 		})
 	}
 	return steps

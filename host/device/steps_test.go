@@ -45,26 +45,23 @@ func TestStepsComeInTheOrderInWhichTheyCanBeMade(t *testing.T) {
 	var got []string
 	for _, s := range simSteps(t, m, Options{}) {
 		line := s.Op.Kind() + " " + s.Op.Subject() + ": " + s.What
-		if s.EachBoot {
-			line += " (each boot)"
-		}
 		if s.Why == "" {
 			t.Errorf("%s: no reason", s.What)
 		}
 		got = append(got, line)
 	}
 	want := []string{
-		"module vfio_iommu_type1: load module vfio_iommu_type1 (each boot)",
-		"module vfio_pci: load module vfio_pci (each boot)",
-		"pci-driver 0000:41:00.0: hand 0000:41:00.0 (GPU) to vfio-pci (each boot)",
+		"module vfio_iommu_type1: load module vfio_iommu_type1",
+		"module vfio_pci: load module vfio_pci",
+		"pci-driver 0000:41:00.0: hand 0000:41:00.0 (GPU) to vfio-pci",
 		"driverctl 0000:41:00.0: tell driverctl, where it is installed, that 0000:41:00.0 is for vfio-pci",
-		"pci-driver 0000:41:00.1: hand 0000:41:00.1 (comes with 0000:41:00.0) to vfio-pci (each boot)",
+		"pci-driver 0000:41:00.1: hand 0000:41:00.1 (comes with 0000:41:00.0) to vfio-pci",
 		"driverctl 0000:41:00.1: tell driverctl, where it is installed, that 0000:41:00.1 is for vfio-pci",
-		"pci-driver 0000:61:00.0: hand 0000:61:00.0 (NIC) to vfio-pci (each boot)",
+		"pci-driver 0000:61:00.0: hand 0000:61:00.0 (NIC) to vfio-pci",
 		"driverctl 0000:61:00.0: tell driverctl, where it is installed, that 0000:61:00.0 is for vfio-pci",
-		"pf-link 0000:81:00.0: set the port of 0000:81:00.0 up, with an MTU of at least 4200 bytes (each boot)",
+		"pf-link 0000:81:00.0: set the port of 0000:81:00.0 up, with an MTU of at least 4200 bytes",
 		"sriov 0000:81:00.0: have 3 virtual functions on 0000:81:00.0, 2 of them with vfio-pci and the lab's " +
-			"addresses (each boot)",
+			"addresses",
 		"file /etc/udev/rules.d/10-rackless-pair.rules: write a udev rule that keeps the functions for vfio-pci from " +
 			"their first moment",
 		"file /etc/modprobe.d/rackless-pair.conf: have vfio-pci loaded before the drivers of the functions",

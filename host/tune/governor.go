@@ -174,8 +174,7 @@ func (v *view) governor() []change.Step {
 		Why:  "latencies come out up to twice as long, and never twice the same, while frequencies follow the load",
 		Risk: "more power and heat; tuned, power-profiles-daemon and the like set governors too where they run, " +
 			"and may undo this",
-		EachBoot: true,
-		Scripts:  "governor",
-		Guard:    guardGovernor,
+		Scripts: "governor",
+		Guard:   guardGovernor,
 	}}
 }

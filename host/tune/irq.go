@@ -296,12 +296,11 @@ func (v *view) interrupts() []change.Step {
 	keep := v.housekeeping()
 	guard := v.guardCPUs()
 	steps := []change.Step{{
-		Op:       &CPUMask{Path: irqDir + "default_smp_affinity", CPUs: keep},
-		What:     fmt.Sprintf("have new interrupts served by CPUs %s", keep),
-		Why:      "drivers that start later ask for interrupts then, VFIO among them",
-		EachBoot: true,
-		Scripts:  "irq",
-		Guard:    guard,
+		Op:      &CPUMask{Path: irqDir + "default_smp_affinity", CPUs: keep},
+		What:    fmt.Sprintf("have new interrupts served by CPUs %s", keep),
+		Why:     "drivers that start later ask for interrupts then, VFIO among them",
+		Scripts: "irq",
+		Guard:   guard,
 	}}
 	const service = "irqbalance.service"
 	dropin := unitDir + service + ".d/" + render.UnitName(v.plan.Lab, ".conf")
@@ -326,9 +325,8 @@ func (v *view) interrupts() []change.Step {
 		Why:  "an interrupt of the host takes microseconds from the virtual CPU whose CPU serves it",
 		Risk: "fewer CPUs serve the host's devices; managed interrupts (NVMe, some NICs) stay where they are, " +
 			"and are named",
-		EachBoot: true,
-		Scripts:  "irq",
-		Guard:    guard,
+		Scripts: "irq",
+		Guard:   guard,
 	})
 }
 

@@ -177,9 +177,8 @@ func (v *view) mounts() []change.Step {
 			Why:  "for libvirt, until the next boot mounts them",
 			Risk: "libvirtd or virtqemud, whichever runs, is restarted: they look for mounts when they start; " +
 				"machines keep running",
-			EachBoot: true,
-			Early:    true,
-			Ready:    func(_ context.Context, s *change.System) (bool, error) { return s.Exists(pool), nil },
+			Early: true,
+			Ready: func(_ context.Context, s *change.System) (bool, error) { return s.Exists(pool), nil },
 		})
 	}
 	return steps

@@ -247,11 +247,10 @@ func (v *view) pages() []change.Step {
 				p.NUMANode),
 			Why: "the memory of the lab nodes is bound to NUMA nodes: pages on another one do not help, and the " +
 				"machine would not start",
-			EachBoot: true,
-			Early:    true,
-			Scripts:  "hugepages",
-			Before:   v.pagesBefore(p),
-			Ready:    p.ready,
+			Early:   true,
+			Scripts: "hugepages",
+			Before:  v.pagesBefore(p),
+			Ready:   p.ready,
 			Guard: func(_ context.Context, s *change.System) error {
 				if err := GuardPages(s, v.plan); err != nil {
 					return err

@@ -59,12 +59,11 @@ func (v *view) slices() []change.Step {
 		})
 	}
 	steps = append(steps, change.Step{
-		Op:       &CPUMask{Path: "/sys/devices/virtual/workqueue/cpumask", CPUs: v.housekeeping()},
-		What:     fmt.Sprintf("keep the kernel's work queues on CPUs %s", v.housekeeping()),
-		Why:      "they run work for anybody, and are in no slice",
-		EachBoot: true,
-		Scripts:  "cpuset",
-		Guard:    guard,
+		Op:      &CPUMask{Path: "/sys/devices/virtual/workqueue/cpumask", CPUs: v.housekeeping()},
+		What:    fmt.Sprintf("keep the kernel's work queues on CPUs %s", v.housekeeping()),
+		Why:     "they run work for anybody, and are in no slice",
+		Scripts: "cpuset",
+		Guard:   guard,
 	})
 	if !partition {
 		return steps
@@ -82,10 +81,9 @@ func (v *view) slices() []change.Step {
 		Why:  "the kernel lets nobody else use its CPUs then, and balances load inside of it only",
 		Risk: "containers and machines outside of it lose these CPUs; a kernel without partitions (before 4.20) " +
 			"leaves this step waiting, and the limits of the slices stay",
-		EachBoot: true,
-		Scripts:  "cpuset",
-		Ready:    partitionReady,
-		Guard:    guard,
+		Scripts: "cpuset",
+		Ready:   partitionReady,
+		Guard:   guard,
 	})
 }
 

@@ -41,8 +41,7 @@ func golden(t *testing.T, name, got string) {
 func text(steps []change.Step) string {
 	var b strings.Builder
 	for _, s := range steps {
-		fmt.Fprintf(&b, "%s\n  why: %s\n  risk: %s\n  each boot: %v\n  %s %s\n", s.What, s.Why, s.Risk, s.EachBoot,
-			s.Op.Kind(), s.Op.Subject())
+		fmt.Fprintf(&b, "%s\n  why: %s\n  risk: %s\n  %s %s\n", s.What, s.Why, s.Risk, s.Op.Kind(), s.Op.Subject())
 		var data []byte
 		switch op := s.Op.(type) {
 		case *Unit:

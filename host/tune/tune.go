@@ -117,7 +117,7 @@ func (v *view) kernelValues() []change.Step {
 	var steps []change.Step
 	add := func(path, value, what, why, risk string) {
 		steps = append(steps, change.Step{Op: &change.Value{Path: path, Want: value}, What: what, Why: why, Risk: risk,
-			EachBoot: true, Scripts: "governor"})
+			Scripts: "governor"})
 	}
 	all := v.sysctls()
 	var file strings.Builder

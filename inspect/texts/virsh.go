@@ -13,7 +13,8 @@ import (
 // tenant returns the domain that the command line names; where it names none it is one without a name.
 func (r *reader) tenant() *topology.Tenant {
 	name := cmp.Or(r.Subject, "a domain without a name")
-	return lists.Obtain(&r.h.Tenants, func(t topology.Tenant) bool { return t.Name == name }, topology.Tenant{Name: name})
+	return lists.Obtain(&r.h.Tenants, func(t topology.Tenant) bool { return t.Name == name },
+		topology.Tenant{Name: name})
 }
 
 // pin enters where a virtual CPU may run. One that may run on all CPUs of the host is not pinned. The number of virtual
