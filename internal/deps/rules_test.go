@@ -288,8 +288,8 @@ var rules = map[string]rule{
 	"images": {may: []string{"image", "internal/atomicfile", "internal/userfile", "rack", "vm"},
 		why: "it lists, carries and removes what others have made"},
 	"ui": {any: true, never: map[string]string{"cmd/...": whyCmd, "host": "the pages show, and change nothing"}},
-	"course": {may: []string{"check", "fabric", "finding", "guest", "internal/atomicfile", "internal/strictyaml", "rack",
-		"verify"},
+	"course": {may: []string{"check", "fabric", "finding", "guest", "internal/atomicfile", "internal/strictyaml",
+		"rack", "verify"},
 		why: "it does to a lab what users can do to it by other commands"},
 	"planner": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"rack": "a plan follows from a host and a lab: " +
