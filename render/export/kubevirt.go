@@ -91,8 +91,8 @@ type kubeMachine struct {
 
 type kubePort struct{ Name, MAC, Network string }
 
-// What is kept free where the lab file does not say, in MiB: for the host's own processes, and what the kubelet keeps by
-// default, which counts with what is reserved.
+// What is kept free where the lab file does not say, in MiB: for the host's own processes, and what the kubelet keeps
+// by default, which counts with what is reserved.
 const (
 	systemMiB    = 2048
 	evictionHard = 100
