@@ -28,7 +28,7 @@ import (
 )
 
 // probe is evaluated in the page. It returns what a reader would have in front of them, as JSON.
-const probe = `JSON.stringify({...` + browsertest.Measure + `,
+var probe = `JSON.stringify({...` + browsertest.Measure + `,
   points: [...document.querySelectorAll('.pt[data-value]')].map(p => p.dataset.bytes + ' ' + p.dataset.value),
   untitled: [...document.querySelectorAll('.pt[data-value]')]
     .filter(p => !p.querySelector('title')?.textContent).length,

@@ -20,7 +20,7 @@ import (
 
 // probe is evaluated in the page. It returns what a reader would have in front of them, as JSON,
 // and what happens when the heads of tables are pressed.
-const probe = `(() => {
+var probe = `(() => {
   const out = {...` + browsertest.Measure + `,
     uncaptioned: [...document.querySelectorAll('table')].filter(t => !t.caption?.textContent.trim()).length,
     unpressable: [...document.querySelectorAll('table.sort thead th')].filter(h => !h.querySelector('button')).length,
