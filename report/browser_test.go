@@ -45,7 +45,7 @@ type probed struct {
 
 // figuresProbe is probe with what happens when the head of the first figure of the first table is
 // pressed, and what there is to download. The order is put back.
-const figuresProbe = `(() => {
+var figuresProbe = `(() => {
   const out = JSON.parse(` + probe + `);
   const table = document.querySelector('table.figures');
   out.csv = decodeURIComponent((document.querySelector('#figures-csv a[download]')?.href ?? '').replace(/^[^,]*,/, ''));
@@ -229,7 +229,7 @@ func wantPoints(d Data) []string {
 
 // compareProbe is probe of a comparison, with what happens when the head of the last but one column
 // is pressed. The order is put back: it must not be on the screenshots.
-const compareProbe = `(() => {
+var compareProbe = `(() => {
   const out = JSON.parse(` + probe + `);
   const table = [...document.querySelectorAll('table.sort')].at(-1);
   out.unpressable = [...document.querySelectorAll('table.sort thead th')]
