@@ -59,10 +59,7 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 			Evidence: words.Few(facts, 4, "; "),
 			Consequence: "traffic between " + f.a.String() + " and " + f.b.String() +
 				" goes up to the root complex and back instead of across the " +
-				"switch: slower, and shared by all below it",
-			Fix: "if the host or one tenant uses all devices of the switch, turn ACS off on these ports (firmware, " +
-				"or setpci -s PORT ECAP_ACS+6.w=0000 " +
-				"after each boot); if tenants share the switch, leave it and use ATS with Direct Translated P2P"})
+				"switch: slower, and shared by all below it"})
 	}
 }
 

@@ -110,10 +110,7 @@ func dead(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Subject: d.Address.String(),
-		Evidence:    at(pci(d.Address)+"/config", "ff ff ff ff"),
-		Consequence: "no driver and no virtual machine can use it until the host has been powered off",
-		Fix: "power the host off and on; if it comes again after each tenant, do not give the physical " +
-			"function away"})
+		Evidence: at(pci(d.Address)+"/config", "ff ff ff ff")})
 }
 
 // coldDevice reports cards, and whatever a tenant has: waking up is what fails, and nobody wakes
@@ -153,10 +150,7 @@ func tooManyVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Subject: d.Address.String(),
-		Evidence:    at(pci(d.Address), append(facts, "sriov_totalvfs="+strconv.Itoa(*s.Total))...),
-		Consequence: "functions above the firmware's number are not served",
-		Fix: "write 0 to sriov_numvfs, raise the number in the firmware of the device, reboot and create " +
-			"them again"})
+		Evidence: at(pci(d.Address), append(facts, "sriov_totalvfs="+strconv.Itoa(*s.Total))...)})
 }
 
 // noVFs is about cards that could: total 0 with the capability there means that the firmware has it
@@ -174,7 +168,7 @@ func noVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 		fix = "mlxconfig -d " + d.Address.String() + " set SRIOV_EN=1 NUM_OF_VFS=16, then reboot"
 	}
 	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), "sriov_totalvfs=0"),
-		Consequence: "the device cannot be shared between virtual machines", Fix: fix})
+		Fix: fix})
 }
 
 // lostOverride finds devices between two drivers: driver_override says which one may bind, and it has not. That is what
@@ -232,6 +226,5 @@ func largeBARs(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 	add(finding.Finding{Subject: t.Name, Evidence: all(words.Few(facts, 4, "; "), at("virsh dumpxml "+t.Name,
 		"hostdev")), Consequence: fmt.Sprintf("needs %s of addresses; older guest firmware has 32 GiB and leaves "+
-		"BARs without an address", size(sum)), Fix: "use a recent OVMF with the host's physical address bits, or " +
-		"set opt/ovmf/X-PciMmio64Mb"})
+		"BARs without an address", size(sum))})
 }

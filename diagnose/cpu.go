@@ -42,9 +42,8 @@ func splitCores(v *view, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Subject: missing.String(),
-		Evidence:    all(at("/sys/devices/system/cpu/isolated", isolated.String()), words.Few(split, 3, "; ")),
-		Consequence: "these CPUs are siblings of isolated ones and pass the noise of the host on to them",
-		Fix:         "isolate whole cores: isolcpus=" + isolated.Union(missing).String()})
+		Evidence: all(at("/sys/devices/system/cpu/isolated", isolated.String()), words.Few(split, 3, "; ")),
+		Fix:      "isolate whole cores: isolcpus=" + isolated.Union(missing).String()})
 }
 
 // served tells how often an interrupt has come.
@@ -87,9 +86,7 @@ func busyIsolated(v *view, add func(finding.Finding)) {
 	}
 	add(finding.Finding{Subject: hit.String(),
 		Evidence:    all(at("/sys/devices/system/cpu/isolated", isolated.String()), words.Few(facts, 4, "; ")),
-		Consequence: words.Count(len(busy), "interrupt") + " stop work on isolated CPUs",
-		Fix: "move them: write other CPUs to /proc/irq/N/smp_affinity_list, give NICs fewer queues (ethtool " +
-			"-L), or use isolcpus=managed_irq,domain,LIST for interrupts that cannot be moved"})
+		Consequence: words.Count(len(busy), "interrupt") + " stop work on isolated CPUs"})
 }
 
 // notInForce compares the lists of the command line with those that the kernel made of them. CPU 0
@@ -115,9 +112,7 @@ func notInForce(v *view, add func(finding.Finding)) {
 		}
 		add(finding.Finding{Subject: missing.String(),
 			Evidence:    all(cmdlineIs(p), at(file, cpuList(*have))),
-			Consequence: name + " has no effect on these CPUs: the host works on them",
-			Fix: "look for Housekeeping and isolcpus in dmesg; write the list once, without flags or with " +
-				"domain among them"})
+			Consequence: name + " has no effect on these CPUs: the host works on them"})
 	}
 	check("isolcpus", "/sys/devices/system/cpu/isolated", v.CPUs.Isolated, func(flags []string) bool {
 		return len(flags) == 0 || slices.Contains(flags, "domain")
@@ -147,8 +142,6 @@ func ticklessOnly(v *view, add func(finding.Finding)) {
 	}
 	add(finding.Finding{Subject: open.String(),
 		Evidence: all(cmdlineIs(p), at("/sys/devices/system/cpu/isolated", cpuList(v.isolated()))),
-		Consequence: "the scheduler puts other threads on these CPUs, and with two threads to run the tick is back: " +
-			"nohz_full keeps nothing off them",
 		Fix: "isolcpus=" + open.String() + " beside it, or a cgroup partition (cpuset.cpus.partition=isolated) " +
 			"for the " +
 			"CPUs of the tenants"})
@@ -185,9 +178,7 @@ func governors(v *view, add func(finding.Finding)) {
 	for _, g := range slices.Sorted(maps.Keys(cpus)) {
 		add(finding.Finding{Severity: v.ifServing(), Subject: cpus[g].String(),
 			Evidence: at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", cpus[g].Min()), g) +
-				moreCPUs(cpus[g]),
-			Consequence: "the clock rises only after load was seen: short messages take longer, and results vary",
-			Fix:         "cpupower frequency-set -g performance"})
+				moreCPUs(cpus[g])})
 	}
 }
 
@@ -203,10 +194,7 @@ func smtOff(v *view, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Subject: "host",
-		Evidence:    at("/sys/devices/system/cpu/smt/control", v.CPUs.SMT),
-		Consequence: "one CPU per core: steadier, with less throughput; lists made for the machine with SMT do not fit",
-		Fix: "leave it if it is meant; else echo on > /sys/devices/system/cpu/smt/control, or take nosmt off " +
-			"the command line"})
+		Evidence: at("/sys/devices/system/cpu/smt/control", v.CPUs.SMT)})
 }
 
 // cmdlineLimit is COMMAND_LINE_SIZE of x86 and arm64, with the ending zero. Other architectures have others.
@@ -223,7 +211,5 @@ func longCmdline(v *view, add func(finding.Finding)) {
 	if v.Kernel.Cmdline == nil || len(*v.Kernel.Cmdline) < cmdlineLimit-1 {
 		return
 	}
-	add(finding.Finding{Subject: "host", Evidence: at("/proc/cmdline", fmt.Sprintf("%d bytes", len(*v.Kernel.Cmdline))),
-		Consequence: "what is beyond the limit of the kernel was lost, and the last parameter may be cut in half",
-		Fix:         "write CPU lists as ranges, and take off what is not needed"})
+	add(finding.Finding{Subject: "host", Evidence: at("/proc/cmdline", fmt.Sprintf("%d bytes", len(*v.Kernel.Cmdline)))})
 }

@@ -92,9 +92,7 @@ func consoleGPU(v *view, add func(finding.Finding)) {
 	if d == nil || d.BootVGA == nil || !*d.BootVGA || topology.IsVFIO(d.Driver) {
 		return
 	}
-	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), "boot_vga=1", driverFact(d)),
-		Consequence: "giving it to a virtual machine takes the host's console along",
-		Fix:         "make another GPU the primary one in the firmware, or reach the host over the network"})
+	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), "boot_vga=1", driverFact(d))})
 }
 
 // kept reports whether a GPU is kept for virtual machines, and together whether one of them has both.
@@ -296,13 +294,7 @@ func writesOnly(v *view, add func(finding.Finding)) {
 		add(finding.Finding{Subject: p.gpu.ID() + "," + p.nic.ID(),
 			Evidence: all(at("/proc/cpuinfo", "model name="+v.System.CPUModel), fmt.Sprintf("path %s to %s: %s",
 				p.gpu.ID(),
-				p.nic.ID(), p.via)),
-			Consequence: "this processor passes writes between its root ports and no reads: what the NIC receives " +
-				"reaches " +
-				"the GPU, what it sends it cannot read from there (GPUDirect RDMA hangs or is very slow)",
-			Fix: "let NCCL read through the host (NCCL_NET_GDR_READ=0), put both below one PCIe switch, or use " +
-				"a server " +
-				"processor"})
+				p.nic.ID(), p.via))})
 		return
 	}
 }

@@ -110,9 +110,7 @@ func sharedGroup(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 	add(finding.Finding{Severity: severity, Subject: join(wanted),
 		Evidence: at(groupPath(g), addresses(members)),
 		Consequence: fmt.Sprintf("group %d goes to one virtual machine whole: %s cannot be given away alone", g.ID,
-			v.describe(wanted[0])),
-		Fix: "try a slot that is wired to the processor, or look for ACS in the firmware; otherwise give " +
-			"all devices of the group to one machine"})
+			v.describe(wanted[0]))})
 }
 
 // listedGroups says what the groups show where the text tells little else of the devices: find or a script that walks
@@ -218,9 +216,7 @@ func acsOverride(v *view, add func(finding.Finding)) {
 	if !ok {
 		return
 	}
-	add(finding.Finding{Subject: "host", Evidence: cmdlineIs(p), Consequence: "IOMMU groups are split on paper " +
-		"only: a tenant's device may reach memory of the host or of another tenant", Fix: "take it off the command " +
-		"line; use another slot or give whole groups away"})
+	add(finding.Finding{Subject: "host", Evidence: cmdlineIs(p)})
 }
 
 // reservedRegions finds devices whose firmware wants memory mapped one to one (RMRR on Intel, IVMD
@@ -255,8 +251,5 @@ func reservedRegions(v *view, g *topology.IOMMUGroup, add func(finding.Finding))
 		return
 	}
 	add(finding.Finding{Severity: severity, Subject: join(devices),
-		Evidence:    at(fmt.Sprintf("/sys/kernel/iommu_groups/%d/reserved_regions", g.ID), words.Few(direct, 3, "; ")),
-		Consequence: "the kernel refuses to give these devices to a virtual machine: the firmware wants a 1:1 mapping",
-		Fix: "look for the vendor's setting that ends shared memory reporting for the slot, or use " +
-			"another slot or device"})
+		Evidence: at(fmt.Sprintf("/sys/kernel/iommu_groups/%d/reserved_regions", g.ID), words.Few(direct, 3, "; "))})
 }

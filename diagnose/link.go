@@ -234,8 +234,7 @@ func sleepyLink(v *view, j judged, add func(finding.Finding)) {
 		Evidence:    all(j.speeds(), at(pci(j.end.Address), facts...)),
 		Consequence: "probably none: " + why,
 		Fix: "nothing to do yet; read current_link_speed while the device is busy: it should be " +
-			strconv.FormatFloat(j.speed, 'f', 1, 64) + " GT/s",
-	})
+			strconv.FormatFloat(j.speed, 'f', 1, 64) + " GT/s"})
 }
 
 // narrowLink takes no excuse: unlike the speed, the number of lanes does not change to save power.

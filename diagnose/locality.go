@@ -210,10 +210,7 @@ func contradicted(v *view, add func(finding.Finding)) {
 	}
 	slices.SortStableFunc(facts, func(a, b string) int { return len(b) - len(a) }) // with those that are inferred first
 	add(finding.Finding{Subject: "host", Evidence: strings.Join(facts[:min(3, len(facts))], "; ") +
-		moreDevices(facts[min(2, len(facts)-1):]), Consequence: "SYS means that the path crosses NUMA nodes, and " +
-		"the NUMA column says that it does not: which devices are near each other is not known",
-		Fix: "read numa_node of the devices and of their host bridges in /sys/bus/pci/devices, and give rackless " +
-			"inspect a snapshot or lspci -vvv of the machine; the firmware may not say the nodes of its host bridges"})
+		moreDevices(facts[min(2, len(facts)-1):])})
 }
 
 // pathEvidence says where both ends are and which class of path that makes.
@@ -325,8 +322,6 @@ func slowNIC(v *view, add func(finding.Finding)) {
 			Evidence: all(at(device(p.gpu.Address, p.gpu.Name), "model="+p.gpu.Model),
 				at(where, fmt.Sprintf("speed=%.0f", k.mbps))),
 			Consequence: fmt.Sprintf("%.0f Gb/s for an %s, where machines of the kind have %.0f: jobs across "+
-				"machines wait for the network sooner", k.mbps/1000, k.model, usual),
-			Fix: "nothing unless jobs span machines; then see whether the link runs at the full rate of NIC, " +
-				"cable and switch"})
+				"machines wait for the network sooner", k.mbps/1000, k.model, usual)})
 	}
 }

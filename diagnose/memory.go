@@ -128,9 +128,7 @@ func noPool(v *view, add func(finding.Finding)) {
 			Evidence: all(cmdlineIs(a.written...), at("/sys/kernel/mm/hugepages", "no hugepages-"+
 				fmt.Sprint(a.size>>10)+"kB", "only "+
 				strings.Join(sizes, " "))),
-			Consequence: "virtual machines with pages of " + size(a.size) + " do not start",
-			Fix: "pass the CPU flag pdpe1gb on if this is a virtual machine, or ask for a size that the " +
-				"kernel has"})
+			Consequence: "virtual machines with pages of " + size(a.size) + " do not start"})
 	}
 }
 
@@ -181,10 +179,7 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 	}
 	id := slices.Sorted(maps.Keys(with))[0]
 	add(finding.Finding{Subject: fmt.Sprintf("node %d", id),
-		Evidence: words.Few(facts, 4, "; "),
-		Consequence: "virtual machines on the other nodes get far memory, or do not start when they are strict about " +
-			"their node",
-		Fix: "set nr_hugepages of each node, or ask by node on the command line (hugepages=0:N,1:N)"})
+		Evidence: words.Few(facts, 4, "; ")})
 }
 
 // bareNode needs a node with memory: where none was read, nothing is known.
@@ -200,8 +195,7 @@ func bareNode(v *view, add func(finding.Finding)) {
 		add(finding.Finding{Subject: fmt.Sprintf("node %d", n.ID),
 			Evidence: all(at(fmt.Sprintf("/sys/devices/system/node/node%d/meminfo", n.ID), "MemTotal=0"),
 				at(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", n.ID), n.CPUs.String())),
-			Consequence: "all memory is far for work on CPUs " + n.CPUs.String(),
-			Fix:         "fill the memory slots of all nodes alike, or keep virtual machines off these CPUs"})
+			Consequence: "all memory is far for work on CPUs " + n.CPUs.String()})
 	}
 }
 
@@ -217,8 +211,7 @@ func swapOn(v *view, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Severity: v.ifServing(), Subject: "host", Evidence: at("/proc/swaps", words.Few(facts, 3,
-		", ")), Consequence: "memory of virtual machines that is not locked may wait for a disk",
-		Fix: "swapoff -a, and take swap out of /etc/fstab"})
+		", "))})
 }
 
 // balancing wants two nodes with CPUs and memory: with one there is nowhere to move a page to. The kernel takes pages
@@ -229,8 +222,7 @@ func balancing(v *view, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Severity: v.ifServing(), Subject: "host", Evidence: at("/proc/sys/kernel/numa_balancing",
-		v.Memory.NUMABalancing), Consequence: "the kernel unmaps and moves memory of work that is already placed: " +
-		"outliers in latency", Fix: "sysctl kernel.numa_balancing=0"})
+		v.Memory.NUMABalancing)})
 }
 
 // alwaysTHP is about hosts: in a guest the host's own pages decide.
@@ -239,9 +231,7 @@ func alwaysTHP(v *view, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Subject: "host",
-		Evidence:    at("/sys/kernel/mm/transparent_hugepage/enabled", "[always]"),
-		Consequence: "khugepaged compacts and copies memory in the background: outliers in latency",
-		Fix:         "for latency: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"})
+		Evidence: at("/sys/kernel/mm/transparent_hugepage/enabled", "[always]")})
 }
 
 // ksmOn takes "1" only: "2" has unmerged all pages and stopped. Merged pages are copied again when a guest writes to
@@ -250,7 +240,5 @@ func ksmOn(v *view, add func(finding.Finding)) {
 	if v.Memory.KSM != "1" {
 		return
 	}
-	add(finding.Finding{Severity: v.ifServing(), Subject: "host", Evidence: at("/sys/kernel/mm/ksm/run", "1"),
-		Consequence: "a thread scans and merges memory: noise for all, and a side channel between tenants",
-		Fix:         "echo 2 > /sys/kernel/mm/ksm/run, and disable ksmtuned"})
+	add(finding.Finding{Severity: v.ifServing(), Subject: "host", Evidence: at("/sys/kernel/mm/ksm/run", "1")})
 }

@@ -86,9 +86,7 @@ func unequalMembers(v *view, b *topology.Bond, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Subject: b.Name,
-		Evidence:    all(bondFact(b), words.Few(facts, 4, "; ")),
-		Consequence: "flows are spread evenly over unequal links, or the slower link only stands by",
-		Fix:         "bring all members to one speed: cable, module, switch port"})
+		Evidence: all(bondFact(b), words.Few(facts, 4, "; "))})
 }
 
 // rdmaOffBond asks of bonds without an RDMA device of their own, as a NIC that follows a bond makes
@@ -130,9 +128,7 @@ func rdmaOffBond(v *view, b *topology.Bond, add func(finding.Finding)) {
 	slices.Sort(devices)
 	add(finding.Finding{Subject: b.Name,
 		Evidence:    all(bondFact(b), at("/sys/class/infiniband", strings.Join(slices.Compact(devices), " "))),
-		Consequence: "NICs do not follow a bond " + why + ": RDMA stays on each port alone, without its failover",
-		Fix: "bond the two ports of one card with active-backup, balance-xor or 802.3ad, or use the " +
-			"ports without a bond"})
+		Consequence: "NICs do not follow a bond " + why + ": RDMA stays on each port alone, without its failover"})
 }
 
 // roceHeaders is what the kernel sets aside of a device's MTU: GRH 40, UDP 8, BTH 12, XRC 4, atomic header 28, ICRC 4.
@@ -231,8 +227,7 @@ func oneCPU(v *view, n *topology.NIC, add func(finding.Finding)) {
 	add(finding.Finding{Subject: n.ID(),
 		Evidence: irqFact(qs[0]) + fmt.Sprintf(" (and %d more)", len(qs)-1),
 		Consequence: "CPU " + cpus.String() + " does the receive work of all queues: small packets and TCP stop " +
-			"at what it can do",
-		Fix: "start irqbalance, or spread the interrupts over CPUs of the NIC's NUMA node"})
+			"at what it can do"})
 }
 
 // farInterrupts is silent as soon as one interrupt in use is served near the NIC: drivers leave some queues to far CPUs
@@ -257,8 +252,7 @@ func farInterrupts(v *view, n *topology.NIC, add func(finding.Finding)) {
 		Evidence: all(irqFact(qs[0])+fmt.Sprintf(" (and %d more)", len(qs)-1), at(device(n.Address, n.Name),
 			node(n.NUMANode)),
 			at(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", *n.NUMANode), near.String())),
-		Consequence: "packets are received near the NIC and worked on far from it",
-		Fix:         "keep some of CPUs " + near.String() + " for the host and bind the interrupts to them"})
+		Fix: "keep some of CPUs " + near.String() + " for the host and bind the interrupts to them"})
 }
 
 // onlyNIC is a note for machines with one card: with a second one the host can move its route.
@@ -275,9 +269,7 @@ func onlyNIC(v *view, add func(finding.Finding)) {
 	needed := v.needed()
 	for _, n := range v.fabric {
 		if need, ok := needed[*n.Address]; ok && need.what == "network" {
-			add(finding.Finding{Subject: n.ID(), Evidence: at(pci(*n.Address), need.how),
-				Consequence: "it cannot be given away as a whole, and experiments with it can cut you off",
-				Fix:         "use virtual functions, or give the host another NIC"})
+			add(finding.Finding{Subject: n.ID(), Evidence: at(pci(*n.Address), need.how)})
 			return
 		}
 	}

@@ -81,7 +81,6 @@ func onlyV1(v *view, p rdmaPort, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Subject: p.nic.ID(), Evidence: gidFacts(&p),
-		Consequence: "traffic is not routed and does not reach peers that use RoCE v2",
 		Fix: "set the driver of " + p.dev.Name + " to RoCE v2 if the NIC has it; else use v1 at both " +
 			"ends, on one segment"})
 }
@@ -104,9 +103,7 @@ func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
 	if !v2 || found || !understood {
 		return
 	}
-	add(finding.Finding{Subject: p.nic.ID(), Evidence: gidFacts(&p),
-		Consequence: "connections from the host work within one segment at best; programs that pick this GID time out",
-		Fix:         "give the network device an address if the host itself is to use RDMA here"})
+	add(finding.Finding{Subject: p.nic.ID(), Evidence: gidFacts(&p)})
 }
 
 // carrierOf returns the network device of a port when it has a carrier.
@@ -137,8 +134,7 @@ func portDown(v *view, p rdmaPort, add func(finding.Finding)) {
 	if netdev != nil {
 		evidence = all(evidence, at("/sys/class/net/"+netdev.Name, "carrier=1"))
 	}
-	add(finding.Finding{Subject: p.nic.ID(), Evidence: evidence, Consequence: "the link is up and RDMA cannot use it",
-		Fix: "set the network device up and look at dmesg for the driver; rdma link shows the state"})
+	add(finding.Finding{Subject: p.nic.ID(), Evidence: evidence})
 }
 
 // noSubnetManager knows two cases: a port that waits, and a virtual function that no manager gave a
@@ -194,9 +190,7 @@ func fewLanes(v *view, p rdmaPort, add func(finding.Finding)) {
 	add(finding.Finding{Subject: p.nic.ID(), Evidence: at(p.path(), fmt.Sprintf("rate=%g Gb/sec (%dX)",
 		*p.port.RateGbps,
 		p.port.Lanes)),
-		Consequence: fmt.Sprintf("%d of 4 lanes: %g Gb/s, where four have %g", p.port.Lanes, *p.port.RateGbps, whole),
-		Fix: "right for a splitter cable and for cards of half the rate (HDR100); otherwise clean and seat the cable " +
-			"again, and look at the port of the switch (split mode, errors by lane)"})
+		Consequence: fmt.Sprintf("%d of 4 lanes: %g Gb/s, where four have %g", p.port.Lanes, *p.port.RateGbps, whole)})
 }
 
 // activeAt reports whether the NIC at a has an active RDMA port.

@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A rule finds what the check of its ID explains, see package finding. It sets neither ID nor, as a
-// rule, Title and Severity: they are those of the check.
+// A rule finds what the check of its ID explains, see package finding. It sets no ID, and Title, Severity, Consequence
+// and Fix only where they are not always those of the check.
 type rule struct {
 	id   string
 	find func(v *view, add func(finding.Finding))
@@ -146,6 +146,8 @@ func Host(h *topology.Host) []finding.Finding {
 			f.ID = r.id
 			f.Title = cmp.Or(f.Title, check.Title)
 			f.Severity = cmp.Or(f.Severity, check.Severities[0])
+			f.Consequence = cmp.Or(f.Consequence, check.Consequence)
+			f.Fix = cmp.Or(f.Fix, check.ShortFix)
 			f.Evidence += v.origin()
 			out = append(out, f)
 		})

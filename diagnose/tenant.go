@@ -100,9 +100,7 @@ func floatsIsolated(v *view, add func(finding.Finding)) {
 		}
 		add(finding.Finding{Subject: t.Name,
 			Evidence: all(domain(t, words.Few(facts, 4, " ")), at("/sys/devices/system/cpu/isolated",
-				isolated.String())),
-			Consequence: "nothing balances load between isolated CPUs: its threads may all share the first one",
-			Fix:         "pin each virtual CPU to one CPU, and the emulator to CPUs that are not isolated"})
+				isolated.String()))})
 	}
 }
 
@@ -124,8 +122,7 @@ func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	add(finding.Finding{Subject: t.Name,
 		Evidence: all(domain(t, "cputune "+want.String()), at("/sys/devices/system/cpu/online",
 			v.CPUs.Online.String())),
-		Consequence: "CPUs " + lost.String() + " are not online: the tenant does not start, or not as it was planned",
-		Fix:         "bring them online, or plan the tenant again"})
+		Consequence: "CPUs " + lost.String() + " are not online: the tenant does not start, or not as it was planned"})
 }
 
 // someUnpinned leaves tenants without any pin alone: they float on purpose.
@@ -281,8 +278,7 @@ func sharedCores(v *view, add func(finding.Finding)) {
 					at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", split.Min()),
 						"a core of both")),
 				Consequence: "they share cores (CPUs " + split.String() +
-					"): each slows the other down and can spy on it",
-				Fix: "give each tenant both threads of its cores"})
+					"): each slows the other down and can spy on it"})
 		}
 	}
 }

@@ -102,10 +102,7 @@ func hiddenSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	add(finding.Finding{Subject: t.Name,
 		Evidence: all(domain(t, "topology threads=1", words.Few(facts, 3, ", ")),
 			at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cores.Min()),
-				v.Core(cores.Min()).CPUs.String())),
-		Consequence: "the guest takes the threads of one core for cores: it puts work on both while others are idle",
-		Fix: "tell the guest (cpu/topology threads=2) and keep siblings side by side; or pin one virtual CPU to " +
-			"each core"})
+				v.Core(cores.Min()).CPUs.String()))})
 }
 
 // guestCards returns what a tenant has of the host's cards, and the NUMA nodes of those.
@@ -206,8 +203,7 @@ func devicesApart(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 	add(finding.Finding{Subject: t.Name,
 		Evidence:    domain(t, fmt.Sprintf("numa cells=%d", *t.GuestNodes), "controllers pcie-expander-bus=0"),
-		Consequence: fmt.Sprintf("its devices, of nodes %s, have no node in the guest", far),
-		Fix:         "put the devices of each node on a pcie-expander-bus of its cell"})
+		Consequence: fmt.Sprintf("its devices, of nodes %s, have no node in the guest", far)})
 }
 
 // flatTree finds GPUs and NICs of one guest that share a switch on the host and none in the guest: NCCL looks at the
@@ -225,13 +221,7 @@ func flatTree(v *view, t *topology.Tenant, add func(finding.Finding)) {
 			}
 			add(finding.Finding{Subject: t.Name,
 				Evidence: all(fmt.Sprintf("path %s to %s: %s", g.Address, n.Address, class),
-					domain(t, "controllers pcie-switch-upstream-port=0")),
-				Consequence: "the guest does not see GPU and NIC below one switch: NCCL takes the path for PHB " +
-					"or worse, " +
-					"and does not use GPUDirect RDMA",
-				Fix: "put GPU and NIC behind ports of one switch in the guest (pcie-switch-upstream-port), on the " +
-					"pcie-expander-bus of their node; or give NCCL the host's tree (NCCL_TOPO_FILE) or " +
-					"NCCL_NET_GDR_LEVEL=SYS"})
+					domain(t, "controllers pcie-switch-upstream-port=0"))})
 			return
 		}
 	}
@@ -262,9 +252,7 @@ func redirectedGuest(v *view, add func(finding.Finding)) {
 			add(finding.Finding{Subject: join(ports), Severity: severity, Evidence: all(append(facts, at(pci(ports[0])+
 				"/config", "ACSCtl: ReqRedir+"))...), Consequence: fmt.Sprintf("GPUDirect RDMA between %s and %s "+
 				"goes up to the IOMMU and back: slower, and shared by all below the switch", p.gpu.Address,
-				p.nic.Address), Fix: "turn on ATS in the NIC (mlxconfig ATS_ENABLED=1) and Direct Translated P2P at " +
-				"these ports (setpci -s PORT ECAP_ACS+6.w=005d); if one tenant has all of the switch and is " +
-				"trusted, ACS off"})
+				p.nic.Address)})
 			return
 		}
 	}

@@ -204,9 +204,8 @@ func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Subject: t.Name,
-		Evidence:    all(words.Few(far, 4, "; "), domain(t, fmt.Sprintf("%s (nodes %s)", held(t), join(nodes)))),
-		Consequence: "copies and interrupts cross the interconnect between nodes",
-		Fix:         "pin the tenant to CPUs of the device's node, or give it a device of nodes " + join(nodes)})
+		Evidence: all(words.Few(far, 4, "; "), domain(t, fmt.Sprintf("%s (nodes %s)", held(t), join(nodes)))),
+		Fix:      "pin the tenant to CPUs of the device's node, or give it a device of nodes " + join(nodes)})
 }
 
 // fewPagesLeft asks of tenants that do not run: the pages of those that run are taken, and no
@@ -323,9 +322,7 @@ func missingDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if len(facts) == 0 {
 		return
 	}
-	add(finding.Finding{Subject: t.Name, Evidence: all(domain(t, "hostdev"), words.Few(facts, 4, "; ")),
-		Consequence: "the tenant does not start: the host has no such device",
-		Fix:         "name a device that the host has, or create its virtual functions before the tenant starts"})
+	add(finding.Finding{Subject: t.Name, Evidence: all(domain(t, "hostdev"), words.Few(facts, 4, "; "))})
 }
 
 // partOfGroup finds what keeps a tenant from starting: VFIO gives a group away only when no driver of the host works on
@@ -362,8 +359,7 @@ func partOfGroup(v *view, t *topology.Tenant, add func(finding.Finding)) {
 					addresses(g.Devices)),
 					words.Few(facts, 4, "; ")),
 				Consequence: "the tenant does not start: drivers of the host work on other devices of IOMMU group " +
-					fmt.Sprint(g.ID),
-				Fix: "give it those devices too, or bind them to vfio-pci"})
+					fmt.Sprint(g.ID)})
 		}
 	}
 }

@@ -26,8 +26,8 @@ const (
 )
 
 // A Check explains one kind of finding. It is parsed from its file, of which each part has a fixed
-// heading: the title, a paragraph with name, severity and summary, then [readFrom], [means], [fix]
-// and [sources]. Texts are Markdown.
+// heading: the title, a paragraph with name, severity and summary, then [inShort], [readFrom],
+// [means], [fix] and [sources]. Texts are Markdown.
 type Check struct {
 	ID    string `json:"id"` // "RL" and three digits; never used again for anything else
 	Group Group  `json:"group"`
@@ -42,10 +42,15 @@ type Check struct {
 	Fix        string     `json:"fix"`     // how to fix it
 	// list of reports by users, "[owner/repository#number](URL)", and names of documents
 	Sources string `json:"sources"`
+
+	// What its findings say where they say nothing else.
+	Consequence string `json:"-"`
+	ShortFix    string `json:"-"`
 }
 
-// Headings of the file of a check, in their order.
+// Headings of the file of a check, in their order. The first one may be left out.
 const (
+	inShort  = "\n\n**In short**\n\n"
 	readFrom = "\n\n**Read from**\n\n"
 	means    = "\n\n**What it means**\n\n"
 	fix      = "\n\n**What to do**\n\n"
@@ -91,6 +96,19 @@ func parse(text string) (c Check, err error) {
 	c.Fix, text = cut(text, sources)
 	c.Sources = strings.TrimSuffix(text, "\n")
 
+	head, short, _ := strings.Cut(head, inShort)
+	for item := range strings.SplitSeq("\n"+short, "\n- ") {
+		key, text, _ := strings.Cut(strings.Join(strings.Fields(item), " "), ": ")
+		switch key {
+		case "So":
+			c.Consequence = text
+		case "Fix":
+			c.ShortFix = text
+		case "":
+		default:
+			return c, fmt.Errorf("%q is neither So nor Fix", key)
+		}
+	}
 	heading, intro := cut(head, "\n\n")
 	c.ID, c.Title = cut(strings.TrimPrefix(heading, "## "), ": ")
 	before, intro := cut(strings.Join(strings.Fields(intro), " "), "Severity: ")
