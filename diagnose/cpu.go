@@ -211,5 +211,6 @@ func longCmdline(v *view, add func(finding.Finding)) {
 	if v.Kernel.Cmdline == nil || len(*v.Kernel.Cmdline) < cmdlineLimit-1 {
 		return
 	}
-	add(finding.Finding{Subject: "host", Evidence: at("/proc/cmdline", fmt.Sprintf("%d bytes", len(*v.Kernel.Cmdline)))})
+	add(finding.Finding{Subject: "host",
+		Evidence: at("/proc/cmdline", fmt.Sprintf("%d bytes", len(*v.Kernel.Cmdline)))})
 }
