@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"text/template"
 
 	"github.com/goccy/go-yaml"
 
@@ -249,26 +250,19 @@ func comment(text string) string {
 }
 
 // head is the comment at the top of each file: what made it, and what the file is.
-func head(in render.Input, what string) string {
-	return comment(cmp.Or(in.Made, "Made by rackless.")) + comment(what)
-}
+func head(in render.Input, what string) string { return made(in.Made) + comment(what) }
 
-// document writes one document of YAML with a comment above it, and reasons beside lines: by path, as "$.spec.domain".
-func document(above string, v any, why map[string]string) ([]byte, error) {
-	comments := yaml.CommentMap{}
-	for path, reason := range why {
-		lines := strings.Split(strings.TrimSuffix(comment(reason), "\n"), "\n")
-		for i := range lines {
-			lines[i] = strings.TrimPrefix(lines[i], "#")
-		}
-		comments[path] = []*yaml.Comment{yaml.HeadComment(lines...)}
-	}
-	data, err := yaml.MarshalWithOptions(v, yaml.Indent(2), yaml.IndentSequence(false),
-		yaml.UseLiteralStyleIfMultiline(true), yaml.WithComment(comments))
-	if err != nil {
-		return nil, err
-	}
-	return append([]byte("---\n"+above), data...), nil
+// made is the comment that says what made a file.
+func made(by string) string { return comment(cmp.Or(by, "Made by rackless.")) }
+
+// functions are those of all templates. What stands for a name or a text is a scalar of YAML.
+var functions = template.FuncMap{"comment": comment, "made": made, "scalar": scalar, "indented": indented}
+
+// filled fills in a template.
+func filled(t *template.Template, name string, data any) (string, error) {
+	var b strings.Builder
+	err := t.ExecuteTemplate(&b, name+".tmpl", data)
+	return b.String(), err
 }
 
 // scalar writes a text as a value of YAML, quoted where it would be taken for something else.

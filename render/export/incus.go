@@ -1,74 +1,82 @@
 package export
 
 import (
+	"embed"
 	"fmt"
-	"strings"
+	"text/template"
 
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
 )
 
-// instance is the configuration of an instance as incus create reads it. All values are texts.
-type instance struct {
-	Config  map[string]string            `json:"config"`
-	Devices map[string]map[string]string `json:"devices"`
+//go:embed incus/*.tmpl
+var incusFiles embed.FS
+
+var incusTemplates = template.Must(template.New("incus").Funcs(functions).ParseFS(incusFiles, "incus/*.tmpl"))
+
+// An incusInstance is a node of the plan, for the templates.
+type incusInstance struct {
+	Made, Node, Name string
+	Seed             render.Seed
+	CPUs, Memory     string
+	Hugepages        bool
+	Devices          []incusDevice
+}
+
+type incusDevice struct {
+	Name, Address string
+	GPU           bool
 }
 
 // Incus returns the configuration of each node of the plan, and the commands that make virtual machines of them.
 func Incus(in render.Input) ([]render.Artifact, error) {
-	if err := check(&in); err != nil {
+	files, err := incus(in)
+	if err != nil {
 		return nil, fmt.Errorf("export incus: %w", err)
+	}
+	return files, nil
+}
+
+func incus(in render.Input) ([]render.Artifact, error) {
+	if err := check(&in); err != nil {
+		return nil, err
 	}
 	name := func(node string) string { return dns(in.Plan.Lab + "-" + node) }
 	if err := unique(planned(in), name); err != nil {
-		return nil, fmt.Errorf("export incus: %w", err)
+		return nil, err
 	}
 	seeds, err := render.Seeds(in, false)
 	if err != nil {
 		return nil, err
 	}
-	var b strings.Builder
-	b.WriteString("#!/bin/sh\n" + head(in, "Makes the nodes of the lab as virtual machines of Incus; incus start "+
-		"NAME starts each.") + "set -eu\ncd \"$(dirname \"$0\")\"\n")
+	var nodes []incusInstance
 	var files []render.Artifact
 	for i := range in.Plan.Nodes {
 		n := &in.Plan.Nodes[i]
-		file := n.Name + ".yaml"
-		fmt.Fprintf(&b, "incus create images:debian/12/cloud %s --vm <%s\n", name(n.Name), file)
-		v, err := incus(in, n, seeds[i])
-		if err != nil {
-			return nil, fmt.Errorf("export incus: node %q: %w", n.Name, err)
+		v := incusInstance{Made: in.Made, Node: n.Name, Name: name(n.Name), Seed: seeds[i], CPUs: n.CPUs().String(),
+			Memory: kibi(n.MemoryBytes, "B"), Hugepages: pageBytes(n) > 0}
+		if n.CPUs().Len() == 1 { // "3" would be three CPUs, wherever they are
+			v.CPUs = fmt.Sprintf("%[1]d-%[1]d", n.VCPUs[0])
 		}
-		data, err := document(head(in, fmt.Sprintf("Node %s. Not carried: which virtual CPU runs on which CPU of "+
-			"the list; where QEMU's own threads run; NUMA nodes of the guest, which are Incus's choice; the MAC "+
-			"address of a NIC that is given whole.", n.Name)), v,
-			map[string]string{"$.config.'limits.cpu'": "CPUs of the host, not a number of CPUs"})
+		if v.Devices, err = incusDevices(in, n); err != nil {
+			return nil, fmt.Errorf("node %q: %w", n.Name, err)
+		}
+		data, err := filled(incusTemplates, "instance.yaml", v)
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, text(file, string(data)))
+		nodes, files = append(nodes, v), append(files, text(n.Name+".yaml", data))
 	}
-	return append([]render.Artifact{{Path: "create.sh", Mode: 0o755, Data: []byte(b.String())}}, files...), nil
+	script, err := filled(incusTemplates, "create.sh", struct {
+		Made  string
+		Nodes []incusInstance
+	}{in.Made, nodes})
+	return append([]render.Artifact{{Path: "create.sh", Mode: 0o755, Data: []byte(script)}}, files...), err
 }
 
-func incus(in render.Input, n *plan.Node, seed render.Seed) (instance, error) {
-	v := instance{Devices: map[string]map[string]string{}, Config: map[string]string{
-		"limits.cpu": n.CPUs().String(), "limits.memory": kibi(n.MemoryBytes, "B"),
-		"security.secureboot": "false", "cloud-init.user-data": seed.UserData,
-		"cloud-init.network-config": seed.NetworkConfig,
-	}}
-	if n.CPUs().Len() == 1 { // "3" would be three CPUs, wherever they are
-		v.Config["limits.cpu"] = fmt.Sprintf("%[1]d-%[1]d", n.VCPUs[0])
-	}
-	if pageBytes(n) > 0 {
-		v.Config["limits.memory.hugepages"] = "true"
-	}
+func incusDevices(in render.Input, n *plan.Node) (all []incusDevice, err error) {
 	for i, c := range whole(n) {
-		d := map[string]string{"type": "pci", "address": c.ID}
-		if c.Kind == plan.KindGPU {
-			d = map[string]string{"type": "gpu", "gputype": "physical", "pci": c.ID}
-		}
-		v.Devices[fmt.Sprintf("%s%d", c.Kind, i)] = d
+		all = append(all, incusDevice{fmt.Sprintf("%s%d", c.Kind, i), c.ID, c.Kind == plan.KindGPU})
 	}
 	for _, p := range n.Ports() {
 		if p.Card == nil || p.Card.Kind != plan.KindVF {
@@ -80,9 +88,9 @@ func incus(in render.Input, n *plan.Node, seed render.Seed) (instance, error) {
 		}
 		a, err := render.Address(in, id)
 		if err != nil {
-			return v, err
+			return nil, err
 		}
-		v.Devices[p.Name] = map[string]string{"type": "pci", "address": a.String()}
+		all = append(all, incusDevice{p.Name, a.String(), false})
 	}
-	return v, nil
+	return all, nil
 }

@@ -1,8 +1,6 @@
 package export
 
 import (
-	"bytes"
-	"cmp"
 	"embed"
 	"fmt"
 	"maps"
@@ -20,8 +18,7 @@ import (
 var kubeFiles embed.FS
 
 // The templates of the files. make test-judges holds what is written against KubeVirt's definitions.
-var kubeTemplates = template.Must(template.New("kubevirt").Funcs(template.FuncMap{"comment": comment,
-	"scalar": scalar, "indented": indented}).ParseFS(kubeFiles, "kubevirt/*.tmpl"))
+var kubeTemplates = template.Must(template.New("kubevirt").Funcs(functions).ParseFS(kubeFiles, "kubevirt/*.tmpl"))
 
 // KubeVirt returns a VirtualMachine for each node of the plan, with what the cluster and the host need for it.
 //
@@ -34,12 +31,12 @@ func KubeVirt(in render.Input) ([]render.Artifact, error) {
 	}
 	var files []render.Artifact
 	for _, path := range []string{"kubelet.yaml", "kubevirt.yaml", "networks.yaml", "machines.yaml"} {
-		var b bytes.Buffer
-		if err := kubeTemplates.ExecuteTemplate(&b, path+".tmpl", &k); err != nil {
+		data, err := filled(kubeTemplates, path, &k)
+		if err != nil {
 			return nil, fmt.Errorf("export kubevirt: %s: %w", path, err)
 		}
-		if b.Len() > 0 {
-			files = append(files, text(path, b.String()))
+		if data != "" {
+			files = append(files, text(path, data))
 		}
 	}
 	return files, nil
@@ -106,7 +103,7 @@ func (k *kube) read() error {
 		return err
 	}
 	p := k.in.Plan
-	k.Made, k.Lab, k.MTU = comment(cmp.Or(k.in.Made, "Made by rackless.")), dns(p.Lab), k.in.Lab.Fabric.MTU
+	k.Made, k.Lab, k.MTU = made(k.in.Made), dns(p.Lab), k.in.Lab.Fabric.MTU
 	k.Spans = slices.ContainsFunc(p.Nodes, func(n plan.Node) bool { return len(shares(k.in.Host, &n)) > 1 })
 	k.reserve()
 	for _, pf := range p.VFs {

@@ -1,8 +1,6 @@
 package export
 
 import (
-	"bytes"
-	"cmp"
 	"embed"
 	"fmt"
 	"slices"
@@ -44,11 +42,11 @@ func Nova(in render.Input) ([]render.Artifact, error) {
 	var files []render.Artifact
 	page := n.page()
 	for _, f := range []render.Artifact{{Path: "nova.conf", Mode: 0o644}, {Path: "openstack.sh", Mode: 0o755}} {
-		var b bytes.Buffer
-		if err := novaTemplates.ExecuteTemplate(&b, f.Path+".tmpl", page); err != nil {
+		data, err := filled(novaTemplates, f.Path, page)
+		if err != nil {
 			return nil, fmt.Errorf("export nova: %w", err)
 		}
-		f.Data = b.Bytes()
+		f.Data = []byte(data)
 		files = append(files, f)
 	}
 	for i, s := range seeds {
@@ -90,10 +88,8 @@ func (n *nova) device(c *plan.NodeDevice) error {
 var novaFiles embed.FS
 
 // The templates of nova.conf and openstack.sh. oslo.config reads no comment behind a value.
-var novaTemplates = template.Must(template.New("nova").Funcs(template.FuncMap{"comment": comment,
-	"made":    func(p novaPage) string { return comment(cmp.Or(p.Made, "Made by rackless.")) },
-	"network": func() string { return physicalNetwork },
-}).ParseFS(novaFiles, "nova/*.tmpl"))
+var novaTemplates = template.Must(template.New("nova").Funcs(functions).Funcs(template.FuncMap{
+	"network": func() string { return physicalNetwork }}).ParseFS(novaFiles, "nova/*.tmpl"))
 
 // A novaPage is what the templates are filled with.
 type novaPage struct {
