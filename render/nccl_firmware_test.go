@@ -62,7 +62,7 @@ func TestTheFirmwareGivesTheAddressesOfTheNCCLFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"-nodefaults", "-display", "none", "-machine", "q35", "-accel", "tcg", "-m", "256M",
+	args := append([]string{"-nodefaults", "-display", "none", "-machine", "q35", "-accel", "tcg", "-m", "512M",
 		"-drive", "if=pflash,format=raw,readonly=on,file=" + firmwareCode,
 		"-drive", "if=pflash,format=raw,file=" + vars}, busesOf(t, readDomain(t, domains[0].Data))...)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -86,13 +86,14 @@ func TestTheFirmwareGivesTheAddressesOfTheNCCLFile(t *testing.T) {
 }
 
 // busesOf returns the buses of a domain as QEMU's arguments, as libvirt makes them, with a device that QEMU emulates in
-// place of each that is passed through: its ID is the address of the physical one on the host.
+// place of each that is passed through: its ID is the address of the physical one on the host, and the device of its
+// subsystem too.
 func busesOf(t *testing.T, d *libvirtxml.Domain) []string {
 	t.Helper()
 	var args []string
 	nodes := len(d.CPU.Numa.Cell)
 	for i := range nodes {
-		args = append(args, "-object", fmt.Sprintf("memory-backend-ram,id=m%d,size=%dM", i, 256/nodes),
+		args = append(args, "-object", fmt.Sprintf("memory-backend-ram,id=m%d,size=%dM", i, 512/nodes),
 			"-numa", fmt.Sprintf("node,nodeid=%d,memdev=m%d", i, i))
 	}
 	on := func(bus uint) string {
@@ -127,7 +128,8 @@ func busesOf(t *testing.T, d *libvirtxml.Domain) []string {
 		}
 	}
 	passed := func(host, guest *libvirtxml.DomainAddressPCI) {
-		device(guest, "virtio-rng-pci,id=h%04x-%02x-%02x", *host.Domain, *host.Bus, *host.Slot)
+		device(guest, "e1000e,romfile=,id=h%04x-%02x-%02x,subsys_ven=%s,subsys=%d", *host.Domain, *host.Bus, *host.Slot,
+			StandInVendor, *host.Bus<<8|*host.Slot<<3)
 	}
 	for _, n := range d.Devices.Interfaces {
 		if n.Source != nil && n.Source.Hostdev != nil {

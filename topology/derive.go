@@ -107,6 +107,12 @@ func (h *Host) Complete() {
 	h.completeStorage()
 	slices.SortFunc(h.Storage, func(a, b Disk) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(h.Bonds, func(a, b Bond) int { return cmp.Compare(a.Name, b.Name) })
+	for s := range lists.Refs(h.Switches) {
+		slices.SortFunc(s.PortGroups, func(a, b PortGroup) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	slices.SortStableFunc(h.Switches, func(a, b VirtualSwitch) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
+	})
 	slices.SortFunc(h.IRQs, func(a, b IRQ) int { return cmp.Compare(a.Number, b.Number) })
 	slices.SortFunc(h.Tenants, func(a, b Tenant) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(h.Unread, func(a, b Unread) int {

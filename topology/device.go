@@ -265,3 +265,20 @@ type Bond struct {
 	MTU        *int     `json:"mtu,omitempty"`
 	RDMA       []string `json:"rdma,omitempty"` // RDMA devices that stand on the bond: mlx5_bond_0
 }
+
+// A VirtualSwitch is a switch of a hypervisor, between virtual machines and NICs of the host.
+type VirtualSwitch struct {
+	Name       string      `json:"name"`
+	Kind       string      `json:"kind"` // "standard", or "distributed" over hosts
+	MTU        *int        `json:"mtu,omitempty"`
+	Uplinks    []string    `json:"uplinks"`     // network devices of the host
+	PortGroups []PortGroup `json:"port_groups"` // by name
+}
+
+// A PortGroup is where virtual machines are connected to a VirtualSwitch.
+type PortGroup struct {
+	Name string `json:"name"`
+	VLAN int    `json:"vlan,omitempty"` // 0 for none, 4095 for all in a standard switch
+	// VLANs are those of a trunk, such as "100-199,300", or "private 120".
+	VLANs string `json:"vlans,omitempty"`
+}

@@ -27,10 +27,12 @@ type Host struct {
 	GPUs       []GPU       `json:"gpus,omitempty"` // by address, else by name as its source ordered them
 	NICs       []NIC       `json:"nics,omitempty"` // by address, else by name as its source ordered them
 	Bonds      []Bond      `json:"bonds,omitempty"`
-	Storage    []Disk      `json:"storage,omitempty"` // by name
-	Routes     []Route     `json:"default_routes,omitempty"`
-	IRQs       []IRQ       `json:"irqs,omitempty"` // those that matter: of isolated CPUs and of RDMA NICs; by number
-	Tenants    []Tenant    `json:"tenants,omitempty"`
+	// Switches are those of a hypervisor, by name.
+	Switches []VirtualSwitch `json:"virtual_switches,omitempty"`
+	Storage  []Disk          `json:"storage,omitempty"` // by name
+	Routes   []Route         `json:"default_routes,omitempty"`
+	IRQs     []IRQ           `json:"irqs,omitempty"` // those that matter: of isolated CPUs and of RDMA NICs; by number
+	Tenants  []Tenant        `json:"tenants,omitempty"`
 
 	// Reported are paths that a tool stated (nvidia-smi topo -m) and that the PCI tree, where there
 	// is one, need not show: NVLink, or a machine known by its matrix alone. Host.Path prefers

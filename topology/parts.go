@@ -28,6 +28,7 @@ func (h *Host) Parts() []string {
 		{"iommu_groups", find(h.PCI, func(d *PCIDevice) bool { return d.IOMMUGroup != nil }) != nil},
 		{"gpus", len(h.GPUs) > 0},
 		{"nics", len(h.NICs) > 0},
+		{"virtual_switches", len(h.Switches) > 0},
 		{"storage", len(h.Storage) > 0},
 		{"default_routes", len(h.Routes) > 0},
 		{"tenants", len(h.Tenants) > 0},

@@ -287,7 +287,11 @@ func (c *Conn) Read(ctx context.Context, name string) (*topology.Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the virtual machines of host %s: %w", name, err)
 	}
-	return esxi.Host(content[0].PropSet, tenants, Scheme+name)
+	return esxi.Host(content[0].PropSet, tenants, func(refs []types.ManagedObjectReference) (all []types.ObjectContent,
+		err error) {
+		err = property.DefaultCollector(c.client.Client).Retrieve(ctx, refs, []string{"config"}, &all)
+		return all, err
+	}, Scheme+name)
 }
 
 // ReadHost reads the host that a name such as vsphere://esxi01 stands for, in a session of its own.

@@ -13,17 +13,9 @@ import (
 	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
-)
 
-// vlanOf returns the VLAN of a port group; 0 for none, or for what is not one VLAN.
-func vlanOf(s types.BaseDVPortSetting) int {
-	if setting, ok := s.(*types.VMwareDVSPortSetting); ok {
-		if vlan, ok := setting.Vlan.(*types.VmwareDistributedVirtualSwitchVlanIdSpec); ok {
-			return int(vlan.VlanId)
-		}
-	}
-	return 0
-}
+	"github.com/rackless/rackless/inspect/esxi"
+)
 
 // child finds what has a name among the networks of the data centre; nil for nothing.
 func (o *switchOp) child(ctx context.Context, name string) (*object.Folder, object.Reference, error) {
@@ -158,7 +150,7 @@ func (o *switchOp) lookDistributed(ctx context.Context) (*switchState, error) {
 		have.Uplinks[name] = nics
 	}
 	for _, g := range groups {
-		have.PortGroups[g.Config.Name] = vlanOf(g.Config.DefaultPortConfig)
+		have.PortGroups[g.Config.Name], _ = esxi.VLAN(g.Config.DefaultPortConfig)
 	}
 	return have, nil
 }

@@ -16,10 +16,12 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/inspect/esxi"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
 )
 
 // A switchOp makes a virtual switch, with its uplinks and port groups. It never changes one that it has not made.
@@ -126,22 +128,15 @@ func (o *switchOp) look(ctx context.Context) (*switchState, error) {
 
 // standardState returns a standard switch of a host; nil for none.
 func standardState(info *types.HostNetworkInfo, host, name string) *switchState {
-	i := slices.IndexFunc(info.Vswitch, func(s types.HostVirtualSwitch) bool { return s.Name == name })
+	all, _ := esxi.Switches(info)
+	i := slices.IndexFunc(all[:len(info.Vswitch)], func(s topology.VirtualSwitch) bool { return s.Name == name })
 	if i < 0 {
 		return nil
 	}
-	have := &switchState{MTU: int(info.Vswitch[i].Mtu), Uplinks: map[string][]string{host: {}},
+	have := &switchState{MTU: int(info.Vswitch[i].Mtu), Uplinks: map[string][]string{host: all[i].Uplinks},
 		PortGroups: map[string]int{}}
-	for _, nic := range info.Pnic {
-		if slices.Contains(info.Vswitch[i].Pnic, nic.Key) {
-			have.Uplinks[host] = append(have.Uplinks[host], nic.Device)
-		}
-	}
-	slices.Sort(have.Uplinks[host])
-	for _, g := range info.Portgroup {
-		if g.Spec.VswitchName == name {
-			have.PortGroups[g.Spec.Name] = int(g.Spec.VlanId)
-		}
+	for _, g := range all[i].PortGroups {
+		have.PortGroups[g.Name] = g.VLAN
 	}
 	return have
 }

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -26,17 +27,18 @@ import (
 )
 
 // Properties are those of a HostSystem that Host reads.
-func Properties() []string { return []string{"name", "hardware", "config"} }
+func Properties() []string { return []string{"name", "hardware", "config", "network"} }
 
 // Limits of a file, and of what is taken from it. vSphere 8 has at most 960 logical CPUs and 32 NUMA nodes a host; the
 // host of vCenter's simulator is 250 KiB, and its deepest element is the 9th.
 const (
-	maxBytes   = 16 << 20
-	maxDepth   = 64
-	maxNodes   = 1 << 8
-	maxDevices = 1 << 14
-	maxNotes   = 100
-	maxTenants = 1 << 10 // vSphere 8 runs at most as many on a host
+	maxBytes      = 16 << 20
+	maxDepth      = 64
+	maxNodes      = 1 << 8
+	maxDevices    = 1 << 14
+	maxNotes      = 100
+	maxTenants    = 1 << 10 // vSphere 8 runs at most as many on a host
+	maxPortGroups = 1 << 12
 )
 
 // objectType matches the type of the object that a file of govc is about.
@@ -72,13 +74,44 @@ func Saved(b []byte, name string, object Object) (*topology.Host, error) {
 	if err != nil {
 		return nil, &where.Error{File: name, Err: err}
 	}
-	return read(o.PropSet, name, func(r *reader) {
-		for _, p := range o.PropSet {
-			if refs, ok := p.Val.(types.ArrayOfManagedObjectReference); ok && p.Name == "vm" && object != nil {
-				r.tenants(refs.ManagedObjectReference, object)
-			}
+	var objects Objects
+	if object != nil {
+		objects = object.saved
+	}
+	return read(o.PropSet, name, objects, func(r *reader) {
+		if object != nil {
+			r.tenants(references(o.PropSet, "vm"), object)
 		}
 	})
+}
+
+// references returns the objects that a property names.
+func references(props []types.DynamicProperty, name string) []types.ManagedObjectReference {
+	for _, p := range props {
+		if refs, ok := p.Val.(types.ArrayOfManagedObjectReference); ok && p.Name == name {
+			return refs.ManagedObjectReference
+		}
+	}
+	return nil
+}
+
+// saved returns what govc object.save wrote about some objects.
+func (o Object) saved(refs []types.ManagedObjectReference) (all []types.ObjectContent, err error) {
+	for _, ref := range refs {
+		text, err := o(ref.Type, ref.Value)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var content *types.ObjectContent
+		if err == nil {
+			content, err = decode(text)
+		}
+		if err != nil {
+			return all, fmt.Errorf("%s: %w", ref.Value, err)
+		}
+		all = append(all, *content)
+	}
+	return all, nil
 }
 
 // decode reads a file of govc object.save.
@@ -123,12 +156,14 @@ func bounded(b []byte) error {
 
 // Host reads the properties of a HostSystem with the virtual machines that are on it. The name is what messages and the
 // provenance call it.
-func Host(props []types.DynamicProperty, tenants []topology.Tenant, name string) (*topology.Host, error) {
-	return read(props, name, func(r *reader) { r.h.Tenants = tenants })
+func Host(props []types.DynamicProperty, tenants []topology.Tenant, objects Objects, name string) (*topology.Host,
+	error) {
+	return read(props, name, objects, func(r *reader) { r.h.Tenants = tenants })
 }
 
 // read reads a host, whose virtual machines addTenants adds.
-func read(props []types.DynamicProperty, name string, addTenants func(*reader)) (*topology.Host, error) {
+func read(props []types.DynamicProperty, name string, objects Objects, addTenants func(*reader)) (*topology.Host,
+	error) {
 	r := &reader{h: &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceVSphere, Name: name}}}
 	for _, p := range props {
 		switch v := p.Val.(type) {
@@ -145,6 +180,7 @@ func read(props []types.DynamicProperty, name string, addTenants func(*reader)) 
 	if err := r.read(); err != nil {
 		return nil, &where.Error{File: name, Err: err}
 	}
+	r.switches(references(props, "network"), objects)
 	addTenants(r)
 	return where.Finish(r.h, nil, name)
 }

@@ -35,6 +35,8 @@ var keys = map[reflect.Type]func(v any) string{
 	of[topology.RDMAPort]():        func(v any) string { return fmt.Sprint(v.(topology.RDMAPort).Number) },
 	of[topology.GID]():             func(v any) string { return fmt.Sprint(v.(topology.GID).Index) },
 	of[topology.Bond]():            func(v any) string { return v.(topology.Bond).Name },
+	of[topology.VirtualSwitch]():   func(v any) string { return v.(topology.VirtualSwitch).Name },
+	of[topology.PortGroup]():       func(v any) string { return v.(topology.PortGroup).Name },
 	of[topology.Disk]():            func(v any) string { return v.(topology.Disk).Name },
 	of[topology.IRQ]():             func(v any) string { return fmt.Sprint(v.(topology.IRQ).Number) },
 	of[topology.Tenant]():          func(v any) string { return v.(topology.Tenant).Name },

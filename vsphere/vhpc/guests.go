@@ -1,6 +1,7 @@
 package vhpc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -85,6 +86,28 @@ func customizeOf(machines []machine) (text string, told []string) {
 		keys = append(keys, "dns: "+quoted(dns))
 	}
 	return "  customize: {" + strings.Join(keys, ", ") + "}\n", told
+}
+
+// loginOf says where the login of guests belongs, and returns the keys that this tells: no password is written.
+func loginOf(machines []machine) (comment string, told []string) {
+	users := map[string]bool{}
+	for _, m := range machines {
+		for k, v := range m.keys {
+			if v != "" && (strings.HasPrefix(k, "guest_user") || strings.HasPrefix(k, "script")) {
+				users[cmp.Or(oneLine(m.keys["guest_username"]), "root")] = true // the toolkit's user
+			}
+		}
+	}
+	user := "USER"
+	switch len(users) {
+	case 0:
+		return "", nil
+	case 1:
+		told = []string{"guest_username"}
+		user = slices.Collect(maps.Keys(users))[0]
+	}
+	return "# setup and rackless exec log in to guests by GOVC_GUEST_LOGIN=" + user + ":PASSWORD, in the environment " +
+		"or in\n# ~/.config/rackless/vsphere (mode 0600), never in this file.\n", told
 }
 
 // prefixLength returns the length of a subnet by its mask.

@@ -3,6 +3,7 @@
 package vhpc
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -247,6 +249,9 @@ var carried = []string{"template", "datacenter", "vm_folder", "host", "cpu", "me
 	"device", "latency", "linked", "instant", "cpu_reservation", "memory_reservation", "cores_per_socket", "power",
 	"dvs_name", "svs_name", "sriov_dvs_name", "cluster"} // cluster follows from host
 
+// always are keys that a lab does as if they were on.
+var always = []string{"cpu_reservation", "memory_reservation", "power"}
+
 // settings are the keys that are settings of virtual machines, with the names that these have, and shared those that
 // are carried where all machines of a lab have the same.
 var (
@@ -262,11 +267,18 @@ func (c *cluster) labOf(host, name string, machines []machine) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Made by rackless init from %s: the virtual machines of %s.\n", oneLine(c.file), oneLine(host))
 	customize, told := customizeOf(machines)
+	login, user := loginOf(machines)
+	told = append(told, user...)
+	hostnames := distinct(machines, "guest_hostname")
+	if hostnames {
+		told = append(told, "guest_hostname")
+	}
 	left, latency, devices := map[string]bool{}, false, false
 	for _, m := range machines {
 		for k, v := range m.keys {
 			left[k] = left[k] || v != "" && !slices.Contains(carried, k) && !slices.Contains(told, k) &&
-				!strings.HasPrefix(k, "script") && (!slices.Contains(shared, k) || !all(machines, k))
+				!strings.HasPrefix(k, "script") && (!slices.Contains(shared, k) || !all(machines, k)) ||
+				slices.Contains(always, k) && v != "" && !on(v)
 		}
 		latency = latency || m.keys["latency"] == "high"
 		devices = devices || len(items(m.keys["device"])) > 0
@@ -280,6 +292,7 @@ func (c *cluster) labOf(host, name string, machines []machine) string {
 	if devices {
 		b.WriteString("# Devices were taken for GPUs: write nics where they are NICs.\n")
 	}
+	b.WriteString(login)
 	switches := c.switchesOf(&b, host)
 	setups := make([]string, len(machines))
 	for i, m := range machines {
@@ -318,7 +331,8 @@ func (c *cluster) labOf(host, name string, machines []machine) string {
 	}
 	b.WriteString("nodes:\n")
 	for i, m := range machines {
-		b.WriteString(node(&m, fmt.Sprintf("vm%02d", i), setups[i]))
+		want := words.If(hostnames, m.keys["guest_hostname"])
+		b.WriteString(node(&m, cmp.Or(want, m.name), fmt.Sprintf("vm%02d", i), setups[i]))
 	}
 	return b.String()
 }
@@ -394,19 +408,13 @@ func settingsOf(keys map[string]string) string {
 	return "  settings: {" + strings.Join(list, ", ") + "}\n"
 }
 
-// node writes a virtual machine as a node, with another name where its own is none of a node.
-func node(m *machine, other, setup string) string {
+// node writes a virtual machine as a node of a name, with another one where that is none of a node.
+func node(m *machine, name, other, setup string) string {
 	var keys []string
 	add := func(key, value string) {
 		if value != "" {
 			keys = append(keys, key+": "+value)
 		}
-	}
-	number := func(key, unit string) string {
-		if n, err := strconv.Atoi(m.keys[key]); err == nil {
-			return strconv.Itoa(n) + unit
-		}
-		return ""
 	}
 	count := func(key string) string {
 		if n := len(items(m.keys[key])); n > 0 {
@@ -414,12 +422,18 @@ func node(m *machine, other, setup string) string {
 		}
 		return ""
 	}
-	add("cpus", number("cpu", ""))
-	add("memory", number("memory", "GiB"))
+	if n, err := strconv.Atoi(m.keys["cpu"]); err == nil {
+		add("cpus", strconv.Itoa(n))
+	}
+	if gib, err := strconv.ParseFloat(m.keys["memory"], 64); err == nil && gib > 0 && gib < 1<<20 {
+		if n := uint64(gib*1024) << 20; n > 0 {
+			add("memory", strings.ReplaceAll(words.Exact(n), " ", ""))
+		}
+	}
 	add("vfs", count("pf"))
 	add("gpus", count("device"))
 	add("setup", setup)
-	name := identifier(m.name, other)
+	name = identifier(name, other)
 	text := fmt.Sprintf("  %s: {%s}", name, strings.Join(keys, ", "))
 	var notes []string
 	if name != m.name {
@@ -442,6 +456,19 @@ func items(value string) (all []string) {
 		}
 	}
 	return all
+}
+
+// distinct reports whether all machines have values of a key that are names of nodes, no two the same.
+func distinct(machines []machine, key string) bool {
+	seen := map[string]bool{}
+	for _, m := range machines {
+		name := identifier(m.keys[key], "")
+		if name == "" || seen[name] {
+			return false
+		}
+		seen[name] = true
+	}
+	return true
 }
 
 // on reads a switch of the toolkit.
