@@ -243,6 +243,12 @@ func (s *Server) equip() {
 		if config, ok := dvs.Config.(*types.VMwareDVSConfigInfo); ok {
 			config.MaxMtu = 1500
 		}
+		for _, ref := range dvs.Portgroup {
+			g := r.Get(ref).(*simulator.DistributedVirtualPortgroup)
+			if strings.HasPrefix(g.Name, dvs.Name+"-DVUplinks") {
+				g.Config.Uplink = new(true)
+			}
+		}
 	}
 }
 
@@ -306,8 +312,8 @@ func (s *Server) Inventory(t T) string {
 	return b.String()
 }
 
-// Save writes the host and its virtual machines into a directory as govc object.save does: all properties, indented. It
-// returns the file of the host.
+// Save writes the host with its virtual machines, networks and switches into a directory as govc object.save does: all
+// properties, indented. It returns the file of the host.
 func (s *Server) Save(t T, dir string) (file string) {
 	t.Helper()
 	collector := property.DefaultCollector(s.Client(t))
@@ -326,11 +332,14 @@ func (s *Server) Save(t T, dir string) (file string) {
 		}
 		return file
 	}
+	for _, e := range s.Model.Map().All("DistributedVirtualSwitch") {
+		save(e.Reference())
+	}
 	for _, e := range s.Model.Map().All("HostSystem") {
 		if h := e.(*simulator.HostSystem); h.Name == Host {
 			file = save(h.Self)
-			for _, vm := range h.Vm {
-				save(vm)
+			for _, ref := range append(slices.Clone(h.Vm), h.Network...) {
+				save(ref)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package vcenter_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +13,9 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/vspheretest"
+	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/topology"
 )
 
 // switches are a distributed one, for the virtual functions of nodes, and a standard one. The simulator wants all hosts
@@ -89,6 +92,7 @@ func TestSwitches(t *testing.T) {
 		!cmp.Equal(s.Pnic, []string{"key-vim.host.PhysicalNic-vmnic3"}) {
 		t.Errorf("standard switch %+v", s)
 	}
+	b.lists(t)
 	calls := b.Calls.Load()
 	if again, err := b.up(t, l, place); err != nil || b.Calls.Load() != calls {
 		t.Errorf("up again: %v, with %d more calls", err, b.Calls.Load()-calls)
@@ -124,6 +128,28 @@ func TestSwitches(t *testing.T) {
 	}
 	b.down(t)
 	b.same(t, before)
+}
+
+// lists fails if inspect does not list the switches of the lab, live and from what govc saves.
+func (b *bench) lists(t *testing.T) {
+	t.Helper()
+	want := []topology.VirtualSwitch{
+		{Name: "ROCE-DVS", Kind: "distributed", MTU: new(9000), Uplinks: []string{"vmnic2"},
+			PortGroups: []topology.PortGroup{{Name: "ROCE-PG", VLAN: 120}}},
+		{Name: "vSwitch7", Kind: "standard", MTU: new(1500), Uplinks: []string{"vmnic3"},
+			PortGroups: []topology.PortGroup{{Name: "spare"}, {Name: "storage"}}}}
+	for _, source := range []string{"vsphere://" + b.host, b.Save(t, t.TempDir())} {
+		h, _, err := planner.ReadHost(t.Context(), source, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.DeleteFunc(h.Switches, func(s topology.VirtualSwitch) bool {
+			return s.Name == "DVS0" || s.Name == "vSwitch0"
+		})
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("switches of %s (-want +got):\n%s", source, diff)
+		}
+	}
 }
 
 func TestSwitchesThatAreRefused(t *testing.T) {

@@ -29,8 +29,8 @@ const (
 // In each grid Drop orders what goes where the terminal is narrow, the highest first. What tells devices apart, and
 // where they are, stays.
 func (v *view) grids() []grid {
-	all := []grid{v.nodeGrid(), v.gpuGrid(), v.nicGrid(), v.settingGrid(), v.bondGrid(), v.diskGrid(), v.tenantGrid(),
-		v.askedGrid()}
+	all := []grid{v.nodeGrid(), v.gpuGrid(), v.nicGrid(), v.settingGrid(), v.bondGrid(), v.switchGrid(),
+		v.diskGrid(), v.tenantGrid(), v.askedGrid()}
 	for i := range all {
 		all[i].tell()
 	}
@@ -299,6 +299,29 @@ func (v *view) bondGrid() grid {
 	}
 	return g
 }
+
+// switchGrid lists the virtual switches, with a row for each port group.
+func (v *view) switchGrid() grid {
+	g := grid{Title: "Virtual switches", Heads: []head{
+		{Name: "switch", Least: 10}, {Name: "kind"}, {Name: "MTU", Right: true}, {Name: "uplinks", Least: 8},
+		{Name: "port group", Least: 10}, {Name: "VLAN", Right: true, Least: 6},
+	}}
+	for s := range lists.Refs(v.Host.Switches) {
+		row := cells(s.Name, s.Kind, intText(s.MTU), listText(s.Uplinks))
+		for _, p := range s.PortGroups {
+			vlan := words.If(p.VLAN != 0, strconv.Itoa(p.VLAN)) + words.If(p.VLAN == allVLANs, " (all)")
+			g.Rows = append(g.Rows, append(row, cells(p.Name, cmp.Or(p.VLANs, vlan, none))...))
+			row = cells("", "", "", "")
+		}
+		if len(s.PortGroups) == 0 {
+			g.Rows = append(g.Rows, append(row, cells(none, none)...))
+		}
+	}
+	return g
+}
+
+// allVLANs is the VLAN of a port group of a standard switch that has all of them.
+const allVLANs = 4095
 
 // diskGrid lists the disks, those that the host lives on first.
 func (v *view) diskGrid() grid {
