@@ -39,7 +39,8 @@ func TestTheGuestHasTheTreeOfTheHost(t *testing.T) {
 	m := kerneltest.Find(t)
 	m.Add(t, cpio.StaticFile("tree", guestInit, 0o755))
 	host, buses, want := render.SwitchedGuest(t)
-	guest, inGuest := guestTree(t, m.Run(t, append([]string{"-machine", "q35", "-m", "512M"}, buses...), "rdinit=/tree"))
+	text := m.Run(t, append([]string{"-machine", "q35", "-m", "512M"}, buses...), "rdinit=/tree")
+	guest, inGuest := guestTree(t, text)
 	onHost, classes := topology.NewTree(host), map[topology.PathClass]int{}
 	for hostA, a := range inGuest {
 		for hostB, b := range inGuest {
