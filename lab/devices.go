@@ -256,20 +256,12 @@ func (r DeviceRequest) flow() string {
 	case r.Address != "":
 		return r.Address // a letter, and a digit later: neither a number nor a truth value
 	}
-	keys := []string{fmt.Sprintf("count: %d", r.Count)}
-	if r.Vendor != "" {
-		keys = append(keys, "vendor: "+scalar(r.Vendor))
+	count := strconv.Itoa(r.Count)
+	if r == (DeviceRequest{Count: r.Count}) {
+		return count
 	}
-	if r.Model != "" {
-		keys = append(keys, "model: "+scalar(r.Model))
-	}
-	if r.NUMANode != nil {
-		keys = append(keys, fmt.Sprintf("numa_node: %d", *r.NUMANode))
-	}
-	if r.RateMbps > 0 {
-		keys = append(keys, "rate: "+formatRate(r.RateMbps))
-	}
-	return words.Either(len(keys) == 1, strconv.Itoa(r.Count), "{"+strings.Join(keys, ", ")+"}")
+	return mapping("count", count, "vendor", known(r.Vendor), "model", known(r.Model),
+		"numa_node", given(r.NUMANode), "rate", words.If(r.RateMbps > 0, formatRate(r.RateMbps)))
 }
 
 // flowList writes requests as the value of a key; count is what they are without requests, as in
@@ -281,5 +273,5 @@ func flowList(all []DeviceRequest, count int) string {
 	case 1:
 		return all[0].flow()
 	}
-	return "[" + list(all, DeviceRequest.flow) + "]"
+	return sequence(all, DeviceRequest.flow)
 }

@@ -37,7 +37,7 @@ func (s Step) flow() string {
 	if s.Check == "" {
 		return scalar(s.Run)
 	}
-	return fmt.Sprintf("{run: %s, check: %s}", scalar(s.Run), scalar(s.Check))
+	return mapping("run", scalar(s.Run), "check", scalar(s.Check))
 }
 
 // Has reports whether the image of a full node has a package set.

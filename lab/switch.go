@@ -5,11 +5,11 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A SwitchKind says where a virtual switch is.
@@ -45,16 +45,11 @@ func (v *VSphere) SwitchOf(portGroup string) (string, *Switch) {
 
 // flow writes the value of the key.
 func (s *Switch) flow() string {
-	keys := []string{"kind: " + string(s.Kind), "mtu: " + strconv.Itoa(s.MTU)}
+	keys := []string{"kind", string(s.Kind), "mtu", strconv.Itoa(s.MTU)}
 	for _, names := range s.names() {
-		if len(*names.value) > 0 {
-			keys = append(keys, names.name+": ["+list(*names.value, scalar)+"]")
-		}
+		keys = append(keys, names.name, sequence(*names.value, scalar))
 	}
-	if s.VLAN != 0 {
-		keys = append(keys, "vlan: "+strconv.Itoa(s.VLAN))
-	}
-	return "{" + strings.Join(keys, ", ") + "}"
+	return mapping(append(keys, "vlan", words.If(s.VLAN != 0, strconv.Itoa(s.VLAN)))...)
 }
 
 // A switchNames is a key of a switch that is a list of names, and where it is.

@@ -7,11 +7,11 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A Clone says how a node is made from its template.
@@ -92,42 +92,25 @@ func (v *VSphere) flow() string {
 	if v == nil {
 		return "none"
 	}
-	var keys []string
+	var keys, switches []string
 	for _, t := range v.texts() {
-		if *t.value != "" {
-			keys = append(keys, t.name+": "+scalar(*t.value))
-		}
+		keys = append(keys, t.name, known(*t.value))
 	}
-	if len(v.Networks) > 0 {
-		keys = append(keys, "networks: ["+list(v.Networks, scalar)+"]")
-	}
-	keys = append(keys, "clone: "+string(v.Clone))
-	if v.PowerPolicy != "" {
-		keys = append(keys, "power_policy: "+string(v.PowerPolicy))
-	}
-	if v.Customize != nil {
-		keys = append(keys, "customize: "+v.Customize.flow())
-	}
-	if v.Passthrough == PassthroughDynamic {
-		keys = append(keys, "passthrough: "+string(v.Passthrough))
-	}
-	var switches []string
 	for _, name := range slices.Sorted(maps.Keys(v.Switches)) {
-		switches = append(switches, scalar(name)+": "+v.Switches[name].flow())
+		switches = append(switches, scalar(name), v.Switches[name].flow())
 	}
-	if len(switches) > 0 {
-		keys = append(keys, "switches: {"+strings.Join(switches, ", ")+"}")
-	}
+	keys = append(keys, "networks", sequence(v.Networks, scalar), "clone", string(v.Clone),
+		"power_policy", string(v.PowerPolicy), "customize", v.Customize.flow(),
+		"passthrough", words.If(v.Passthrough == PassthroughDynamic, string(v.Passthrough)),
+		"switches", mapping(switches...))
 	for _, m := range v.maps() {
 		var pairs []string
 		for _, name := range slices.Sorted(maps.Keys(*m.value)) {
-			pairs = append(pairs, name+": "+strconv.Quote((*m.value)[name]))
+			pairs = append(pairs, name, strconv.Quote((*m.value)[name]))
 		}
-		if len(pairs) > 0 {
-			keys = append(keys, m.name+": {"+strings.Join(pairs, ", ")+"}")
-		}
+		keys = append(keys, m.name, mapping(pairs...))
 	}
-	return "{" + strings.Join(keys, ", ") + "}"
+	return mapping(keys...)
 }
 
 // AddressOf returns the address of the i-th node, from 0; not a valid one where it gets one by DHCP.
@@ -142,19 +125,13 @@ func (c *Customize) AddressOf(i int) netip.Prefix {
 	return c.Address[i]
 }
 
-// flow writes the value of the key.
+// flow writes the value of the key; "" if there is none.
 func (c *Customize) flow() string {
-	keys := []string{"domain: " + scalar(c.Domain)}
-	if len(c.Address) > 0 {
-		keys = append(keys, "address: ["+list(c.Address, netip.Prefix.String)+"]")
+	if c == nil {
+		return ""
 	}
-	if c.Gateway != nil {
-		keys = append(keys, "gateway: "+c.Gateway.String())
-	}
-	if len(c.DNS) > 0 {
-		keys = append(keys, "dns: ["+list(c.DNS, netip.Addr.String)+"]")
-	}
-	return "{" + strings.Join(keys, ", ") + "}"
+	return mapping("domain", scalar(c.Domain), "address", sequence(c.Address, netip.Prefix.String),
+		"gateway", given(c.Gateway), "dns", sequence(c.DNS, netip.Addr.String))
 }
 
 // domainPattern matches a domain, and maxServers is how many name servers a resolver asks.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"text/template"
@@ -54,39 +55,45 @@ func (n Node) vfs() string  { return flowList(n.VFRequests, n.VFs) }
 func (r Reserve) flow() string {
 	var nodes []string
 	for _, n := range r.NUMA {
-		var cores *int
-		if n.Cores > 0 {
-			cores = &n.Cores
-		}
-		nodes = append(nodes, fmt.Sprintf("%d: {%s}", n.Node, strings.Join(kept(cores, n.Memory), ", ")))
+		cores := words.If(n.Cores > 0, strconv.Itoa(n.Cores))
+		nodes = append(nodes, strconv.Itoa(n.Node), mapping("cores", cores, "memory", given(n.Memory)))
 	}
-	keys := kept(r.Cores, r.Memory)
-	if len(nodes) > 0 {
-		keys = append(keys, "numa_nodes: {"+strings.Join(nodes, ", ")+"}")
-	}
-	return words.If(len(keys) != 0, "{"+strings.Join(keys, ", ")+"}")
-}
-
-func kept(cores *int, memory *Bytes) []string {
-	var keys []string
-	if cores != nil {
-		keys = append(keys, fmt.Sprintf("cores: %d", *cores))
-	}
-	if memory != nil {
-		keys = append(keys, fmt.Sprintf("memory: %s", *memory))
-	}
-	return keys
+	return mapping("cores", given(r.Cores), "memory", given(r.Memory), "numa_nodes", mapping(nodes...))
 }
 
 // flow writes an affinity as an entry of the list.
 func (a Affinity) flow() string {
-	text := "{nodes: [" + list(a.Nodes, scalar) + "]"
-	text += words.If(a.NUMA != "", ", numa: "+string(a.NUMA))
-	text += words.If(a.NIC != "", ", nic: "+string(a.NIC))
-	return text + "}"
+	return mapping("nodes", sequence(a.Nodes, scalar), "numa", string(a.NUMA), "nic", string(a.NIC))
 }
 
-func flowLink(ports []string) string { return "[" + list(ports, scalar) + "]" }
+// mapping writes keys, each with its value behind it, in braces. A key whose value is "" is left out; without any
+// key, the mapping is "".
+func mapping(pairs ...string) string {
+	var keys []string
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			keys = append(keys, pair[0]+": "+pair[1])
+		}
+	}
+	return words.If(len(keys) > 0, "{"+strings.Join(keys, ", ")+"}")
+}
+
+// sequence writes a list in brackets, and nothing for an empty one.
+func sequence[T any](all []T, text func(T) string) string {
+	return words.If(len(all) > 0, "["+list(all, text)+"]")
+}
+
+// given writes what may be missing, and known a text that may be "".
+func given[T any](value *T) string {
+	if value == nil {
+		return ""
+	}
+	return fmt.Sprint(*value)
+}
+
+func known(s string) string { return words.If(s != "", scalar(s)) }
+
+func flowLink(ports []string) string { return sequence(ports, scalar) }
 
 // mtuNote explains an MTU in terms of what it does to RDMA.
 func mtuNote(mtu int) []string {
