@@ -91,14 +91,13 @@ func readTenants(from string) ([]topology.Tenant, error) {
 
 // parseTenants reads one list of tenants as JSON. An empty one is not nil.
 func parseTenants(data []byte) ([]topology.Tenant, error) {
+	type plain topology.Tenant // whose own decoding takes unknown keys and counts no lines
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
+	err := d.Decode(new([]plain))
 	var tenants []topology.Tenant
-	err := d.Decode(&tenants)
 	if err == nil {
-		if _, more := d.Token(); more != io.EOF {
-			err = errors.New("something stands behind the list")
-		}
+		err = json.Unmarshal(data, &tenants)
 	}
 	switch {
 	case errors.Is(err, io.EOF):

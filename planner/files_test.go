@@ -26,7 +26,7 @@ func TestTenantsAreReadStrictly(t *testing.T) {
 		{"a wrong type", "[\n{\"vcpus\":\n\"two\"}]", nil, "line 3: json: cannot unmarshal string"},
 		{"cut off", "[\n{\"name\": ", nil, "unexpected EOF"},
 		{"no JSON", "- name: web\n", nil, "line 1: invalid character"},
-		{"two lists", "[]\n[]", nil, "something stands behind the list"},
+		{"two lists", "[]\n[]", nil, "line 2: invalid character '['"},
 		{"CPUs that are none", `[{"pins": [{"vcpu": 0, "cpus": "x"}]}]`, nil, `"x"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
