@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -107,14 +108,9 @@ func checkCopies(e Engine, gpus []GPULink, figures []Figure) error {
 
 // linksScript prints the links of a node's display functions and the line with which NVIDIA's
 // driver names itself, as rackless-facts does, which not every node has.
-const linksScript = `read -r v </proc/driver/nvidia/version && echo "nvidia $v"
-for d in /sys/bus/pci/devices/*; do
-	read -r c <"$d/class" || continue
-	case $c in 0x03*) ;; *) continue ;; esac
-	for f in current_link_speed current_link_width max_link_speed max_link_width; do
-		[ ! -r "$d/$f" ] || { read -r v <"$d/$f" && echo "pci/${d##*/}/$f $v"; }
-	done
-done`
+//
+//go:embed links.sh
+var linksScript string
 
 // gpuLinks asks a node for the links of its GPUs; none where it does not tell.
 func gpuLinks(ctx context.Context, ask execFunc, node string) ([]GPULink, error) {

@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,18 +22,9 @@ import (
 // adapterScript prints "pci ADDRESS VENDOR DRIVER" of each function, "net ADDRESS DEVICE FLAGS CARRIER" of its network
 // devices, "uptime SECONDS", and the driver's messages. The vendor is read from the function: the file that the kernel
 // has of it says nothing of a function that has left the bus.
-const adapterScript = `cd /sys/bus/pci/devices || exit 0
-for d in *; do
-	read v <$d/vendor && [ "$v" = 0x15b3 ] || continue
-	set -- $(od -An -N2 -tx1 $d/config)
-	w=-; [ -e $d/driver ] && w=$(readlink $d/driver)
-	echo "pci $d $1$2 ${w##*/}"
-	for n in $d/net/*; do
-		[ -e $n ] && read f <$n/flags && { c=-; read c 2>/dev/null <$n/carrier; echo "net $d ${n##*/} $f $c"; }
-	done
-done
-read u _ </proc/uptime; echo "uptime $u"
-dmesg | grep -F mlx5_core | tail -n 400`
+//
+//go:embed adapter.sh
+var adapterScript string
 
 // A nodeAdapter is an mlx5 function as its node sees it.
 type nodeAdapter struct {

@@ -3,6 +3,7 @@ package emulate
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -327,14 +328,9 @@ func awaitAgent(ctx context.Context, dir string) (*qapi.Conn, error) {
 //
 // It runs as few programs as it can, since an emulated CPU translates each before it first runs.
 // hwclock waits for the next second of the clock that the next boot reads, and is not waited for.
-const identifyScript = `set -e
-date -u -s @"$2" >/dev/null
-(hwclock -w >/dev/null 2>&1 </dev/null &)
-printf %s "$3" >/dev/urandom
-printf '%s\n' "$1" >/etc/hostname
-printf '%s\n' "$1" >/proc/sys/kernel/hostname
-printf '127.0.0.1\tlocalhost\n127.0.1.1\t%s\n::1\tlocalhost ip6-localhost ip6-loopback\n' "$1" >/etc/hosts
-echo 1 >/proc/sys/vm/drop_caches`
+//
+//go:embed identify.sh
+var identifyScript string
 
 // identify makes the host one of its own.
 func (h *Host) identify(ctx context.Context) error {

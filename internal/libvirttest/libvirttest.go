@@ -4,6 +4,7 @@ package libvirttest
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -49,15 +50,9 @@ type Daemon struct {
 // guardScript waits until nobody holds its input open, since Stop was called or the test was
 // killed; then it ends the daemon, and the domains and the logging daemon that would outlive it. $1
 // is the directory, $2 the daemon's process.
-const guardScript = `read -r _
-kill "$2"
-i=0
-while kill -0 "$2" && [ $i -lt 100 ]; do sleep 0.1; i=$((i + 1)); done
-kill -9 "$2"
-for f in "$1"/run/libvirt/qemu/run/*.pid "$1"/run/libvirt/virtlogd.pid; do
-	[ ! -e "$f" ] || kill -9 "$(cat "$f")"
-done
-rm -rf "$1"`
+//
+//go:embed guard.sh
+var guardScript string
 
 // Start starts a daemon. Programs must be there.
 func Start() (*Daemon, error) { return StartWith(nil) }

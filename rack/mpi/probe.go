@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 	"strconv"
@@ -35,26 +36,9 @@ func counterFiles(n Node) (sent, received []string, bytes string) {
 // script prints a line for each thing that a probe asks. $1 says which versions are wanted, $2 is the program, $3
 // has the launchers to look for, and files of counters follow. Programs take long where CPUs are emulated: it starts
 // few, and what they say of their versions is kept until a package or the launcher changes.
-const script = `want=$1 program=$2 launchers=$3; shift 3
-for f; do
-	[ ! -r "$f" ] || { read -r n <"$f" && echo "$f $n"; }
-done
-command -v "$program" >/dev/null && echo "program yes"
-for m in $launchers; do
-	command -v $m >/dev/null || continue
-	echo "mpirun $m"
-	break
-done
-[ -n "$want" ] || exit 0
-kept="/run/rackless-mpi $m $want"
-if ! [ "$kept" -nt /var/lib/dpkg/status ] || ! [ "$kept" -nt "$(command -v $m)" ]; then
-	{
-		case $want in *launcher*) HOME=/root $m --version 2>&1 | head -n 3 | sed 's/^/version /' ;; esac
-		case $want in *ucx*) ucx_info -v 2>/dev/null | head -n 2 | sed 's/^/ucx /' ;; esac
-	} >"$kept.new"
-	mv "$kept.new" "$kept"
-fi
-while read -r line; do echo "$line"; done <"$kept"`
+//
+//go:embed probe.sh
+var script string
 
 // probeNode asks a node before a run, for versions too: those of "launcher" and of "ucx".
 func probeNode(ctx context.Context, r Runner, n Node, versions, program, library string) (probe, error) {
