@@ -110,14 +110,15 @@ test-long: ## the long form of tests that only compute: more simulated studies, 
 	$(GO) test -timeout 30m ./internal/planbench ./plan/build ./plan/search ./study ./study/stats -long
 
 AXE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rackless/judges/axe/package/axe.min.js
-test-judges: build ## the files of rackless export held against the programs that read them (KubeVirt, Nova, Incus, Ansible, ReFrame); plan --compare against Nova and the kubelet; the pages against axe-core (npm, Chromium); the first time it fetches 700 MB, and compiles a kube-apiserver
+test-judges: build site ## the files of rackless export held against the programs that read them (KubeVirt, Nova, Incus, Ansible, ReFrame); plan --compare against Nova and the kubelet; the pages against axe-core (npm, Chromium); the first time it fetches 700 MB, and compiles a kube-apiserver
 	hack/judges.sh
 	$(GO) test -count=1 ./render/export ./plan/rivals -judges
 	$(GO) test -count=1 -run Chromium ./report ./report/studyview ./report/live -axe $(AXE)
+	$(GO) test -count=1 -run ChromiumShowsTheSite ./internal/browsertest -site $(CURDIR)/out/site -axe $(AXE)
 
 .PHONY: site
-site: build ## the documents as a site with a search, in out/site; the first time it installs mkdocs-material in the cache (166 MB)
-	hack/site/build.sh
+site: build ## the documents as a site with a search, in out/site; the first time it compiles Hugo, which takes minutes
+	GO="$(GO)" hack/site/build.sh
 
 test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and studies over boots of one, of every placement and by a clock that is set: takes over an hour
 	@hack/setup.sh test
@@ -147,7 +148,7 @@ lint: ## gofmt, width of lines, go vet, builds for macOS and Windows, staticchec
 release: ## packages and archives for users in out/release, with checksums and the list of modules in them; needs no network
 	cd hack/release && $(GO) run .
 
-release-images: ## the files with QEMU and node images for systems without apt, amd64 and arm64, in out/release; KEY=FILE signs them
+release-images: ## one file that labs need and nothing else, and QEMU and node images alone, amd64 and arm64, in out/release; KEY=FILE signs these
 	cd hack/release && $(GO) run . -images -key "$(if $(KEY),$(abspath $(KEY)))"
 
 PREFIX ?= /usr/local
@@ -157,7 +158,7 @@ install: ## compile rackless and put it with its manual pages and completions be
 uninstall: ## remove what install has put below PREFIX
 	cd hack/release && $(GO) run . -uninstall "$(PREFIX)" -destdir "$(DESTDIR)"
 
-test-release: ## make the release twice and compare, install and remove its package in a fresh Debian, and measure labs on systems that have nothing but its files: about 15 minutes
+test-release: ## make the release twice and compare, install and remove its package in a fresh Debian, and measure labs on systems that have nothing but one file of it: about 15 minutes
 	cd hack/release && $(GO) vet . && $(GO) test -timeout 60m -v . -whole -deb-chroot "$$(mktemp -d)"
 
 # By default go test makes each input of interest smaller for a minute, which leaves no time for others.

@@ -1,26 +1,26 @@
 #!/usr/bin/env bash
 # Builds the site of docs/ in out/site: the pages, the reference that is made from help and examples, and a search. The
-# first time it fetches mkdocs-material into an environment of its own in the cache; then it needs no network.
+# first time it compiles Hugo, which go fetches; then it needs no network.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-env=${XDG_CACHE_HOME:-$HOME/.cache}/rackless/site
-pages=out/site-pages
+hugo=github.com/gohugoio/hugo@v0.152.2
+source=out/site-source
+pages=$source/content
 repository=https://github.com/rackless/rackless/blob/main
 
-if ! cmp -s hack/site/requirements.txt "$env/requirements.txt"; then
-	echo "installing mkdocs-material in $env"
-	rm -rf "${env:?}"
-	python3 -m venv "$env"
-	"$env/bin/pip" install --quiet --disable-pip-version-check -r hack/site/requirements.txt
-	cp hack/site/requirements.txt "$env/"
-fi
-
-rm -rf "$pages"
-mkdir -p "$pages/reference"
-cp -r docs/*.md docs/*.svg docs/*.json docs/studies "$pages/"
-cp ./*.md "$pages/"
-mv "$pages/README.md" "$pages/index.md"
+rm -rf "$source"
+mkdir -p "$pages/reference" "$source/static"
+cp -r hack/site/hugo.yaml hack/site/layouts "$source/"
+cp hack/site/site.css report/show/base.css docs/*.svg docs/*.json "$source/static/"
+cp docs/*.md ./*.md "$pages/"
+mv "$pages/README.md" "$pages/_index.md"
+mkdir -p "$source/static/studies" "$pages/studies"
+cp docs/studies/*.md "$pages/studies/"
+mv "$pages/studies/README.md" "$pages/studies/_index.md"
+cp -r docs/studies/studies.db.gz docs/studies/cluster-tests "$source/static/studies/"
 cp finding/codes.md "$pages/reference/codes.md"
+printf -- '---\nlayout: search\ntitle: Search\n---\n' >"$pages/search.md"
+printf -- '---\nbuild: {render: never}\n---\n' >"$pages/reference/_index.md"
 {
 	echo "# The lab file"
 	echo
@@ -46,10 +46,9 @@ cp finding/codes.md "$pages/reference/codes.md"
 
 # Pages of the root stand beside those of docs here; what else lies outside of docs is in the repository.
 for page in "$pages"/*.md "$pages"/studies/*.md; do
-	sed -i -E -e "s#\]\((\.\./)+(README\.md)#](index.md#g" -e "s#\]\(docs/#](#g" \
-		-e "s#\]\(\.\./(CONTRIBUTING|GOVERNANCE|CODE_OF_CONDUCT|SECURITY|CHANGELOG)\.md#](\1.md#g" \
+	sed -i -E -e '/^<!-- .* -->$/d' -e "s#\]\(docs/#](#g" -e "s#\]\((\.\./)+([A-Z_]+\.md)#](/\2#g" \
 		-e "s#\]\((\.\./)+((examples|LICENSE|cmd|hack|image|study|bench|inspect|finding|internal)[^)]*)\)#]($repository/\2)#g" \
 		-e "s#\]\(((examples|LICENSE|hack)[^)]*)\)#]($repository/\1)#g" "$page"
 done
-NO_MKDOCS_2_WARNING=1 "$env/bin/mkdocs" build --quiet --strict --config-file hack/site/mkdocs.yml
+(cd "$source" && "${GO:-go}" run "$hugo" --panicOnWarning --destination "$PWD/../site" --cleanDestinationDir)
 echo "The site is out/site/index.html."
