@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,7 +32,7 @@ func run() error {
 	arches := flag.String("arch", "amd64,arm64", "architectures, as Go names them")
 	install := flag.String("install", "", "install for this machine below `DIR` (/usr/local), and make no packages")
 	uninstall := flag.String("uninstall", "", "remove what -install puts below `DIR`")
-	images := flag.Bool("images", false, "write the files with the images of labs, and make no packages")
+	images := flag.Bool("images", false, "write the images of labs, and archives with them, and make no packages")
 	key := flag.String("key", "", "sign that file with this private key (PEM, Ed25519)")
 	destDir := flag.String("destdir", "", "a directory that stands for / while files are installed")
 	flag.StringVar(&r.version, "version", "", "version, such as v0.2.0; default: what git describe says")
@@ -51,7 +52,7 @@ func run() error {
 		return r.install(*destDir, *install)
 	case *images:
 		for _, arch := range strings.Split(*arches, ",") {
-			if _, _, err := r.images(arch, *key); err != nil {
+			if _, err := r.offline(arch, *key); err != nil {
 				return err
 			}
 		}
@@ -65,6 +66,8 @@ type release struct {
 	goCommand, source, out string
 	version                string    // with its v
 	time                   time.Time // of everything in it
+
+	manual, completions map[string][]byte // once they are written
 }
 
 // describe fills in what was not given: version and time of the commit. Both can come from the environment where there
@@ -157,23 +160,9 @@ func (r *release) pages(here string) (pages, completions map[string][]byte, err 
 
 // make writes the release.
 func (r *release) make(arches []string) error {
-	here, err := r.build(runtime.GOARCH)
-	if err != nil {
-		return err
-	}
-	pages, completions, err := r.pages(here)
-	if err != nil {
-		return err
-	}
 	var made []string
 	for _, arch := range arches {
-		binary := here
-		if arch != runtime.GOARCH {
-			if binary, err = r.build(arch); err != nil {
-				return err
-			}
-		}
-		files, err := r.tree(binary, pages, completions)
+		binary, files, err := r.built(arch)
 		if err != nil {
 			return err
 		}
@@ -184,7 +173,7 @@ func (r *release) make(arches []string) error {
 		}
 		made = append(made, names...)
 	}
-	return r.checksums(made)
+	return r.checksums("SHA256SUMS", made)
 }
 
 // images writes what labs run on into one file, for hosts of an architecture that cannot make it, and its digest beside
@@ -208,17 +197,52 @@ func (r *release) images(arch, key string) (file, digest string, err error) {
 	return file, digest, os.WriteFile(file+".digest", []byte(digest+"\n"), 0o644)
 }
 
+// offline writes all that a lab needs into one archive, which it returns: the tree, the images and their digest.
+func (r *release) offline(arch, key string) (string, error) {
+	images, digest, err := r.images(arch, key)
+	if err != nil {
+		return "", err
+	}
+	_, files, err := r.built(arch)
+	if err != nil {
+		return "", err
+	}
+	content, err := os.ReadFile(images)
+	if err != nil {
+		return "", err
+	}
+	files = append(files, file{"images.digest", 0o644, []byte(digest + "\n")}, file{"images.tar.zst", 0o644, content})
+	name := r.base(arch) + "_offline.tar.gz"
+	fmt.Println("pack", name)
+	if err := r.write(name, func(w io.Writer) error { return r.archive(w, r.base(arch), files) }); err != nil {
+		return "", err
+	}
+	return filepath.Join(r.out, name), r.checksums(name+".sha256", []string{name})
+}
+
+// built compiles rackless for an architecture, and returns the binary and the files that are installed.
+func (r *release) built(arch string) (binary string, files []file, err error) {
+	here, err := r.build(runtime.GOARCH)
+	if err != nil {
+		return "", nil, err
+	}
+	if r.manual == nil {
+		if r.manual, r.completions, err = r.pages(here); err != nil {
+			return "", nil, err
+		}
+	}
+	if binary = here; arch != runtime.GOARCH {
+		if binary, err = r.build(arch); err != nil {
+			return "", nil, err
+		}
+	}
+	files, err = r.tree(binary, r.manual, r.completions)
+	return binary, files, err
+}
+
 // install puts the files of this machine's architecture below destDir and prefix.
 func (r *release) install(destDir, prefix string) error {
-	binary, err := r.build(runtime.GOARCH)
-	if err != nil {
-		return err
-	}
-	pages, completions, err := r.pages(binary)
-	if err != nil {
-		return err
-	}
-	files, err := r.tree(binary, pages, completions)
+	_, files, err := r.built(runtime.GOARCH)
 	if err != nil {
 		return err
 	}

@@ -54,12 +54,8 @@ func (r *release) base(arch string) string {
 func (r *release) packAll(arch, binary string, tree []file) (names []string, err error) {
 	base := r.base(arch)
 	write := func(name string, make func(io.Writer) error) {
-		if err != nil {
-			return
-		}
-		var b bytes.Buffer
-		if err = make(&b); err == nil {
-			err = os.WriteFile(filepath.Join(r.out, name), b.Bytes(), 0o644)
+		if err == nil {
+			err = r.write(name, make)
 		}
 		names = append(names, name)
 	}
@@ -69,6 +65,15 @@ func (r *release) packAll(arch, binary string, tree []file) (names []string, err
 	}
 	write(base+".cdx.json", func(w io.Writer) error { return r.bom(w, binary) })
 	return names, err
+}
+
+// write writes a file of the release, or nothing.
+func (r *release) write(name string, make func(io.Writer) error) error {
+	var b bytes.Buffer
+	if err := make(&b); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(r.out, name), b.Bytes(), 0o644)
 }
 
 // archive writes a tar file with one directory in it.
@@ -166,8 +171,8 @@ func (r *release) bom(w io.Writer, binary string) error {
 	return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetPretty(true).Encode(b)
 }
 
-// checksums writes SHA256SUMS, which sha256sum -c reads.
-func (r *release) checksums(names []string) error {
+// checksums writes the file to with the sums of others, which sha256sum -c reads.
+func (r *release) checksums(to string, names []string) error {
 	slices.Sort(names)
 	var b strings.Builder
 	for _, name := range names {
@@ -177,5 +182,5 @@ func (r *release) checksums(names []string) error {
 		}
 		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(content), name)
 	}
-	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(b.String()), 0o644)
+	return os.WriteFile(filepath.Join(r.out, to), []byte(b.String()), 0o644)
 }

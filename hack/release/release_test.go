@@ -51,7 +51,7 @@ func TestReleasesAreEqual(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.checksums(names); err != nil {
+		if err := r.checksums("SHA256SUMS", names); err != nil {
 			t.Fatal(err)
 		}
 		made[i] = make(map[string][]byte)

@@ -66,6 +66,12 @@ func (r *release) tree(binary string, pages, completions map[string][]byte) ([]f
 	return files, nil
 }
 
+// documents are what users read, copy and try.
+var documents = []string{"docs/*.md", "docs/*.json", "docs/*.svg", "docs/studies/*.md", "examples/*.yaml",
+	"examples/hosts/*.yaml", "examples/studies/*.yaml", "examples/models/*.yaml", "examples/monitoring/*.json",
+	"examples/monitoring/*.yaml", "examples/vscode/*.*", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "GOVERNANCE.md",
+	"SECURITY.md"}
+
 // docs returns licence, documents and example labs.
 func (r *release) docs() ([]file, error) {
 	var files []file
@@ -78,8 +84,7 @@ func (r *release) docs() ([]file, error) {
 		}
 		files = append(files, file{path.Join(docPath, to), 0o644, b})
 	}
-	for _, pattern := range []string{"docs/*.md", "docs/*.json", "examples/*.yaml", "examples/hosts/*.yaml",
-		"examples/studies/*.yaml"} {
+	for _, pattern := range documents {
 		found, err := filepath.Glob(filepath.Join(r.source, pattern))
 		if err != nil || len(found) == 0 {
 			return nil, fmt.Errorf("no %s in %s: %v", pattern, r.source, err)
