@@ -149,7 +149,7 @@ func (d *doctor) unpacks() bool {
 const qemuDownload = "52 MB to download"
 
 // importFile is how images come to a machine that cannot make them.
-const importFile = "import the image file of a release: rackless image import FILE"
+const importFile = "import the image file of a release: rackless image import FILE --digest sha256:..."
 
 // install returns how the package that Debian calls name is installed here. what says what it is where nobody knows.
 func (d *doctor) install(name, what string) string {

@@ -87,7 +87,7 @@ func TestDoctorWithoutQEMU(t *testing.T) {
 	}{
 		{"ID=debian\n", there, finding.OK, ""},
 		{"ID=debian\n", none, finding.Lack, "apt-get install --no-install-recommends qemu-system-x86, or import the " +
-			"image file of a release: rackless image import FILE"},
+			"image file of a release: rackless image import FILE --digest sha256:..."},
 		{"ID=fedora\n", none, finding.Lack, "dnf install qemu-system-x86-core, or import"},
 		{"ID=manjaro\nID_LIKE=arch\n", none, finding.Lack, "pacman -S qemu-system-x86, or import"},
 		{"ID=opensuse-leap\nID_LIKE=\"suse opensuse\"\n", none, finding.Lack, "zypper install qemu-x86, or import"},

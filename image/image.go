@@ -159,7 +159,7 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 	}
 	if _, none := exec.LookPath("apt-get"); none != nil && o.build == nil {
 		return nil, fmt.Errorf("%s cannot be made here: it is made of Debian packages, and %s has no apt: import the "+
-			"image file of a release: rackless image import FILE", k.label, thisSystem().Name)
+			"image file of a release: rackless image import FILE --digest sha256:...", k.label, thisSystem().Name)
 	}
 	unlock, err := e.lock(ctx)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -33,12 +34,21 @@ func newInitCmd(a *app) *cobra.Command {
 			devices := !emulated && hasDevices(cmd.Context())
 			file := append(args, "lab.yaml")[0]
 			// A lab with devices has to be planned and its host prepared before up takes it.
-			return a.create(file, lab.Starter("lab", devices), words.Either(devices, "plan", "up"))
+			return a.create(file, starter(file, devices), words.Either(devices, "plan", "up"))
 		},
 	}
 	cmd.Flags().BoolVar(&emulated, "emulated", false, "write a lab of emulated nodes, whatever this machine has")
 	cmd.Flags().StringVar(&cluster, "vhpc", "", "write a lab file for each host of a cluster `FILE`")
 	return cmd
+}
+
+// starter is a lab file to begin with. The lab is called as the file, if labs can have that name.
+func starter(file string, devices bool) []byte {
+	text := lab.Starter(strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), devices)
+	if _, err := lab.Parse(file, text); err != nil {
+		return lab.Starter("lab", devices)
+	}
+	return text
 }
 
 // create writes a new file, and says which verb takes it.

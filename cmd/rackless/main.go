@@ -23,6 +23,7 @@ import (
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/lock"
 )
 
 // version is stamped by the Makefile.
@@ -41,6 +42,7 @@ type app struct {
 	in       *os.File // a *os.File since console and exec ask whether it is a terminal
 	out, err io.Writer
 	env      func(string) string
+	environ  []string // all of env, as NAME=VALUE
 	uid      int
 	told     func() // ends what --verbose began
 }
@@ -70,8 +72,15 @@ func (a *app) setDefaults(cmd *cobra.Command) error {
 			return err
 		}
 	}
+	if err := cli.Slips(cmd.Root(), a.environ, variables...); err != nil {
+		return err
+	}
 	return d.Set(cmd, a.env)
 }
+
+// variables are those of the environment that are no flags.
+var variables = []string{"RACKLESS_RUN", "RACKLESS_CACHE", "RACKLESS_DATA", "RACKLESS_CONFIG", "RACKLESS_STATE",
+	"RACKLESS_FAULT", "RACKLESS_VSPHERE", lock.Variable}
 
 // tell begins --verbose. A live line of progress would be drawn over: steps are plain lines then.
 func (a *app) tell() {
@@ -92,7 +101,7 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	a := &app{in: os.Stdin, out: &terminal.Writer{File: os.Stdout}, err: &terminal.Writer{File: os.Stderr},
-		env: os.Getenv, uid: os.Getuid()}
+		env: os.Getenv, environ: os.Environ(), uid: os.Getuid()}
 	// One Ctrl-C ends what runs in an orderly way; after it the default is back, so that a second
 	// one ends the program at once.
 	context.AfterFunc(ctx, stop)

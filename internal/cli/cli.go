@@ -388,6 +388,41 @@ func (d Defaults) set(cmd *cobra.Command, flag string, env func(string) string) 
 	return nil
 }
 
+// Slips returns an error for variables of the environment, as NAME=VALUE, that look like those of flags or like others of
+// the program, and are none: a value that nothing reads is not what its user wants. Variables that resemble nothing are
+// somebody else's.
+func Slips(root *cobra.Command, environ []string, others ...string) error {
+	known := make(map[string]bool)
+	for _, name := range others {
+		known[name] = true
+	}
+	verbs := commands(root)
+	delete(verbs, AllVerbs)
+	for verb, flags := range verbs {
+		for flag := range flags {
+			known[variable(root.Name()+" "+verb+" "+flag)] = true
+		}
+	}
+	names := slices.Sorted(maps.Keys(known))
+	var faults []error
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, variable(root.Name()+" ")) || known[name] || value == "" {
+			continue
+		}
+		for _, n := range names {
+			if strictyaml.Distance(name, n) <= 2 {
+				faults = append(faults, fmt.Errorf("variable %s: no such variable; did you mean %s?", name, n))
+				break
+			}
+		}
+	}
+	if len(faults) > 0 {
+		return Usage(errors.Join(faults...))
+	}
+	return nil
+}
+
 // variable is the name of an environment variable for words: capitals, with underscores between them.
 func variable(text string) string {
 	return strings.ToUpper(strings.NewReplacer(" ", "_", "-", "_").Replace(text))

@@ -78,6 +78,26 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+func TestSlipsInTheEnvironment(t *testing.T) {
+	t.Parallel()
+	for entry, want := range map[string]string{
+		"PROG_UP_WIAT=1":       "variable PROG_UP_WIAT: no such variable; did you mean PROG_UP_WAIT?",
+		"PROG_STUDYRUN_WAIT=1": "did you mean PROG_STUDY_RUN_WAIT?",
+		"PROG_CACH=/x":         "did you mean PROG_CACHE?",
+		"PROG_UP_WAIT=1":       "",
+		"PROG_CACHE=/x":        "",
+		"PROG_CACH=":           "",
+		"PROG_ELSEWHERE=1":     "",
+		"OTHER_UP_WIAT=1":      "",
+		"PROGRAM":              "",
+	} {
+		err := Slips(verbs(), []string{"HOME=/", entry}, "PROG_CACHE")
+		if (err == nil) != (want == "") || err != nil && !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", entry, err, want)
+		}
+	}
+}
+
 func FuzzReadDefaults(f *testing.F) {
 	f.Add("all: {wait: 3}\nup: {wait: 2}")
 	f.Add("? [a]\n: b")
