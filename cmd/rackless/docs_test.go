@@ -28,7 +28,7 @@ func pages(t *testing.T) map[string]string {
 		t.Fatalf("no pages: %v", err)
 	}
 	out := make(map[string]string)
-	for _, pattern := range []string{"../../*.md", "../../.github/*/*", "../../.gitlab/*/*"} {
+	for _, pattern := range []string{"../../*.md", "../../docs/studies/*.md", "../../.github/*/*", "../../.gitlab/*/*"} {
 		more, err := filepath.Glob(pattern)
 		if err != nil || len(more) == 0 {
 			t.Fatalf("no %s: %v", pattern, err)
@@ -56,6 +56,9 @@ type mention struct {
 
 var (
 	codeSpan = regexp.MustCompile("`([^`]+)`")
+	// what may stand before a command, and what the files of CI systems have before one
+	prompt = regexp.MustCompile(`^(laptop\$ |host# |\$ |sudo |bin/)+`)
+	inYAML = regexp.MustCompile(`^- (run: )?`)
 	// what help says of a command on the same line, and what is the shell's
 	notIts      = regexp.MustCompile(`\s{2,}.*$|\s[|>#].*$`)
 	substituted = regexp.MustCompile(`\$\([^)]*\)`)
@@ -78,7 +81,10 @@ func commands(page, program string) []mention {
 			continue
 		}
 		indented := strings.HasPrefix(line, "  ")
-		code := strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(line), "$ "), "bin/")
+		code := prompt.ReplaceAllString(strings.TrimSpace(line), "")
+		if fenced {
+			code = inYAML.ReplaceAllString(code, "")
+		}
 		if (fenced || indented) && is(code) {
 			out = append(out, mention{number, notIts.ReplaceAllString(substituted.ReplaceAllString(code, "X"), ""),
 				false})
@@ -91,7 +97,7 @@ func commands(page, program string) []mention {
 		}
 		inRow := ""
 		for _, m := range codeSpan.FindAllStringSubmatch(line, -1) {
-			switch span := strings.TrimPrefix(m[1], "bin/"); {
+			switch span := prompt.ReplaceAllString(m[1], ""); {
 			case is(span):
 				out = append(out, mention{number, optional.Replace(span), true})
 				inRow = span
@@ -180,6 +186,9 @@ func TestCommandsThatDoNotExistAreSeen(t *testing.T) {
 		{"```\n$ rackless bench pair --quick=perhaps\n```", "invalid argument"},
 		{"  rackless ls -o xml   the labs", "invalid argument"},
 		{"`rackless image bild`", "rackless image has no command bild"},
+		{"```\n      - run: rackless verify -o junitt lab > verify.xml\n```", "invalid argument"},
+		{"```\n    - rackless doun lab\n```", "rackless has no command doun"},
+		{"`sudo rackless prepare --yess lab.yaml`", "unknown flag: --yess"},
 		{"  rackless exec vm00", "want a node and a command"},
 		{"  rackless up a.yaml b.yaml", "want one LAB.yaml"},
 		{"| `rackless bench pair` | all; `--quik` for less |", "unknown flag: --quik"},
@@ -251,6 +260,10 @@ func TestTheREADMEShowsTheLabFileThatItNames(t *testing.T) {
 	}
 	if shown != string(b) {
 		t.Errorf("README.md shows\n%s\nexamples/pair.yaml is\n%s", shown, b)
+	}
+
+	if n := strings.Count(readme, "\n"); n > 150 {
+		t.Errorf("README.md has %d lines, and nobody reads more than 150", n)
 	}
 
 	// Shorter ones stand in sentences.
@@ -344,13 +357,14 @@ func TestEveryLinkOfThePagesLeadsSomewhere(t *testing.T) {
 // A page that the site does not list is one that nobody finds.
 func TestTheSiteListsEveryPage(t *testing.T) {
 	t.Parallel()
-	config, err := os.ReadFile("../../hack/site/mkdocs.yml")
+	config, err := os.ReadFile("../../hack/site/hugo.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name := range pages(t) {
-		if page, ok := strings.CutPrefix(name, "docs/"); ok && !strings.Contains(string(config), ": "+page+"\n") {
-			t.Errorf("hack/site/mkdocs.yml does not list %s", page)
+		page, ok := strings.CutPrefix(strings.TrimSuffix(strings.TrimSuffix(name, ".md"), "/README"), "docs")
+		if ok && !strings.Contains(string(config), "{page: "+page+",") {
+			t.Errorf("hack/site/hugo.yaml does not list %s", page)
 		}
 	}
 }

@@ -23,7 +23,6 @@ import (
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/study/conduct"
-	"github.com/rackless/rackless/study/lock"
 )
 
 // version is stamped by the Makefile.
@@ -80,7 +79,7 @@ func (a *app) setDefaults(cmd *cobra.Command) error {
 
 // variables are those of the environment that are no flags.
 var variables = []string{"RACKLESS_RUN", "RACKLESS_CACHE", "RACKLESS_DATA", "RACKLESS_CONFIG", "RACKLESS_STATE",
-	"RACKLESS_FAULT", "RACKLESS_VSPHERE", lock.Variable}
+	"RACKLESS_FAULT", "RACKLESS_VSPHERE", "RACKLESS_STUDY_LOCK"}
 
 // tell begins --verbose. A live line of progress would be drawn over: steps are plain lines then.
 func (a *app) tell() {

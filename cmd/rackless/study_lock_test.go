@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -99,5 +100,11 @@ func TestOneStudyAtATimeRunsOnAMachine(t *testing.T) {
 			t.Fatal(err)
 		}
 		unlock()
+	}
+}
+
+func TestTheVariableOfTheLockIsKnown(t *testing.T) {
+	if !slices.Contains(variables, lock.Variable) {
+		t.Errorf("%q lacks %s", variables, lock.Variable)
 	}
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -93,6 +95,25 @@ func TestATranscriptIsHeldAgainstTheOutput(t *testing.T) {
 		if got := (transcript{output: strings.Split(shown, "\n")}).missing("a\nb\nc\nd\n"); got != want {
 			t.Errorf("%q: %q is missing, want %q", shown, got, want)
 		}
+	}
+}
+
+// The picture of a plan that the README shows is the one that plan draws.
+func TestTheREADMEShowsThePictureOfAPlan(t *testing.T) {
+	t.Chdir("../..")
+	a, out, stderr := testApp(t)
+	if code := a.run(t.Context(), []string{"plan", "examples/epyc-pair.yaml", "--snapshot",
+		"examples/hosts/epyc-7551p.ttar", "-o", "svg"}); code != 0 {
+		t.Fatalf("status %d: %s", code, stderr)
+	}
+	const picture = "docs/plan.svg"
+	if *updateTutorial {
+		if err := os.WriteFile(picture, out.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have, err := os.ReadFile(picture); err != nil || !bytes.Equal(have, out.Bytes()) {
+		t.Errorf("%v: draw %s again with -update-tutorial", err, picture)
 	}
 }
 

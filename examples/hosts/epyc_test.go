@@ -1,16 +1,11 @@
 package hosts_test
 
 import (
-	"flag"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -71,33 +66,5 @@ func TestTheEPYCLabsMachineIsAsItsAuthorDescribesIt(t *testing.T) {
 		if g.Index == roceV2OnIPv4 && (g.Type != "RoCE v2" || g.GID != "0000:0000:0000:0000:0000:ffff:0a00:0001") {
 			t.Errorf("GID 3 is %+v; want RoCE v2 on IPv4", g)
 		}
-	}
-}
-
-var update = flag.Bool("update", false, "draw the picture again")
-
-// The picture that the README shows is the one that inspect draws.
-func TestThePictureIsTheExamples(t *testing.T) {
-	h, err := inspect.ReadFile(t.Context(), "epyc-7551p.ttar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.Provenance.Name = "examples/hosts/epyc-7551p.ttar" // as from the root of the repository
-	var want strings.Builder
-	if err := hostview.NewDocument(h, diagnose.Host(h)).WriteSVG(&want); err != nil {
-		t.Fatal(err)
-	}
-	const picture = "../../docs/epyc-7551p.svg"
-	if *update {
-		if err := os.WriteFile(picture, []byte(want.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	have, err := os.ReadFile(picture)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want.String(), string(have)); diff != "" {
-		t.Errorf("draw it again with -update (-want +have):\n%s", diff)
 	}
 }
