@@ -28,7 +28,8 @@ func pages(t *testing.T) map[string]string {
 		t.Fatalf("no pages: %v", err)
 	}
 	out := make(map[string]string)
-	for _, pattern := range []string{"../../*.md", "../../docs/studies/*.md", "../../.github/*/*", "../../.gitlab/*/*"} {
+	for _, pattern := range []string{"../../*.md", "../../docs/studies/*.md", "../../.github/*/*",
+		"../../.gitlab/*/*"} {
 		more, err := filepath.Glob(pattern)
 		if err != nil || len(more) == 0 {
 			t.Fatalf("no %s: %v", pattern, err)
