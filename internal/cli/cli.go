@@ -388,7 +388,7 @@ func (d Defaults) set(cmd *cobra.Command, flag string, env func(string) string) 
 	return nil
 }
 
-// Slips returns an error for variables of the environment, as NAME=VALUE, that look like those of flags or like others of
+// Slips returns an error for variables of the environment, as NAME=VALUE, that look like those of flags or others of
 // the program, and are none: a value that nothing reads is not what its user wants. Variables that resemble nothing are
 // somebody else's.
 func Slips(root *cobra.Command, environ []string, others ...string) error {
