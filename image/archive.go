@@ -188,7 +188,7 @@ func readIndex(t *tar.Reader, verify verification) (index archiveIndex, next *ta
 		return index, nil, err
 	}
 	if err := verify(text, signature); err != nil {
-		return index, nil, fmt.Errorf("the archive is not believed: %w", err)
+		return index, nil, fmt.Errorf("the archive is not believed: %w: take file, digest and key from one release", err)
 	}
 	if err := json.Unmarshal(text, &index); err != nil {
 		return index, nil, fmt.Errorf("%s: %w", indexName, err)
@@ -202,7 +202,10 @@ func nextHeader(t *tar.Reader) (*tar.Header, error) {
 	if errors.Is(err, io.EOF) {
 		return nil, nil
 	}
-	return h, err
+	if err != nil {
+		return nil, fmt.Errorf("%w: the archive is damaged: get it again", err)
+	}
+	return h, nil
 }
 
 // fileName are the names that files of images have: no path, nothing hidden.
@@ -293,7 +296,7 @@ func (r *archiveReader) image(ctx context.Context, o Options, img *Image) (*Imag
 func (r *archiveReader) file(want sum, to io.Writer) error {
 	h := r.next
 	if h == nil {
-		return fmt.Errorf("the archive ends before %s: it was cut off", want.Name)
+		return fmt.Errorf("the archive ends before %s: it was cut off: get it again", want.Name)
 	}
 	if h.Name != blobDir+want.SHA256 || h.Typeflag != tar.TypeReg || h.Size != want.Size {
 		return fmt.Errorf("the archive has %.80q of %d bytes where %s is to be, of %d", h.Name, h.Size, want.Name,
@@ -301,11 +304,13 @@ func (r *archiveReader) file(want sum, to io.Writer) error {
 	}
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(to, sum), r.tar)
-	if err != nil {
+	if _, local := errors.AsType[*fs.PathError](err); err != nil && !local {
+		return fmt.Errorf("%s: %w: the archive is damaged: get it again", want.Name, err)
+	} else if err != nil {
 		return fmt.Errorf("%s: %w", want.Name, err)
 	}
 	if n != want.Size || hex.EncodeToString(sum.Sum(nil)) != want.SHA256 {
-		return fmt.Errorf("%s is not what the index says: the archive is damaged", want.Name)
+		return fmt.Errorf("%s is not what the index says: the archive is damaged: get it again", want.Name)
 	}
 	r.next, err = nextHeader(r.tar)
 	return err

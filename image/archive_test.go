@@ -242,7 +242,7 @@ func TestHostileArchives(t *testing.T) {
 			`has the files ["i" "k" "x"], and needs ["i" "k"]`},
 		"a kernel that is a path": {[]tarEntry{image(func(i *Image) { i.Kernel = "../../k" })}, 0, "and needs"},
 		"other bytes": {[]tarEntry{good[0], {name: good[1].name, text: "kernal"}, good[2]}, 0,
-			"k is not what the index says: the archive is damaged"},
+			"k is not what the index says: the archive is damaged: get it again"},
 		"another length": {[]tarEntry{good[0], {name: good[1].name, text: "kernel "}, good[2]}, 0,
 			"of 7 bytes where k is to be"},
 		"another order": {[]tarEntry{good[0], good[2], good[1]}, 0, "where k is to be"},
@@ -251,7 +251,7 @@ func TestHostileArchives(t *testing.T) {
 		"a device": {[]tarEntry{good[0], {name: good[1].name, kind: tar.TypeChar}, good[2]}, 0,
 			"where k is to be"},
 		"a file less": {good[:2], 0, "the archive ends before i: it was cut off"},
-		"cut off":     {good, 1600, "unexpected EOF"},
+		"cut off":     {good, 1600, "unexpected EOF: the archive is damaged: get it again"},
 	} {
 		cache := t.TempDir()
 		b := tarOf(t, tt.entries...)

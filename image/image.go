@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/rackless/rackless/internal/lists"
@@ -178,6 +179,9 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 	img = &Image{Name: k.name, Key: e.key, Recipe: r, Built: time.Now().UTC().Truncate(time.Second)}
 	err = e.make(ctx, o, img, build)
 	if isNoSpace(err) {
+		if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+			err = syscall.ENOSPC // in place of what a program said of each of its files
+		}
 		err = fmt.Errorf("build %s in %s: %w; free about %s there, or set RACKLESS_CACHE to a directory with "+
 			"more space", k.label, o.Cache, err, k.room)
 	}

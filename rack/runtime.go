@@ -210,7 +210,7 @@ func Accelerator(want string, probe func() (usable bool, reason string, err erro
 	case usable:
 		return "kvm", "", nil
 	case want == "kvm":
-		return "", "", fmt.Errorf("KVM was asked for but cannot be used: %s", reason)
+		return "", "", fmt.Errorf("KVM was asked for but cannot be used: %s; --accel tcg emulates the CPUs", reason)
 	}
 	return "tcg", reason, nil
 }

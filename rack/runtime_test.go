@@ -339,7 +339,7 @@ func TestWhatExecutesTheGuests(t *testing.T) {
 		{want: "auto", usable: true, accel: "kvm"},
 		{want: "auto", accel: "tcg", reason: "no device"},
 		{want: "kvm", usable: true, accel: "kvm"},
-		{want: "kvm", err: "KVM was asked for but cannot be used: no device"},
+		{want: "kvm", err: "KVM was asked for but cannot be used: no device; --accel tcg emulates the CPUs"},
 		{want: "auto", broken: true, err: "the probe broke"},
 		{want: "xen", err: `accelerator "xen": want auto, kvm or tcg`},
 	} {

@@ -141,7 +141,8 @@ func newImageImportCmd(a *app) *cobra.Command {
 		Short:   "Take QEMU and node images from a file into the cache, once they are verified",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || key == "" && digest == "" {
-				return cli.Usagef(cmd, "want one FILE or URL, and what to verify it by: --digest or --key")
+				return cli.Usagef(cmd, "want one FILE or URL, and what to verify it by: --digest or --key; "+
+					"the digest of a release's file is in FILE.digest beside it")
 			}
 			return nil
 		},

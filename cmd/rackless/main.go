@@ -65,7 +65,7 @@ func (a *app) setDefaults(cmd *cobra.Command) error {
 	if file != "" {
 		text, err := userfile.Read(file, userfile.Text)
 		if err != nil {
-			return cli.Usage(err)
+			return cli.Usage(fmt.Errorf("config file: %w; RACKLESS_CONFIG names another, or /dev/null for none", err))
 		}
 		if d, err = cli.ReadDefaults(cmd.Root(), file, text); err != nil {
 			return err
