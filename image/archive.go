@@ -188,7 +188,7 @@ func readIndex(t *tar.Reader, verify verification) (index archiveIndex, next *ta
 		return index, nil, err
 	}
 	if err := verify(text, signature); err != nil {
-		return index, nil, fmt.Errorf("the archive is not believed: %w: take file, digest and key from one release", err)
+		return index, nil, fmt.Errorf("the archive is not believed: %w: take file and digest from one release", err)
 	}
 	if err := json.Unmarshal(text, &index); err != nil {
 		return index, nil, fmt.Errorf("%s: %w", indexName, err)
