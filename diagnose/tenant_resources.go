@@ -70,6 +70,7 @@ type demand struct {
 	bytes uint64
 	pages uint64   // the size of hugepages, where it is those that it wants
 	count uint64   // of them
+	part  uint64   // the bytes of a cell that is smaller than one of them; 0 for none
 	said  []string // what the description says of it
 }
 
@@ -215,6 +216,13 @@ func fewPagesLeft(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		return
 	}
 	for _, d := range v.pageDemands(t) {
+		if d.part > 0 {
+			add(finding.Finding{Subject: t.Name, Title: "memory of the tenant is smaller than one of its hugepages",
+				Evidence:    domain(t, "memory="+size(d.part), "hugepages="+size(d.pages)),
+				Consequence: "the tenant does not start: QEMU makes no memory that is smaller than its pages",
+				Fix:         "take smaller pages for it, or give it a whole one"})
+			return
+		}
 		if v.fewPages(t, d, add) {
 			return
 		}
@@ -256,6 +264,9 @@ func (v *view) pageDemands(t *topology.Tenant) []demand {
 			byKey[key].count++
 		}
 		byKey[key].bytes += *c.MemoryBytes
+		if *c.MemoryBytes < d.pages {
+			byKey[key].part = *c.MemoryBytes
+		}
 	}
 	var out []demand
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {

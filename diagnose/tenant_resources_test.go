@@ -131,6 +131,10 @@ func tenantResCases() []testCase {
 			stop(h, "vm00")
 			freePages(h, 16, 0, 16, 0)
 		}},
+		{id: "RL073", found: true, name: "less than a page", set: func(h *topology.Host) {
+			stop(h, "vm00")
+			tenant(h, "vm00").MemoryBytes = new(uint64(768 << 20))
+		}},
 		{id: "RL073", found: false, name: "it runs, and has them"},
 		{id: "RL073", found: false, name: "free pages are not known", set: func(h *topology.Host) {
 			stop(h, "vm00")

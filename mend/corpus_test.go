@@ -78,6 +78,21 @@ var others = []answer{
 	{"domains-test/vcpu-placement-static.xml", twoNodes, "", "", "no virtual CPU is pinned"},
 	{"domains-test/pcie-expander-bus.xml", twoNodes, "", "", "floats"},
 	{"domains-test/hostdev-vfio.xml", twoNodes, "", "", "the host's devices are not known"},
+	{"domains-test/net-hostdev.xml", twoNodes, "", "", "the same"},
+	{"domains-test/net-hostdev-vfio.xml", twoNodes, "", "", "the same"},
+	{"domains-test/net-hostdev-vfio.xml", epyc, "RL078", "", "the host has no 0000:03:07.1"},
+	{"domains/4gamers1pc-vm-cpu0-1.xml", "apart pack:2 [numa(memory=32GiB)] core:8 pu:2", "", "",
+		"CPUs 4-7 of node 0, whose siblings have the emulator and the I/O threads"},
+	{"domains/4gamers1pc-vm-cpu1-0.xml", "apart pack:2 [numa(memory=32GiB)] core:8 pu:2", "", "", "8-11 of node 1"},
+	{"domains-test/blkdeviotune.xml", twoNodes, "", "", "one virtual CPU, which floats"},
+	{"domains-test/intel-iommu.xml", twoNodes, "", "", "the same"},
+	{"domains-test/pci-bridge-many-disks.xml", twoNodes, "", "", "the same"},
+	{"domains-test/cpu-numa1.xml", twoNodes, "", "", "16 virtual CPUs float, and nothing binds their cells"},
+	{"domains-test/cpu-numa2.xml", twoNodes, "", "", "the same machine, its cells in another order"},
+	{"domains-test/cpu-numa2.xml", "numa:1(memory=64GiB) core:8 pu:1", "RL068", "", "16 virtual CPUs, 8 CPUs"},
+	{"domains-test/hugepages.xml", twoNodes, "", "", "the host's pages are not known"},
+	{"domains-test/hugepages-pages3.xml", twoNodes, "RL073", "", "768 MiB of pages of 1 GiB"},
+	{"domains-test/pcie-switch-upstream-port.xml", noThreads, "", "", "two virtual CPUs on CPUs 0-1"},
 }
 
 const (
