@@ -151,7 +151,7 @@ func (c *guestCheck) numa() {
 			wrong = append(wrong, fmt.Sprintf("node %d has the distances %v, not %v", cell.Cell, n.Distances,
 				cell.Distances))
 		}
-		if bytes := deref(n.MemoryBytes); bytes > cell.Bytes || bytes+memorySlack(cell.Bytes) < cell.Bytes {
+		if bytes := words.Value(n.MemoryBytes); bytes > cell.Bytes || bytes+memorySlack(cell.Bytes) < cell.Bytes {
 			wrong = append(wrong, fmt.Sprintf("node %d has %s, not %s", cell.Cell, amount(bytes), amount(cell.Bytes)))
 		}
 	}
@@ -372,9 +372,10 @@ func (c *guestCheck) links() {
 		}
 		ok := len(have) == len(want)
 		for i := range min(len(have), len(want)) {
-			ok = ok && deref(have[i].Width) >= deref(want[i].Width)
+			ok = ok && words.Value(have[i].Width) >= words.Value(want[i].Width)
 			// GPUs lower the speed while they are idle.
-			ok = ok && (kind.base != topology.ClassNetwork || deref(have[i].SpeedGTs) >= deref(want[i].SpeedGTs))
+			ok = ok && (kind.base != topology.ClassNetwork ||
+				words.Value(have[i].SpeedGTs) >= words.Value(want[i].SpeedGTs))
 		}
 		c.judge(ok, f)
 	}
@@ -386,16 +387,10 @@ func best(l *topology.Link) *topology.Link {
 	return &topology.Link{SpeedGTs: gts, Width: lanes}
 }
 
-func deref[T int | uint64 | float64](p *T) T {
-	if p == nil {
-		return 0
-	}
-	return *p
-}
-
 // worseLink orders links from the best: by lanes, then by speed.
 func worseLink(a, b *topology.Link) int {
-	return cmp.Or(cmp.Compare(deref(b.Width), deref(a.Width)), cmp.Compare(deref(b.SpeedGTs), deref(a.SpeedGTs)))
+	return cmp.Or(cmp.Compare(words.Value(b.Width), words.Value(a.Width)),
+		cmp.Compare(words.Value(b.SpeedGTs), words.Value(a.SpeedGTs)))
 }
 
 func linkTexts(all []*topology.Link) string {

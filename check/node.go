@@ -199,7 +199,7 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []finding
 		fixState = fmt.Sprintf("rackless down %s, then up: nodes get their devices when they are made", l.Name)
 		fixMTU, fixMAC = fixState, fixState
 	} else {
-		state, mtu, mac = "operstate "+d.State, strconv.Itoa(deref(d.MTU)), d.MAC
+		state, mtu, mac = "operstate "+d.State, strconv.Itoa(words.Value(d.MTU)), d.MAC
 		switch {
 		case d.Carrier == nil: // a device that is down has none to read
 		case *d.Carrier:

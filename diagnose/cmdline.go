@@ -93,10 +93,7 @@ type hugeAsk struct {
 // Source: Documentation/admin-guide/kernel-parameters.txt and mm/hugetlb.rst.
 func (v *view) hugeAsks() []hugeAsk {
 	// 2 MiB is the default of x86 and of arm64 with pages of 4 KiB.
-	current := uint64(2 << 20)
-	if v.Memory.DefaultHuge != nil {
-		current = *v.Memory.DefaultHuge
-	}
+	current := words.ValueOr(v.Memory.DefaultHuge, 2<<20)
 	var sizeParam []param
 	if p, ok := v.asked("default_hugepagesz"); ok {
 		if n, ok := memorySize(p.value); ok {

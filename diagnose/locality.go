@@ -131,17 +131,10 @@ func gpuIDs(group []pairing) string {
 type place struct{ gpu, nic int }
 
 func placeOf(p pairing) place {
-	at := place{-1, -1}
 	if p.gpu.Address == nil || p.nic.Address == nil {
-		return at
+		return place{-1, -1}
 	}
-	if p.gpu.NUMANode != nil {
-		at.gpu = *p.gpu.NUMANode
-	}
-	if p.nic.NUMANode != nil {
-		at.nic = *p.nic.NUMANode
-	}
-	return at
+	return place{words.ValueOr(p.gpu.NUMANode, -1), words.ValueOr(p.nic.NUMANode, -1)}
 }
 
 // farNIC wants pairs that no other pairing would spare: pairings gives each GPU its nearest NIC.

@@ -111,9 +111,7 @@ func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 	want := bound(t)
 	for _, s := range []*topology.CPUSet{t.EmulatorCPUs, t.IOThreadCPUs} {
-		if s != nil {
-			want = want.Union(*s)
-		}
+		want = want.Union(words.Value(s))
 	}
 	lost := want.Difference(v.CPUs.Online)
 	if lost.IsEmpty() {
@@ -249,10 +247,7 @@ func (v *view) forPages(t *topology.Tenant) (cpus topology.CPUSet) {
 			cpus = cpus.Union(here)
 		}
 	}
-	if t.IOThreadCPUs != nil {
-		cpus = cpus.Difference(*t.IOThreadCPUs) // those are at work all the time
-	}
-	return cpus
+	return cpus.Difference(words.Value(t.IOThreadCPUs)) // those are at work all the time
 }
 
 // sharedCores looks at cores, where sharedCPUs looks at threads. Besides speed it is a matter of

@@ -232,10 +232,7 @@ func (j *judge) iommu() finding.Finding {
 	f := finding.Finding{ID: "iommu", Subject: "host", Title: "no IOMMU translates between the devices",
 		Fix: "add iommu=pt to the kernel command line (rackless prepare does), or turn the IOMMU off"}
 	types := map[string]bool{}
-	cmdline := ""
-	if j.Kernel.Cmdline != nil {
-		cmdline = *j.Kernel.Cmdline
-	}
+	cmdline := words.Value(j.Kernel.Cmdline)
 	used := slices.DeleteFunc(slices.Clone(j.PCI), func(d topology.PCIDevice) bool {
 		return topology.IsVFIO(d.Driver) || !j.isCard(d.Address)
 	})

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -210,10 +211,7 @@ func (t *cpuTopology) addPackage(dir string, threads topology.CPUSet) {
 	if set == nil && id == nil {
 		return
 	}
-	p := topology.Package{ID: topology.NoID, CPUs: threads}
-	if id != nil {
-		p.ID = *id
-	}
+	p := topology.Package{ID: words.ValueOr(id, topology.NoID), CPUs: threads}
 	if set != nil {
 		p.CPUs = p.CPUs.Union(set.Difference(t.inPkg))
 	}
@@ -339,7 +337,7 @@ const capacityGap = 1.2
 func (r *reader) readCapacities() {
 	capacity := make([]int64, len(r.h.Cores))
 	for i := range r.h.Cores {
-		if capacity[i] = pointed(r.number(cpuPath(r.h.Cores[i].CPUs.Min(), "cpu_capacity"))); capacity[i] == 0 {
+		if capacity[i] = words.Value(r.number(cpuPath(r.h.Cores[i].CPUs.Min(), "cpu_capacity"))); capacity[i] == 0 {
 			return
 		}
 	}

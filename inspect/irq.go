@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -57,13 +58,7 @@ func (r *reader) readIRQs() {
 
 // unionKnown returns the members of both sets, those of them that are known.
 func unionKnown(a, b *topology.CPUSet) topology.CPUSet {
-	var out topology.CPUSet
-	for _, s := range []*topology.CPUSet{a, b} {
-		if s != nil {
-			out = out.Union(*s)
-		}
-	}
-	return out
+	return words.Value(a).Union(words.Value(b))
 }
 
 // msiIRQs returns the numbers of a function's message-signalled interrupts. The only one of a

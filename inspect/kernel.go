@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -23,10 +24,7 @@ func (r *reader) readKernel() {
 		return
 	}
 	k.Cmdline = &line
-	var size uint64 // of the pages that the next "hugepages=" counts
-	if r.h.Memory.DefaultHuge != nil {
-		size = *r.h.Memory.DefaultHuge
-	}
+	size := words.Value(r.h.Memory.DefaultHuge) // of the pages that the next "hugepages=" counts
 	for _, word := range cmdline.Split(line) {
 		name, value, _ := cmdline.Cut(word)
 		p := topology.KernelParameter{Name: name, Asked: value}

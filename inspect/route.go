@@ -35,18 +35,10 @@ func (r *reader) readRoutes() {
 		routes[i].PCI = append(routes[i].PCI, lists.Map(net.functions(routes[i].Netdev), topology.PCIAddr.String)...)
 	}
 	slices.SortStableFunc(routes, func(a, b topology.Route) int {
-		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(pointed(a.Metric), pointed(b.Metric)),
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(words.Value(a.Metric), words.Value(b.Metric)),
 			cmp.Compare(a.Netdev, b.Netdev), cmp.Compare(a.Gateway, b.Gateway))
 	})
 	r.h.Routes = routes
-}
-
-// pointed returns what p points to, the zero value for nil.
-func pointed[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
 }
 
 // isBigEndian reports whether a machine, as uname -m names it, keeps the high byte of a number

@@ -101,7 +101,7 @@ func (r *reader) blockDevices() map[string]*blockDev {
 		if d.whole != name || isSubstitute(name) {
 			continue
 		}
-		if strings.HasPrefix(name, "nvme") && pointed(r.flag(d.dir+"/hidden")) {
+		if strings.HasPrefix(name, "nvme") && words.Value(r.flag(d.dir+"/hidden")) {
 			delete(devs, name) // one path to a disk that has several; the disk itself is there too
 			continue
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -372,14 +373,9 @@ func (p *domainParser) cells(d *libvirtxml.Domain) {
 		nodes, mode = p.set("<numatune>", m.Nodeset), m.Mode
 	}
 	for i, c := range d.CPU.Numa.Cell {
-		id := uint(i)
-		if c.ID != nil {
-			id = *c.ID
-		}
+		id := words.ValueOr(c.ID, uint(i))
 		cell := topology.TenantCell{MemoryNodes: nodes, MemoryMode: mode}
-		if cpus := p.set("<cell cpus>", c.CPUs); cpus != nil {
-			cell.VCPUs = *cpus
-		}
+		cell.VCPUs = words.Value(p.set("<cell cpus>", c.CPUs))
 		if c.Memory > 0 {
 			cell.MemoryBytes = p.bytes("<cell>", c.Memory, c.Unit)
 		}

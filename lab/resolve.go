@@ -53,10 +53,7 @@ func (d *decoder) resolve(f *file) *Lab {
 	if f.Host != nil && f.Host.Reserve != nil {
 		l.Reserve = d.resolveReserve(f.Host.Reserve)
 	}
-	defaults := settings{}
-	if f.Defaults != nil {
-		defaults = *f.Defaults
-	}
+	defaults := words.Value(f.Defaults)
 	// Before anything is expanded, so that what is refused takes no memory.
 	if !d.checkTotal(f.Nodes) {
 		return nil

@@ -247,10 +247,7 @@ func housekeeping(h *topology.Host, t *topology.Tenant) topology.CPUSet {
 			near = near.Union(n.CPUs)
 		}
 	}
-	free := h.CPUs.Online.Difference(taken)
-	if h.CPUs.Isolated != nil {
-		free = free.Difference(*h.CPUs.Isolated)
-	}
+	free := h.CPUs.Online.Difference(taken).Difference(words.Value(h.CPUs.Isolated))
 	for _, set := range []topology.CPUSet{free.Difference(cores).Intersect(near), free.Difference(cores),
 		free.Intersect(near)} {
 		if !set.IsEmpty() {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -143,18 +144,13 @@ func isSwitch(d *topology.PCIDevice) bool {
 }
 
 func newNCCLPCI(d *topology.PCIDevice, at topology.PCIAddr) *ncclPCI {
-	x := &ncclPCI{BusID: at.String()}
-	if d.Class != nil {
-		x.Class = *d.Class
-	}
+	x := &ncclPCI{BusID: at.String(), Class: words.Value(d.Class)}
 	if d.Link != nil {
 		gts, lanes := d.Link.Best()
 		if gts != nil {
 			x.Speed = strconv.FormatFloat(*gts, 'f', 1, 64) + " GT/s PCIe"
 		}
-		if lanes != nil {
-			x.Width = *lanes
-		}
+		x.Width = words.Value(lanes)
 	}
 	return x
 }

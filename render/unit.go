@@ -164,10 +164,8 @@ func (v *view) unit(j job) string {
 // takes pages of a size only from a mount of that size, and systemd mounts only the default one, at
 // /dev/hugepages.
 func (v *view) hugepageMounts() []Artifact {
-	standard := uint64(2 << 20) // the default of x86 and of arm64 with pages of 4 KiB
-	if d := v.host.Memory.DefaultHuge; d != nil {
-		standard = *d
-	}
+	// The default of x86 and of arm64 with pages of 4 KiB is 2 MiB.
+	standard := words.ValueOr(v.host.Memory.DefaultHuge, 2<<20)
 	var mounts []Artifact
 	for _, size := range v.pageSizes() {
 		if size == standard {

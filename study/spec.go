@@ -238,12 +238,9 @@ func (f *file) spec() (*Spec, error) {
 	s := &Spec{
 		Name: f.Name, Question: f.Question, Lab: f.Lab, Pair: f.Pair, Setup: f.Setup,
 		Design: cmp.Or(f.Design, DesignFull),
-		Blocks: f.Blocks, Seed: DefaultSeed,
+		Blocks: f.Blocks,
+		Seed:   words.ValueOr(f.Seed, DefaultSeed), // 0 is a seed like any other
 		Margin: DefaultMargin, Confidence: DefaultConfidence, Protected: f.Protected,
-	}
-	// 0 is a seed like any other, so that what is missing has to be told from it.
-	if f.Seed != nil {
-		s.Seed = *f.Seed
 	}
 	if err := CheckName(s.Name); err != nil {
 		return nil, err

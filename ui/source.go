@@ -17,6 +17,7 @@ import (
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
@@ -70,10 +71,8 @@ func liveLab(l rack.Description) live.Lab {
 	out := live.Lab{Name: l.Name, Ready: l.Ready, HasSwitch: l.Switch != "none", Driver: l.Driver, Accelerator: l.Accel,
 		Reason: l.Reason, Created: l.Created}
 	for _, n := range l.Nodes {
-		node := live.Node{Name: n.Name, State: n.State, Error: n.Error, CPUs: n.CPUs, Memory: n.Memory}
-		if n.Started != nil {
-			node.Started = *n.Started
-		}
+		node := live.Node{Name: n.Name, State: n.State, Error: n.Error, CPUs: n.CPUs, Memory: n.Memory,
+			Started: words.Value(n.Started)}
 		for _, c := range n.NICs {
 			node.NICs = append(node.NICs, live.NIC{Name: c.Name, Address: c.Address, RDMA: c.RDMA, GID: c.GID})
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/inspect/esxi"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // child finds what has a name among the networks of the data centre; nil for nothing.
@@ -47,7 +48,9 @@ func (o *switchOp) distributed(ctx context.Context) (s *object.DistributedVirtua
 	if len(have.Portgroup) > 0 {
 		err = property.DefaultCollector(o.conn.client.Client).Retrieve(ctx, have.Portgroup, []string{"config"}, &groups)
 	}
-	groups = slices.DeleteFunc(groups, func(g mo.DistributedVirtualPortgroup) bool { return value(g.Config.Uplink) })
+	groups = slices.DeleteFunc(groups, func(g mo.DistributedVirtualPortgroup) bool {
+		return words.Value(g.Config.Uplink)
+	})
 	return s, c, groups, err
 }
 
@@ -136,7 +139,7 @@ func (o *switchOp) lookDistributed(ctx context.Context) (*switchState, error) {
 	have := &switchState{Note: config.Description, MTU: int(config.MaxMtu), Uplinks: map[string][]string{},
 		PortGroups: map[string]int{}}
 	for _, member := range config.Host {
-		name, err := o.conn.hostName(ctx, value(member.Config.Host))
+		name, err := o.conn.hostName(ctx, words.Value(member.Config.Host))
 		if err != nil {
 			return nil, err
 		}

@@ -87,7 +87,7 @@ func (c *Conn) guestReady(ctx context.Context, vm *object.VirtualMachine) (bool,
 	defer c.asking.Unlock()
 	var have mo.VirtualMachine
 	err := vm.Properties(ctx, vm.Reference(), []string{"guest.guestOperationsReady"}, &have)
-	return have.Guest != nil && value(have.Guest.GuestOperationsReady), err
+	return have.Guest != nil && words.Value(have.Guest.GuestOperationsReady), err
 }
 
 // A guestConn speaks what package guest says to qemu-ga through guest operations. The output of a program goes to files

@@ -14,6 +14,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A hostOp changes a setting of a host, or of a switch that it is on.
@@ -214,7 +215,7 @@ func (o *hostOp) moduleSystem(ctx context.Context, h *object.HostSystem) (at typ
 	if err == nil && managers.KernelModuleSystem == nil {
 		err = fmt.Errorf("host %s has no options of modules", o.Host)
 	}
-	return value(managers.KernelModuleSystem), err
+	return words.Value(managers.KernelModuleSystem), err
 }
 
 func (o *hostOp) powerSystem(ctx context.Context, h *object.HostSystem) (*mo.HostPowerSystem, error) {

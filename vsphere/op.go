@@ -170,7 +170,7 @@ func (o *cloneOp) Read(ctx context.Context, _ *change.System) (change.State, err
 	if mark == "" {
 		return "?", nil
 	}
-	host, err := o.conn.hostName(ctx, value(have.Runtime.Host))
+	host, err := o.conn.hostName(ctx, words.Value(have.Runtime.Host))
 	return change.State(mark + words.If(host != o.Host, elsewhere+host)), err
 }
 

@@ -32,13 +32,15 @@ type setting struct {
 var settings = []setting{
 	number("cpus", func(c *vmConfig) int64 { return int64(c.Hardware.NumCPU) },
 		func(s *vmSpec, n int64) { s.NumCPUs = int32(n) }),
-	number("cores_per_socket", func(c *vmConfig) int64 { return int64(value(c.Hardware.NumCoresPerSocket)) },
+	number("cores_per_socket", func(c *vmConfig) int64 { return int64(words.Value(c.Hardware.NumCoresPerSocket)) },
 		func(s *vmSpec, n int64) { s.NumCoresPerSocket = new(int32(n)) }),
 	number("memory_mib", func(c *vmConfig) int64 { return int64(c.Hardware.MemoryMB) },
 		func(s *vmSpec, n int64) { s.MemoryMB = n }),
-	number("cpu_reservation_mhz", func(c *vmConfig) int64 { return value(value(c.CpuAllocation).Reservation) },
+	number("cpu_reservation_mhz",
+		func(c *vmConfig) int64 { return words.Value(words.Value(c.CpuAllocation).Reservation) },
 		func(s *vmSpec, n int64) { allocation(&s.CpuAllocation).Reservation = &n }),
-	number("memory_reservation_mib", func(c *vmConfig) int64 { return value(value(c.MemoryAllocation).Reservation) },
+	number("memory_reservation_mib",
+		func(c *vmConfig) int64 { return words.Value(words.Value(c.MemoryAllocation).Reservation) },
 		func(s *vmSpec, n int64) { allocation(&s.MemoryAllocation).Reservation = &n }),
 	truth("memory_reservation_locked", func(c *vmConfig) *bool { return c.MemoryReservationLockedToMax },
 		func(s *vmSpec, on bool) { s.MemoryReservationLockedToMax = &on }),
@@ -46,7 +48,7 @@ var settings = []setting{
 		func(s *vmSpec) **types.ResourceAllocationInfo { return &s.CpuAllocation }),
 	shares("memory_shares", func(c *vmConfig) *types.ResourceAllocationInfo { return c.MemoryAllocation },
 		func(s *vmSpec) **types.ResourceAllocationInfo { return &s.MemoryAllocation }),
-	{"latency_sensitivity", func(c *vmConfig) string { return string(value(c.LatencySensitivity).Level) },
+	{"latency_sensitivity", func(c *vmConfig) string { return string(words.Value(c.LatencySensitivity).Level) },
 		func(s *vmSpec, _ *vmConfig, text string) error {
 			s.LatencySensitivity = &types.LatencySensitivity{
 				Level: types.LatencySensitivitySensitivityLevel(cmp.Or(text, "normal"))}
@@ -62,7 +64,7 @@ var settings = []setting{
 			}
 			return err
 		}},
-	truth("secure_boot", func(c *vmConfig) *bool { return value(c.BootOptions).EfiSecureBootEnabled },
+	truth("secure_boot", func(c *vmConfig) *bool { return words.Value(c.BootOptions).EfiSecureBootEnabled },
 		func(s *vmSpec, on bool) { s.BootOptions = &types.VirtualMachineBootOptions{EfiSecureBootEnabled: &on} }),
 	devices("networks", cardText, cardDevice),
 	devices("passthrough", passthroughText, passthroughDevice),
@@ -82,14 +84,6 @@ func settingNamed(name string) (setting, error) {
 	return setting{}, fmt.Errorf("setting %q is not known to this version of rackless", name)
 }
 
-// value returns what a pointer points to; the zero value where that is nothing.
-func value[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
-}
-
 func allocation(a **types.ResourceAllocationInfo) *types.ResourceAllocationInfo {
 	if *a == nil {
 		*a = new(types.ResourceAllocationInfo)
@@ -107,7 +101,7 @@ func number(name string, get func(*vmConfig) int64, set func(*vmSpec, int64)) se
 }
 
 func truth(name string, get func(*vmConfig) *bool, set func(*vmSpec, bool)) setting {
-	return setting{name, func(c *vmConfig) string { return strconv.FormatBool(value(get(c))) },
+	return setting{name, func(c *vmConfig) string { return strconv.FormatBool(words.Value(get(c))) },
 		func(s *vmSpec, _ *vmConfig, text string) error {
 			on, err := strconv.ParseBool(text)
 			set(s, on)
@@ -119,7 +113,7 @@ func truth(name string, get func(*vmConfig) *bool, set func(*vmSpec, bool)) sett
 func shares(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
 	of func(*vmSpec) **types.ResourceAllocationInfo) setting {
 	return setting{name, func(c *vmConfig) string {
-		s := value(value(get(c)).Shares)
+		s := words.Value(words.Value(get(c)).Shares)
 		return words.Either(s.Level == types.SharesLevelCustom, strconv.Itoa(int(s.Shares)), string(s.Level))
 	}, func(s *vmSpec, _ *vmConfig, text string) error {
 		info := types.SharesInfo{Level: types.SharesLevel(text)}
@@ -305,7 +299,7 @@ func sriovText(d types.BaseVirtualDevice) (string, bool) {
 		return "", false
 	}
 	text := functionText(card.SriovBacking.PhysicalFunctionBacking) + onNetwork + networkText(card.Backing)
-	text += words.If(value(card.AllowGuestOSMtuChange), guestMTU)
+	text += words.If(words.Value(card.AllowGuestOSMtuChange), guestMTU)
 	return text, true
 }
 

@@ -283,7 +283,7 @@ func (m *maker) checkVGPU(ctx context.Context) error {
 	if err := h.Properties(ctx, h.Reference(), []string{"config.sharedPassthruGpuTypes"}, &have); err != nil {
 		return err
 	}
-	if profiles := value(have.Config).SharedPassthruGpuTypes; !slices.Contains(profiles, v.VGPU) {
+	if profiles := words.Value(have.Config).SharedPassthruGpuTypes; !slices.Contains(profiles, v.VGPU) {
 		return fmt.Errorf("vsphere.vgpu: host %s has no profile %s; it has %s", v.Host, v.VGPU,
 			cmp.Or(strings.Join(profiles, ", "),
 				"none: install NVIDIA's vGPU manager, and make its graphics shared direct"))
@@ -366,7 +366,7 @@ func (m *maker) hostSteps(ctx context.Context) (steps []change.Step, err error) 
 func (m *maker) enabledVFs(pf string) int {
 	for i := range m.host.PCI {
 		if d := &m.host.PCI[i]; d.Address.String() == pf && d.SRIOV != nil {
-			return value(d.SRIOV.Enabled)
+			return words.Value(d.SRIOV.Enabled)
 		}
 	}
 	return 0

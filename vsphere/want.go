@@ -149,7 +149,7 @@ func (m *maker) coreMHz() int64 {
 	if len(m.host.Cores) == 0 {
 		return 0
 	}
-	return value(m.host.Cores[0].MaxKHz) / 1000
+	return words.Value(m.host.Cores[0].MaxKHz) / 1000
 }
 
 // function returns a function of the host as passthrough names it.

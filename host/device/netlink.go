@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // netlinkNetwork is the machine's own network.
@@ -193,19 +194,19 @@ func (netlinkNetwork) SetVF(ctx context.Context, netdev string, index int, setti
 		err = netlink.LinkSetVfHardwareAddr(link, index, mac)
 	case SettingVLAN:
 		// Few drivers take another protocol than 802.1Q, or being told of it.
-		if proto := valueOr(to.VLANProto, unix.ETH_P_8021Q); proto != unix.ETH_P_8021Q {
-			err = netlink.LinkSetVfVlanQosProto(link, index, valueOr(to.VLAN, 0), valueOr(to.QoS, 0), proto)
+		if proto := words.ValueOr(to.VLANProto, unix.ETH_P_8021Q); proto != unix.ETH_P_8021Q {
+			err = netlink.LinkSetVfVlanQosProto(link, index, words.ValueOr(to.VLAN, 0), words.ValueOr(to.QoS, 0), proto)
 		} else {
-			err = netlink.LinkSetVfVlanQos(link, index, valueOr(to.VLAN, 0), valueOr(to.QoS, 0))
+			err = netlink.LinkSetVfVlanQos(link, index, words.ValueOr(to.VLAN, 0), words.ValueOr(to.QoS, 0))
 		}
 	case SettingRate:
-		err = setRate(ctx, link, index, valueOr(to.MinRate, 0), valueOr(to.MaxRate, 0))
+		err = setRate(ctx, link, index, words.ValueOr(to.MinRate, 0), words.ValueOr(to.MaxRate, 0))
 	case SettingSpoofChk:
-		err = netlink.LinkSetVfSpoofchk(link, index, valueOr(to.SpoofChk, false))
+		err = netlink.LinkSetVfSpoofchk(link, index, words.ValueOr(to.SpoofChk, false))
 	case SettingTrust:
-		err = netlink.LinkSetVfTrust(link, index, valueOr(to.Trust, false))
+		err = netlink.LinkSetVfTrust(link, index, words.ValueOr(to.Trust, false))
 	case SettingLinkState:
-		err = netlink.LinkSetVfState(link, index, uint32(valueOr(to.LinkState, 0)))
+		err = netlink.LinkSetVfState(link, index, uint32(words.ValueOr(to.LinkState, 0)))
 	case SettingNodeGUID:
 		err = netlink.LinkSetVfNodeGUID(link, index, guidBytes(to.NodeGUID))
 	case SettingPortGUID:
@@ -244,16 +245,9 @@ func setRate(ctx context.Context, link netlink.Link, index, least, most int) err
 	}
 }
 
-func valueOr[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
-}
-
 // guidBytes writes a GUID as people do, the highest byte first.
 func guidBytes(guid *uint64) net.HardwareAddr {
-	return binary.BigEndian.AppendUint64(nil, valueOr(guid, 0))
+	return binary.BigEndian.AppendUint64(nil, words.ValueOr(guid, 0))
 }
 
 // Addresses implements Network.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/hostfixture"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -452,7 +453,7 @@ func (m *sim) tree() map[string]string {
 }
 
 func describeVF(vf VFSettings) string {
-	return fmt.Sprintf("%s vlan %d qos %d rate %d-%d spoofchk %v trust %v state %d", vf.MAC, valueOr(vf.VLAN, -1),
-		valueOr(vf.QoS, -1), valueOr(vf.MinRate, -1), valueOr(vf.MaxRate, -1),
-		valueOr(vf.SpoofChk, false), valueOr(vf.Trust, false), valueOr(vf.LinkState, -1))
+	return fmt.Sprintf("%s vlan %d qos %d rate %d-%d spoofchk %v trust %v state %d", vf.MAC, words.ValueOr(vf.VLAN, -1),
+		words.ValueOr(vf.QoS, -1), words.ValueOr(vf.MinRate, -1), words.ValueOr(vf.MaxRate, -1),
+		words.ValueOr(vf.SpoofChk, false), words.ValueOr(vf.Trust, false), words.ValueOr(vf.LinkState, -1))
 }

@@ -37,6 +37,17 @@ func Either[T any](is bool, yes, no T) T {
 	return no
 }
 
+// Value is what p points to, and the zero value for nil.
+func Value[T any](p *T) T { return ValueOr(p, *new(T)) }
+
+// ValueOr is what p points to, and otherwise for nil.
+func ValueOr[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
+
 // List joins words: "a", "a and b", "a, b and c".
 func List(words []string) string {
 	if len(words) < 2 {

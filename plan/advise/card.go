@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -116,7 +117,7 @@ func (c *card) ids() []string { return lists.Map(c.parts, func(p part) string { 
 // linked reports whether the card is joined to others by NVLink. Such a GPU is a module on a board
 // of its own, or wears a bridge: it does not change places with a card.
 func (c *card) linked(h *topology.Host) bool {
-	bridged := func(p part) bool { return p.gpu != nil && valueOr(p.gpu.NVLinks, 0) > 0 }
+	bridged := func(p part) bool { return p.gpu != nil && words.ValueOr(p.gpu.NVLinks, 0) > 0 }
 	ids := c.ids()
 	return slices.ContainsFunc(c.parts, bridged) || slices.ContainsFunc(h.Reported, func(p topology.Path) bool {
 		return p.Class == topology.PathNVLink && (slices.Contains(ids, p.A) || slices.Contains(ids, p.B))

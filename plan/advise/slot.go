@@ -307,14 +307,14 @@ func freePorts(h *topology.Host, node int, c *card) []*topology.PCIDevice {
 	}
 	lanes := 0
 	if l := c.functions[0].Link; l != nil {
-		lanes = valueOr(l.MaxWidth, valueOr(l.Width, 0))
+		lanes = words.ValueOr(l.MaxWidth, words.ValueOr(l.Width, 0))
 	}
 	var wide, narrow []*topology.PCIDevice
 	for d := range lists.Refs(h.PCI) {
 		port := d.Bridge != nil && (d.Bridge.Port == "root port" || d.Bridge.Port == "downstream port")
 		switch {
-		case !port || taken[d.Address] || valueOr(d.NUMANode, -1) != node:
-		case d.Link != nil && valueOr(d.Link.MaxWidth, 0) >= lanes:
+		case !port || taken[d.Address] || words.ValueOr(d.NUMANode, -1) != node:
+		case d.Link != nil && words.ValueOr(d.Link.MaxWidth, 0) >= lanes:
 			wide = append(wide, d)
 		default:
 			narrow = append(narrow, d)
@@ -323,20 +323,13 @@ func freePorts(h *topology.Host, node int, c *card) []*topology.PCIDevice {
 	return append(wide, narrow...)
 }
 
-func valueOr(p *int, fallback int) int {
-	if p == nil {
-		return fallback
-	}
-	return *p
-}
-
 // rootOn returns a root bus of a NUMA node: one that a GPU stands below, else a NIC, else any; the
 // first by address. A node has several root buses, and those with GPUs are the ones with slots for cards;
 // others lead to memory controllers and the chipset.
 func rootOn(h *topology.Host, node int, c *card) string {
 	best, rank := "", 0
 	for d := range lists.Refs(h.PCI) {
-		if valueOr(d.NUMANode, -1) != node || d.Root == "" || c.function(&d.Address) != nil {
+		if words.ValueOr(d.NUMANode, -1) != node || d.Root == "" || c.function(&d.Address) != nil {
 			continue
 		}
 		r := 1

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -44,10 +45,7 @@ func (b *problemBuilder) online(cpus topology.CPUSet) topology.CPUSet {
 	if !b.host.CPUs.Online.IsEmpty() {
 		cpus = cpus.Intersect(b.host.CPUs.Online)
 	}
-	if b.host.CPUs.Offline != nil {
-		cpus = cpus.Difference(*b.host.CPUs.Offline)
-	}
-	return cpus
+	return cpus.Difference(words.Value(b.host.CPUs.Offline))
 }
 
 // takeCores takes the cores that the host lists. A core none of whose CPUs is online is left out: it

@@ -227,10 +227,7 @@ func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
 // linkRate returns the rate of a NIC's link in Mb/s, 0 if it is not known: that of the network device,
 // else of an RDMA port that is up.
 func linkRate(n *topology.NIC) int64 {
-	rate := int64(0)
-	if n.SpeedMbps != nil {
-		rate = *n.SpeedMbps
-	}
+	rate := words.Value(n.SpeedMbps)
 	for _, port := range n.Ports {
 		if port.SpeedMbps != nil {
 			rate = max(rate, *port.SpeedMbps)

@@ -11,6 +11,7 @@ import (
 	"sort"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -322,12 +323,7 @@ func amount(p *plan.Problem, r *plan.Request, what string) int64 {
 }
 
 // wantsOf returns what a request asks for in devices of a kind.
-func wantsOf(r *plan.Request, what string) []plan.Want {
-	if list := wantList(r, what); list != nil {
-		return *list
-	}
-	return nil
-}
+func wantsOf(r *plan.Request, what string) []plan.Want { return words.Value(wantList(r, what)) }
 
 // wantList returns where a request keeps its wants of a kind, nil for what are no devices.
 func wantList(r *plan.Request, what string) *[]plan.Want {

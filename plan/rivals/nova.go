@@ -347,10 +347,7 @@ func (h *host) pools(w want, i int, cells []int, need int, preferred bool) [][]i
 			continue
 		}
 		dev := &h.p.Devices[d]
-		key := pool{dev.Kind, dev.Vendor, dev.Model, noNUMA, -1}
-		if dev.NUMANode != nil {
-			key.numa = *dev.NUMANode
-		}
+		key := pool{dev.Kind, dev.Vendor, dev.Model, words.ValueOr(dev.NUMANode, noNUMA), -1}
 		if w.kind == wantVF {
 			key.parent = d
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -221,10 +222,7 @@ func (c *checker) onlineOf(cpus topology.CPUSet) []int {
 	if !c.h.CPUs.Online.IsEmpty() {
 		cpus = cpus.Intersect(c.h.CPUs.Online)
 	}
-	if c.h.CPUs.Offline != nil {
-		cpus = cpus.Difference(*c.h.CPUs.Offline)
-	}
-	return slices.Collect(cpus.All())
+	return slices.Collect(cpus.Difference(words.Value(c.h.CPUs.Offline)).All())
 }
 
 // believesTenants reports whether the host's own tenants count: not where the lab ignores them or

@@ -374,10 +374,7 @@ func (v *view) wireOf(d *topology.PCIDevice) wire {
 	for i := range v.Host.GPUs {
 		// What PCI Express carries says nothing of a GPU that is joined to its processor otherwise.
 		if g := &v.Host.GPUs[i]; g.Address != nil && *g.Address == d.Address && g.IsCoherent() {
-			c2c := wire{Now: "C2C"}
-			if g.C2CGBps != nil {
-				c2c.GBps = *g.C2CGBps
-			}
+			c2c := wire{Now: "C2C", GBps: words.Value(g.C2CGBps)}
 			c2c.Full = joined(", ", "NVLink C2C", gbpsText(c2c.GBps), prefixed("beside PCI Express ", w.Full))
 			return c2c
 		}

@@ -283,10 +283,7 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 	}
 	// -1 is the group of the cores whose L3 is not known.
 	add := func(l3 *int, own topology.CPUSet, efficient bool) {
-		id := -1
-		if l3 != nil {
-			id = *l3
-		}
+		id := words.ValueOr(l3, -1)
 		i, ok := at[id]
 		if !ok {
 			i = len(out)

@@ -187,13 +187,8 @@ func (i *Interval) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return fmt.Errorf("interval: %w", err)
 	}
-	*i = Interval{Low: math.Inf(-1), High: math.Inf(1), Confidence: in.Confidence}
-	if in.Low != nil {
-		i.Low = *in.Low
-	}
-	if in.High != nil {
-		i.High = *in.High
-	}
+	*i = Interval{Low: words.ValueOr(in.Low, math.Inf(-1)), High: words.ValueOr(in.High, math.Inf(1)),
+		Confidence: in.Confidence}
 	return nil
 }
 
