@@ -136,7 +136,7 @@ func (d *doctor) checkQEMU(ctx context.Context) finding.Finding {
 	case d.unpacks():
 		return ok("up unpacks a QEMU of Debian 13 into the cache (%s); nothing is installed", qemuDownload)
 	}
-	return lack(err.Error(), d.install(image.QEMUPackage(runtime.GOARCH), "QEMU 8.0 or newer")+", or "+importFile)
+	return lack(err.Error(), d.install(image.QEMUPackage(runtime.GOARCH), "QEMU 8.0 or newer")+", or "+image.ImportFix)
 }
 
 // unpacks reports whether up can get what it lacks from Debian.
@@ -145,11 +145,14 @@ func (d *doctor) unpacks() bool {
 	return err == nil && d.system.Debian()
 }
 
+// builds reports whether up can build node images: from the lists of Debian that this machine's apt has.
+func (d *doctor) builds() bool {
+	lists, err := fs.Glob(d.root, "var/lib/apt/lists/*_debian_dists_*_Packages*")
+	return d.system.Debian() || err == nil && len(lists) > 0
+}
+
 // qemuDownload is what unpacking QEMU fetches.
 const qemuDownload = "52 MB to download"
-
-// importFile is how images come to a machine that cannot make them.
-const importFile = "import the image file of a release: rackless image import FILE --digest sha256:..."
 
 // install returns how the package that Debian calls name is installed here. what says what it is where nobody knows.
 func (d *doctor) install(name, what string) string {
@@ -171,7 +174,7 @@ func (d *doctor) checkConnectX(ctx context.Context) finding.Finding {
 	case d.unpacks():
 		return ok("up of a lab with them gets a QEMU of Debian 13 into the cache (%s)", qemuDownload)
 	}
-	return warn("they need QEMU 10.1 or newer with vfio-user: nodes have soft RoCE instead", importFile)
+	return warn("they need QEMU 10.1 or newer with vfio-user: nodes have soft RoCE instead", image.ImportFix)
 }
 
 // checkHome looks for what full nodes share a /home by. A lab without home: shared needs none.
@@ -189,7 +192,10 @@ func (d *doctor) checkHome() finding.Finding {
 
 // checkImage looks for the image that up would use. With probe it builds the image if it is missing.
 func (d *doctor) checkImage(ctx context.Context) finding.Finding {
-	const fix = "up builds it, or: rackless image build"
+	fix := "up builds it, or: rackless image build"
+	if !d.builds() {
+		fix = image.ImportFix
+	}
 	o := image.Options{Cache: d.dirs.Images(), Progress: d.progress.Say, Watch: d.progress.Watch}
 	if d.probe {
 		if _, err := image.Node.Ensure(ctx, o); err != nil {
@@ -202,7 +208,7 @@ func (d *doctor) checkImage(ctx context.Context) finding.Finding {
 		d.image = img
 		return ok("%s, whole: Debian %s, kernel %s", img.Key, img.Recipe.Release, img.KernelVer)
 	case errors.Is(err, image.ErrDamaged):
-		return warn(img.Dir+" is damaged", fix+" makes it again")
+		return warn(img.Dir+" is damaged", fix)
 	case errors.Is(err, fs.ErrNotExist):
 		return warn("none in "+d.dirs.Images(), fix)
 	}
@@ -226,7 +232,7 @@ func (d *doctor) checkPackages() finding.Finding {
 		return err == nil
 	})
 	if len(missing) > 0 {
-		return d.toBuild(strings.Join(missing, ", ")+" not in PATH: "+d.system.Name+" makes no images", importFile)
+		return d.toBuild(strings.Join(missing, ", ")+" not in PATH: "+d.system.Name+" makes no images", image.ImportFix)
 	}
 	return ok("%s", strings.Join(programs, ", "))
 }
@@ -238,8 +244,10 @@ func (d *doctor) checkLists() finding.Finding {
 	switch {
 	case err != nil:
 		return d.toBuild(err.Error(), "apt-get update")
-	case len(lists) == 0:
+	case len(lists) == 0 && d.system.Debian():
 		return d.toBuild("none in /var/lib/apt/lists", "apt-get update")
+	case !d.builds():
+		return d.toBuild("none of Debian, of whose packages images are made", image.ImportFix)
 	}
 	return ok("%s in /var/lib/apt/lists", words.Count(len(lists), "list"))
 }

@@ -49,21 +49,25 @@ func TestDoctorOnPackages(t *testing.T) {
 	all := func(string) (string, error) { return "/usr/bin/x", nil }
 	none := func(string) (string, error) { return "", errors.New("not found") }
 	lists := files("var/lib/apt/lists/deb.example_main_Packages.lz4", "")
+	mirror := files("var/lib/apt/lists/deb.debian.org_debian_dists_trixie_main_binary-amd64_Packages", "")
 	tests := []struct {
 		name       string
+		system     string
 		look       func(string) (string, error)
 		root       fstest.MapFS
 		image      *image.Image
 		apt, lists finding.Status
 	}{
-		{"all is there", all, lists, nil, finding.OK, finding.OK},
-		{"nothing is there, and no image", none, files(), nil, finding.Lack, finding.Lack},
-		{"nothing is there, but an image", none, files(), &image.Image{}, finding.Warn, finding.Warn},
-		{"apt-get update was never run", all, files(), nil, finding.OK, finding.Lack},
+		{"all is there", "debian", all, lists, nil, finding.OK, finding.OK},
+		{"nothing is there, and no image", "fedora", none, files(), nil, finding.Lack, finding.Lack},
+		{"nothing is there, but an image", "fedora", none, files(), &image.Image{}, finding.Warn, finding.Warn},
+		{"apt-get update was never run", "debian", all, files(), nil, finding.OK, finding.Lack},
+		{"packages of another system", "ubuntu", all, lists, nil, finding.OK, finding.Lack},
+		{"a mirror of Debian on another system", "ubuntu", all, mirror, nil, finding.OK, finding.OK},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			d := &doctor{look: tt.look, root: tt.root, image: tt.image, system: distro.System{Name: "Fedora"}}
+			d := &doctor{look: tt.look, root: tt.root, image: tt.image, system: distro.System{ID: tt.system}}
 			if got := withFix(t, "apt", d.checkPackages()).Status; got != tt.apt {
 				t.Errorf("apt: got %s, want %s", got, tt.apt)
 			}

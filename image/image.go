@@ -137,6 +137,9 @@ func (k *Kind) CurrentKey(ctx context.Context, o Options, cached []*Image) (stri
 	return key, nil
 }
 
+// ImportFix is how images come to a machine that cannot make them.
+const ImportFix = "import the image file of a release: rackless image import FILE --digest sha256:..."
+
 // Ensure returns the image, building it if the cache has none, or a damaged one, for the recipe. Two
 // processes that build the same image at once wait for each other; the second finds the first's.
 func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
@@ -159,8 +162,8 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 		return nil, unusable(err)
 	}
 	if _, none := exec.LookPath("apt-get"); none != nil && o.build == nil {
-		return nil, fmt.Errorf("%s cannot be made here: it is made of Debian packages, and %s has no apt: import the "+
-			"image file of a release: rackless image import FILE --digest sha256:...", k.label, thisSystem().Name)
+		return nil, fmt.Errorf("%s cannot be made here: it is made of Debian packages, and %s has no apt: %s",
+			k.label, thisSystem().Name, ImportFix)
 	}
 	unlock, err := e.lock(ctx)
 	if err != nil {
