@@ -370,7 +370,7 @@ func (p *Port) completion(q *queue, c *roce.Completion) {
 	be.PutUint32(b[44:], c.Bytes)
 	be.PutUint64(b[48:], p.ticks())
 	if c.Recv {
-		code = p.receiveCQE(q, c, &b)
+		code = receiveCQE(c, &b)
 	}
 	b[63] = code << 4
 	if c.Solicited {
@@ -380,7 +380,7 @@ func (p *Port) completion(q *queue, c *roce.Completion) {
 }
 
 // receiveCQE fills in what a receive has beyond a send, and returns its opcode.
-func (p *Port) receiveCQE(q *queue, c *roce.Completion, b *[64]byte) byte {
+func receiveCQE(c *roce.Completion, b *[64]byte) byte {
 	be.PutUint32(b[36:], c.Imm)
 	if f := c.From; f != nil {
 		l3 := uint32(1)

@@ -272,20 +272,20 @@ func move(dst, src []seg) {
 	}
 }
 
-func (s *seg) read(o uint64, b []byte) bool {
+func (s *seg) read(o uint64, b []byte) {
 	if s.b != nil {
 		copy(b, s.b[o:])
-		return true
+	} else if s.m != nil {
+		s.m.Read(s.addr+o, b)
 	}
-	return s.m != nil && s.m.Read(s.addr+o, b)
 }
 
-func (s *seg) write(o uint64, b []byte) bool {
+func (s *seg) write(o uint64, b []byte) {
 	if s.b != nil {
 		copy(s.b[o:], b)
-		return true
+	} else if s.m != nil {
+		s.m.Write(s.addr+o, b)
 	}
-	return s.m != nil && s.m.Write(s.addr+o, b)
 }
 
 // bytesSeg is memory of our own as a piece.

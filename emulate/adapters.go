@@ -201,9 +201,8 @@ func (h *Host) serveAdapters(ctx context.Context) (err error) {
 
 // findAdapters lets a clone find its adapters, which its template did not have, and load their drivers.
 func (h *Host) findAdapters(ctx context.Context) error {
-	_, err := h.run(ctx, "sh", "-c", "echo 1 >/sys/bus/pci/rescan && "+
+	return h.run(ctx, "sh", "-c", "echo 1 >/sys/bus/pci/rescan && "+
 		"{ ! command -v udevadm >/dev/null || udevadm settle --timeout=120; }")
-	return err
 }
 
 // emulator returns the QEMU for a profile.

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/rackless/rackless/guest"
@@ -360,7 +359,7 @@ const consoleUnit = "serial-getty@hvc0.service"
 
 // OpenConsole connects to the console hvc0, on which a shell of root waits.
 func (h *Host) OpenConsole(ctx context.Context) (net.Conn, error) {
-	if _, err := h.run(ctx, "systemctl", "start", consoleUnit); err != nil {
+	if err := h.run(ctx, "systemctl", "start", consoleUnit); err != nil {
 		return nil, err
 	}
 	var d net.Dialer
@@ -449,18 +448,17 @@ func (h *Host) Exec(ctx context.Context, environment, argv []string, stdin []byt
 	return exit, nil
 }
 
-// run executes a command and returns what it printed.
-func (h *Host) run(ctx context.Context, argv ...string) (string, error) {
+// run executes a command.
+func (h *Host) run(ctx context.Context, argv ...string) error {
 	a, err := h.agent(ctx)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer a.Close()
-	out, err := a.Output(ctx, argv...)
-	if err != nil {
-		return "", fmt.Errorf("host %s: %s: %w", h.Name, argv[0], err)
+	if _, err := a.Output(ctx, argv...); err != nil {
+		return fmt.Errorf("host %s: %s: %w", h.Name, argv[0], err)
 	}
-	return strings.TrimSpace(string(out)), nil
+	return nil
 }
 
 // Close ends a host that is not kept and removes it; one that is kept goes on.
@@ -550,8 +548,7 @@ func (h *Host) OtherProgram(path string) bool {
 
 // SetConsoleSize tells the console how many characters its terminal has.
 func (h *Host) SetConsoleSize(ctx context.Context, columns, rows int) error {
-	_, err := h.run(ctx, "stty", "-F", "/dev/hvc0", "cols", fmt.Sprint(columns), "rows", fmt.Sprint(rows))
-	return err
+	return h.run(ctx, "stty", "-F", "/dev/hvc0", "cols", fmt.Sprint(columns), "rows", fmt.Sprint(rows))
 }
 
 // DiskUse is how many bytes the host's own disk takes: what it has written since it was made.

@@ -239,12 +239,12 @@ func isNumbered(name, prefix string) bool {
 	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
 
-// firstText returns the text of the first file that is there, and its path.
-func (r *reader) firstText(paths ...string) (text, p string, ok bool) {
+// firstText returns the text of the first file that is there.
+func (r *reader) firstText(paths ...string) (text string, ok bool) {
 	for _, p := range paths {
-		if text, ok := r.text(p); ok {
-			return text, p, true
+		if text, ok = r.text(p); ok {
+			break
 		}
 	}
-	return "", "", false
+	return text, ok
 }

@@ -24,10 +24,10 @@ const (
 func (r *reader) readRoutes() {
 	var routes []topology.Route
 	// /proc/net is a link to self/net, and in dumps one of the two may be missing.
-	if text, _, ok := r.firstText("proc/self/net/route", "proc/net/route"); ok {
+	if text, ok := r.firstText("proc/self/net/route", "proc/net/route"); ok {
 		routes = append(routes, parseRoutes4(text, isBigEndian(r.h.System.Arch))...)
 	}
-	if text, _, ok := r.firstText("proc/self/net/ipv6_route", "proc/net/ipv6_route"); ok {
+	if text, ok := r.firstText("proc/self/net/ipv6_route", "proc/net/ipv6_route"); ok {
 		routes = append(routes, parseRoutes6(text)...)
 	}
 	net := netdevs{reader: r}
@@ -176,7 +176,7 @@ func (n *netdevs) below(name string) []string {
 func (n *netdevs) vlan(name string) string {
 	if n.vlans == nil {
 		n.vlans = map[string]string{}
-		text, _, _ := n.firstText("proc/self/net/vlan/config", "proc/net/vlan/config")
+		text, _ := n.firstText("proc/self/net/vlan/config", "proc/net/vlan/config")
 		for line := range strings.Lines(text) {
 			if f := strings.Split(line, "|"); len(f) == 3 {
 				n.vlans[strings.TrimSpace(f[0])] = strings.TrimSpace(f[2])

@@ -13,6 +13,7 @@ import (
 	api "github.com/digitalocean/go-libvirt"
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/rackless/rackless/internal/parallel"
 	"github.com/rackless/rackless/render"
 )
 
@@ -209,7 +210,7 @@ func (c *Conn) Up(ctx context.Context, specs []Spec, o UpOptions) ([]Change, err
 			o.Progress(s.Name, s.Action)
 		}
 	}
-	err = inParallel(steps, func(s step) error {
+	err = parallel.Each(steps, func(s step) error {
 		if s.Action == Keep {
 			return nil
 		}
@@ -225,17 +226,6 @@ func (c *Conn) Up(ctx context.Context, specs []Spec, o UpOptions) ([]Change, err
 		return nil, err
 	}
 	return changes, nil
-}
-
-// inParallel calls f for all items at once, and returns the errors of all.
-func inParallel[T any](items []T, f func(T) error) error {
-	errs := make([]error, len(items))
-	var wg sync.WaitGroup
-	for i, item := range items {
-		wg.Go(func() { errs[i] = f(item) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }
 
 // apply does one step.
@@ -297,7 +287,7 @@ func (c *Conn) Down(ctx context.Context, names []string, grace time.Duration) er
 		}
 		there = append(there, name)
 	}
-	return inParallel(there, func(name string) error {
+	return parallel.Each(there, func(name string) error {
 		var err error
 		if grace > 0 {
 			err = c.Shutdown(ctx, name, grace)

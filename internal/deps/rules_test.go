@@ -361,7 +361,7 @@ var testOnly = map[string]string{
 
 // forAll are packages that all others may import, as they may import the standard library. They import none of this
 // module.
-var forAll = []string{"internal/group", "internal/lists", "internal/words"}
+var forAll = []string{"internal/group", "internal/lists", "internal/parallel", "internal/words"}
 
 // noName are package names that say nothing about what is inside, so that everything ends up inside.
 var noName = []string{"base", "common", "helper", "helpers", "lib", "misc", "shared", "types", "util", "utils"}

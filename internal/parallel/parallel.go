@@ -1,11 +1,23 @@
-// Package parallel does jobs on all cores.
+// Package parallel does jobs at the same time.
 package parallel
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync"
 )
+
+// Each calls f for all items at once, and returns the errors of all.
+func Each[T any](items []T, f func(T) error) error {
+	errs := make([]error, len(items))
+	var wg sync.WaitGroup
+	for i, item := range items {
+		wg.Go(func() { errs[i] = f(item) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
 
 // InOrder does the jobs on all cores and hands the results on in the order of the jobs, as soon as
 // each one's turn comes. It stops at the first error of use and when ctx ends.

@@ -6,6 +6,7 @@ package pciids
 
 import (
 	_ "embed"
+	"encoding/hex"
 	"strings"
 )
 
@@ -26,19 +27,19 @@ var ids string
 
 // Vendor returns the name of a vendor, or "" where the list has none.
 func Vendor(vendor uint16) string {
-	return lookup(appendHex(make([]byte, 0, maxKey), uint32(vendor), 4))
+	return lookup(appendHex(make([]byte, 0, maxKey), uint32(vendor)))
 }
 
 // Device returns the name of a vendor's device, or "" where the list has none.
 func Device(vendor, device uint16) string {
-	return lookup(appendHex(appendHex(make([]byte, 0, maxKey), uint32(vendor), 4), uint32(device), 4))
+	return lookup(appendHex(appendHex(make([]byte, 0, maxKey), uint32(vendor)), uint32(device)))
 }
 
 // Class returns the name of a class, which is of 24 bits: class, subclass and programming
 // interface. It is the name of the subclass, or that of the class where the list does not know the
 // subclass, or "". The programming interface is not looked at.
 func Class(class uint32) string {
-	sub := appendHex(append(make([]byte, 0, maxKey), 'C'), class>>8, 4)
+	sub := appendHex(append(make([]byte, 0, maxKey), 'C'), class>>8)
 	if name := lookup(sub); name != "" {
 		return name
 	}
@@ -68,12 +69,5 @@ func lookup(key []byte) string {
 	return ""
 }
 
-const hexDigits = "0123456789abcdef"
-
-// appendHex appends the low digits of v.
-func appendHex(b []byte, v uint32, digits int) []byte {
-	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
-		b = append(b, hexDigits[v>>shift&0xf])
-	}
-	return b
-}
+// appendHex appends the low four digits of v.
+func appendHex(b []byte, v uint32) []byte { return hex.AppendEncode(b, []byte{byte(v >> 8), byte(v)}) }

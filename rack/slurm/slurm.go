@@ -22,6 +22,7 @@ import (
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/parallel"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/render/slurm"
@@ -53,7 +54,7 @@ func Start(ctx context.Context, l *lab.Lab, dir string, nodes Nodes, begin func(
 	}
 	changed := false
 	var mu sync.Mutex
-	err = each(l.SlurmNodes(), func(name string) error {
+	err = parallel.Each(l.SlurmNodes(), func(name string) error {
 		c := configure(files, key, name == l.Slurm.Controller)
 		res, err := nodes.Run(ctx, name, guest.Command{Argv: []string{"sh", "-c", c.check}})
 		if err != nil || res.ExitCode == 0 {
@@ -80,7 +81,7 @@ func clusterOf(ctx context.Context, l *lab.Lab, nodes Nodes) (slurm.Cluster, err
 	names := l.SlurmNodes()
 	c := slurm.Cluster{Name: l.Name, Controller: l.Slurm.Controller, MPI: "pmix",
 		Nodes: make([]slurm.Node, len(names)), Made: "Made by rackless up for lab " + l.Name + "."}
-	err := each(names, func(name string) error {
+	err := parallel.Each(names, func(name string) error {
 		f, err := nodes.Facts(ctx, name)
 		if err != nil {
 			return err
@@ -181,15 +182,4 @@ func failed(node, what string, res guest.Result, err error) error {
 		return fmt.Errorf("node %s: %s: %w; its log is in /var/log/slurm of the node", node, what, err)
 	}
 	return nil
-}
-
-// each calls f for all names at once.
-func each(names []string, f func(name string) error) error {
-	errs := make([]error, len(names))
-	var wg sync.WaitGroup
-	for i, n := range names {
-		wg.Go(func() { errs[i] = f(n) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }
