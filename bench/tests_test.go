@@ -100,6 +100,12 @@ func TestOutputsOfSeveralTests(t *testing.T) {
 			"deepep_low_latency_dispatch/rank1 2", "deepep_low_latency_combine/rank1 2"}, []string{
 			"deepep_low_latency_dispatch/rank1 bw_average 0 0 72 Gb/s",
 			"deepep_low_latency_combine/rank0 collective_time 0 0 100 us"}},
+		{"namd/synthetic-2.14.txt", ParseNAMD, "2.14", []string{"namd/np48 2"}, []string{
+			"namd/np48 step_rate 0 0 4 steps/s", "namd/np48 simulated 0 0 0.3456 ns/day"}},
+		{"namd/synthetic-3.0.txt", ParseNAMD, "3.0.1", []string{"namd/np1 2"}, []string{
+			"namd/np1 step_rate 0 0 100 steps/s", "namd/np1 simulated 0 0 8.64 ns/day"}},
+		{"wrf/synthetic-3.9.1.1-rsl.out", ParseWRF, "3.9.1.1", []string{"wrf/np24 1"}, []string{
+			"wrf/np24 step_rate 0 0 0.5 steps/s"}},
 		{"nccl-tests/synthetic-2.17-all_reduce.json", ParseNCCLKinds, "", []string{" 4", "/half/max 2"}, []string{
 			" bus_bandwidth 8589934592 0 478.738 GB/s", "/half/max collective_time 8589934592 0 31500 us"}},
 		{"nccl-tests/synthetic-2.18-per-iteration.txt", ParseNCCLKinds, "2.18.0", []string{" 4"}, []string{

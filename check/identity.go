@@ -40,6 +40,7 @@ func identity(l *lab.Lab, nodes []*facts.Node) finding.Finding {
 		n := l.Nodes[i].Name
 		note(n, "host name", f.Hostname)
 		note(n, "machine-id", f.MachineID)
+		note(n, "boot ID", f.BootID)
 		note(n, "random UUID", f.UUID)
 		for _, nic := range f.NICs {
 			for _, d := range nic.Ports {
@@ -59,8 +60,8 @@ func identity(l *lab.Lab, nodes []*facts.Node) finding.Finding {
 	shared = lists.Distinct(shared)
 	f := finding.Finding{ID: IDIdentity, Subject: "lab " + l.Name, Title: "nothing shared between nodes",
 		Status: finding.OK, Have: fmt.Sprintf("%d nodes, nothing shared", known), Want: "host names, machine-ids, " +
-			"MACs, GUIDs, GIDs and random numbers differ", Evidence: "/proc/sys/kernel/hostname, /etc/machine-id, " +
-			"/proc/sys/kernel/random/uuid, /sys/class/net, /sys/class/infiniband of every node"}
+			"boot IDs, MACs, GUIDs, GIDs and random numbers differ", Evidence: "/proc/sys/kernel/hostname, " +
+			"/etc/machine-id, /proc/sys/kernel/random, /sys/class/net, /sys/class/infiniband of every node"}
 	switch {
 	case len(shared) > 0:
 		f.Status, f.Have = finding.Failed, strings.Join(shared, "; ")

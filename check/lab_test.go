@@ -446,6 +446,8 @@ func TestIdentity(t *testing.T) {
 			b.MachineID = "1"
 			c.MachineID = "1"
 		}, "vm01 and vm02 have machine-id 1"},
+		{"two have one boot ID", func(a, b, c *facts.Node) { a.BootID = "1"; c.BootID = "1" },
+			"vm00 and vm02 have boot ID 1"},
 		{"two have one random state", func(a, b, c *facts.Node) {
 			a.UUID = "5a5a"
 			c.UUID = "5a5a"

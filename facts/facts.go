@@ -27,6 +27,7 @@ type Node struct {
 	topology.Host
 	Hostname  string
 	MachineID string
+	BootID    string // of its kernel, or its own in a clone
 	UUID      string // a random number from its generator, to compare between nodes
 	NVIDIA    string // the version line of NVIDIA's driver, where it is loaded
 
@@ -236,6 +237,8 @@ func (p *parser) set(key, value string) (err error) {
 		p.Hostname = value
 	case "machine-id":
 		p.MachineID = value
+	case "boot-id":
+		p.BootID = value
 	case "uuid":
 		p.UUID = value
 	case "kernel":

@@ -14,6 +14,7 @@ import (
 
 const facts = `hostname vm00
 machine-id 0123456789abcdef0123456789abcdef
+boot-id 9699f52e-3c6c-408a-a849-33b21e86d74a
 uuid 5a5a5a5a-0000-4000-8000-000000000000
 kernel 6.1.0-42-amd64
 uptime 12.34 10.00
@@ -68,6 +69,7 @@ func TestParse(t *testing.T) {
 	four := "0000:0000:0000:0000:0000:ffff:0a00:0001"
 	want := &Node{
 		Hostname: "vm00", MachineID: "0123456789abcdef0123456789abcdef", UUID: "5a5a5a5a-0000-4000-8000-000000000000",
+		BootID: "9699f52e-3c6c-408a-a849-33b21e86d74a",
 		NVIDIA: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build",
 		Cards:  map[string]*int{"eth0": new(1)},
 		Counters: map[string]Counters{"rxe0": {HW: map[string]uint64{"sent_pkts": 1<<64 - 1},

@@ -54,12 +54,18 @@ func NewMachineID() string {
 	return hex.EncodeToString(b[:])
 }
 
+// newSeed returns random bytes for the guest's generator, of which the first are a boot ID: a random UUID, and a dot.
+func newSeed() string {
+	var b [48]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0xf|0x40, b[8]&0x3f|0x80 // version 4, variant 1: RFC 9562
+	return fmt.Sprintf("%x-%x-%x-%x-%x.%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16], b[16:])
+}
+
 // words are the arguments of "rackless-node configure".
 func (id Identity) words() []string {
-	var seed [32]byte
-	rand.Read(seed[:])
-	w := []string{"configure", id.Name, id.MachineID, strconv.FormatInt(time.Now().Unix(), 10),
-		hex.EncodeToString(seed[:]), strconv.Itoa(id.MTU)}
+	w := []string{"configure", id.Name, id.MachineID, strconv.FormatInt(time.Now().Unix(), 10), newSeed(),
+		strconv.Itoa(id.MTU)}
 	for _, n := range id.NICs {
 		device := n.Device
 		device += words.If(n.Path != "", "@"+n.Path)

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"net/netip"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -19,6 +20,10 @@ func TestIdentityInWords(t *testing.T) {
 	w := id.words()
 	if got := strings.Join(w[:3], " "); got != "configure vm00 0123456789abcdef0123456789abcdef" {
 		t.Errorf("got %s", got)
+	}
+	if seed := regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9a-f]{64}$`); !seed.MatchString(w[4]) ||
+		newSeed() == newSeed() {
+		t.Errorf("the seed is %q", w[4])
 	}
 	want := []string{
 		"4200", "eth0", "52:54:00:00:00:01", "10.0.0.1/24",

@@ -44,6 +44,7 @@ const setApps = "apps"
 var fullSets = map[string][]string{
 	"ai":    {"g++", "libcurl4", "libgloo-dev", "python3-numpy"}, // for the wheels of Mooncake and NIXL, and Gloo
 	"apps":  {"gromacs", "hpcc", "lammps", "openfoam"},
+	"mpich": {"gcc", "libc6-dev", "libmpich-dev", "mpich"},
 	"mpi":   {"gcc", "libc6-dev", "libopenmpi-dev", "mpich", "openmpi-bin", "python3-mpi4py"},
 	"slurm": {"dbus", "munge", "slurm-client", "slurm-wlm"},
 }
@@ -89,7 +90,9 @@ func Named(name, arch string) (*Kind, error) {
 	}
 	k := Full(name)
 	if names := FullNames(); !slices.Contains(names, k.name) {
-		return nil, fmt.Errorf("no image %q: want %s or %s", name, Node.name, strings.Join(names, ", "))
+		return nil, fmt.Errorf("no image %q: want %s or %s, with any of the sets %s, as in debian-12+mpi+slurm", name,
+			Node.name, strings.Join(slices.Sorted(maps.Keys(fullReleases)), " or "),
+			strings.Join(slices.Sorted(maps.Keys(fullSets)), ", "))
 	}
 	return k, nil
 }

@@ -18,7 +18,7 @@ import (
 func FullReleases() []string { return []string{"debian-12", "debian-13"} }
 
 // PackageSets lists what can be added to a release.
-func PackageSets() []string { return []string{"ai", "apps", "mpi", "slurm"} }
+func PackageSets() []string { return []string{"ai", "apps", "mpi", "mpich", "slurm"} }
 
 const (
 	// DefaultFullMemory is the memory of a full node. Its system takes some 100 MiB of it.

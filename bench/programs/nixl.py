@@ -7,7 +7,6 @@
 
 UCX carries the blocks as its variables in the environment say. The line about a transfer is that of Mooncake's benchmark.
 """
-import fcntl
 import glob
 import importlib.util
 import os
@@ -18,21 +17,6 @@ import time
 
 sys.path.insert(0, "/opt/nixl")
 BUFFER = 16 << 20
-
-
-def interface(peer):
-    """The network device that leads to an address. Clones of a node look like one machine to UCX, which takes lo then."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.connect((peer, 9))
-        own = s.getsockname()[0]
-        for _, name in socket.if_nameindex():
-            try:
-                answer = fcntl.ioctl(s, 0x8915, struct.pack("256s", name.encode()))  # SIOCGIFADDR
-            except OSError:
-                continue  # it has no address
-            if socket.inet_ntoa(answer[20:24]) == own:
-                return name
-    sys.exit("no network device has the address %s" % own)
 
 
 def look():
@@ -126,8 +110,6 @@ def client(operation, address, port, size, requests, seconds):
           (took, count, count * moved * 8 / took / 1e9), file=sys.stderr)
 
 
-if len(sys.argv) > 2 and os.environ.get("UCX_TLS") == "tcp":
-    os.environ["UCX_NET_DEVICES"] = interface(sys.argv[2])
 look()
 if len(sys.argv) < 2:
     pass

@@ -21,12 +21,15 @@ func newMPIRunCmd(a *app) *cobra.Command {
 	var o mpi.Options
 	var names []string
 	var hostfile string
+	var ranks bool
 	transport := string(mpi.Auto)
 	cmd := &cobra.Command{
 		Use:   "mpirun [LAB] [flags] -- PROGRAM [ARGUMENT]...",
 		Short: "Run an MPI program on the nodes of a lab, and prove that it used RDMA",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if n := cmd.ArgsLenAtDash(); n < 0 || n > 1 || n == len(args) {
+			if n := cmd.ArgsLenAtDash(); ranks && n < 0 && len(args) < 2 {
+				return nil
+			} else if n < 0 || n > 1 || n == len(args) {
 				return cli.Usagef(cmd, "want a lab and a program: rackless mpirun LAB -- PROGRAM")
 			}
 			return nil
@@ -40,6 +43,10 @@ func newMPIRunCmd(a *app) *cobra.Command {
 				}
 			}
 			dash := cmd.ArgsLenAtDash()
+			if dash < 0 { // the rank file needs no program
+				dash = len(args)
+				args = append(args, "PROGRAM")
+			}
 			r, err := a.openOne(args[:dash])
 			if err != nil {
 				return err
@@ -54,6 +61,15 @@ func newMPIRunCmd(a *app) *cobra.Command {
 			}
 			if err != nil {
 				return cli.Usage(err)
+			}
+			o.Lab = r.State.Lab.Name
+			if o.Plan, err = mpi.PlanOf(r); err != nil {
+				return err
+			}
+			if ranks {
+				text, err := o.Rankfile()
+				fmt.Fprint(a.out, text)
+				return err
 			}
 			if terminal.Of(a.in) == nil {
 				if o.Stdin, err = guest.ReadInput(cmd.Context(), a.in); err != nil {
@@ -79,6 +95,8 @@ func newMPIRunCmd(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&hostfile, "hostfile", "", "run on the nodes of this file, one a line: NODE or NODE slots=N")
 	cmd.MarkFlagsMutuallyExclusive("nodes", "hostfile")
 	cmd.MarkFlagsMutuallyExclusive("per-node", "hostfile")
+	cmd.Flags().BoolVar(&ranks, "print-rankfile", false,
+		"print the rank file by which Open MPI binds the ranks, with the reasons, and run nothing")
 	cmd.Flags().BoolVar(&o.Oversubscribe, "oversubscribe", false, "allow more ranks than CPUs")
 	cli.EnumFlag(cmd, &o.Library, "mpi", "", "the MPI that starts the ranks (default: what the first node has)",
 		bench.GroupLibraries...)

@@ -16,6 +16,7 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
 )
 
 // A Launcher runs the programs of package bench on the nodes of a lab, or beside them on this machine.
@@ -23,6 +24,7 @@ type Launcher struct {
 	Runner
 	Lab      *lab.Lab
 	Endpoint func(node string) (bench.Endpoint, error)
+	Plan     func() (*plan.Plan, error) // of nodes that are placed on a host; nil: there is none
 	// Bare runs a command on this machine with the packages that the nodes have, and without installing them. nil: it
 	// cannot.
 	Bare func(ctx context.Context, argv []string, stdin []byte) (bench.Output, error)
@@ -96,8 +98,15 @@ func (l *Launcher) Launch(ctx context.Context, g bench.Group, p bench.Program) (
 			return bench.Launch{}, err
 		}
 	}
+	var placed *plan.Plan
+	if l.Plan != nil {
+		if placed, err = l.Plan(); err != nil {
+			return bench.Launch{}, err
+		}
+	}
 	var stdout, stderr bytes.Buffer
-	res, err := Run(ctx, l, Options{Nodes: nodes, PerNode: g.PerNode, Transport: transport, Library: g.Library,
+	res, err := Run(ctx, l, Options{Lab: l.Lab.Name, Plan: placed, Nodes: nodes, PerNode: g.PerNode,
+		Transport: transport, Library: g.Library,
 		Program: argv, Env: env, Stdin: p.Stdin, Stdout: &stdout, Stderr: &stderr,
 		Within: func(argv []string) []string { return within(p, argv) }})
 	out := bench.Launch{Output: bench.Output{Stdout: stdout.Bytes(), Stderr: stderr.Bytes()}}
@@ -124,7 +133,7 @@ func own(nodes []Node, t Transport, env []string) (Transport, []string, error) {
 		return t, nil, fmt.Errorf("its library uses RDMA devices by itself: leave out %q, or say tcp", t)
 	case TCP:
 		nics := slices.Compact(slices.Sorted(slices.Values(lists.Map(nodes, func(n Node) string { return n.NIC }))))
-		env = append(slices.Clone(env), "UCX_TLS=tcp,self", "UCX_NET_DEVICES="+strings.Join(nics, ","))
+		env = append(slices.Clone(env), "UCX_TLS=tcp,self,sm", "UCX_NET_DEVICES="+strings.Join(nics, ","))
 	default:
 		t = RDMA
 	}
@@ -247,10 +256,15 @@ func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program, libr
 			"docs/nodes.md", nodes[max(0, i)].Node, strings.Join(p.Names, " or "))
 	}
 	if slices.ContainsFunc(found, func(f string) bool { return f != own }) {
-		if err := l.give(ctx, nodes, compile, receive, own, append([]string{p.Source,
-			cmp.Or(library, "openmpi")}, p.Build...)...); err != nil {
-			return nil, fmt.Errorf("compile a test of MPI: %w; it takes %s", err,
-				words.Either(library == "mpich", "libmpich-dev and gcc on the first node", p.Takes))
+		err := l.give(ctx, nodes, compile, receive, own, append([]string{p.Source, cmp.Or(library, "openmpi")},
+			p.Build...)...)
+		if err != nil {
+			err = fmt.Errorf("compile a test of MPI: %w", err)
+			if !strings.Contains(err.Error(), "No space left on device") { // the error of a disk says what to do
+				err = fmt.Errorf("%w; it takes %s", err,
+					words.Either(library == "mpich", "image: debian-12+mpich, or libmpich-dev and gcc", p.Takes))
+			}
+			return nil, err
 		}
 	}
 	return slices.Concat([]string{own}, p.SourceArgs, p.Args), nil

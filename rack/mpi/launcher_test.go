@@ -122,7 +122,7 @@ func TestLaunches(t *testing.T) {
 			gloo, " -x UCX_IB_GID_INDEX=3 -x RACKLESS_NODES=a=10.0.0.1=mlx5_0=3,b=10.0.0.1=mlx5_0=3" + ranks, 1, ""},
 		"that uses TCP": {&programs{fake: fake{tcp: 9e6}, has: map[string][]string{}},
 			bench.Group{Nodes: 1, Transport: "tcp"}, gloo,
-			" -x UCX_TLS=tcp,self -x UCX_NET_DEVICES=eth0 -x RACKLESS_NODES=a=10.0.0.1==3" + ranks, 1, ""},
+			" -x UCX_TLS=tcp,self,sm -x UCX_NET_DEVICES=eth0 -x RACKLESS_NODES=a=10.0.0.1==3" + ranks, 1, ""},
 		"that fell back": {&programs{fake: fake{tcp: 9e6}, has: map[string][]string{}}, bench.Group{}, gloo, "", 1,
 			"no RDMA packet was sent by any node"},
 		"that MPI's words mean nothing to": {&programs{has: map[string][]string{}}, bench.Group{Transport: "ofi"}, gloo,
@@ -166,8 +166,9 @@ func TestInputs(t *testing.T) {
 			!strings.HasSuffix(got, " -x WM=/usr icoFoam -parallel") {
 			t.Errorf("%s, made %d times, %v", got, f.compiled, err)
 		}
-		if want := []string{"sh", "-c", f.streamed[2], inputDir(p), p.Results}; !slices.Equal(f.streamed[:5], want) ||
-			!slices.Equal(f.streamed[5:], out.Command) {
+		ran := f.streamed[5:] // behind what writes the rank file
+		if want := []string{"sh", "-c", ran[2], inputDir(p), p.Results}; !slices.Equal(ran[:5], want) ||
+			!slices.Equal(ran[5:], out.Command) {
 			t.Errorf("%q", f.streamed)
 		}
 	}

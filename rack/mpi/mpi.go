@@ -22,6 +22,7 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -35,8 +36,7 @@ const (
 	OFI  Transport = "ofi" // libfabric
 	TCP  Transport = "tcp"
 	// RDMA is that of a program whose own library uses the devices. MPI starts it over TCP, so that the packets of the
-	// devices are the program's. It has no shared memory: nodes that are clones have one boot ID, by which UCX takes
-	// them for one machine where MPI does not tell it.
+	// devices are the program's.
 	RDMA Transport = "rdma"
 )
 
@@ -54,7 +54,10 @@ type Options struct {
 	Library       string   // one of bench.GroupLibraries; "": whichever the first node has
 	Program       []string // with its arguments
 	Env           []string // of all ranks, as NAME=VALUE
-	Stdin         []byte
+	Lab           string   // its name, for the head of the rank file
+	// Plan places the nodes on a host; nil: they are emulated. Ranks are bound to cores by it.
+	Plan  *plan.Plan
+	Stdin []byte
 	// Within returns a command that runs the launcher's; nil: it is run as it is.
 	Within func(argv []string) []string
 	Stdout io.Writer
@@ -127,10 +130,17 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 	for _, s := range slots {
 		res.Ranks += s
 	}
-	res.Command = command(res.Transport, nodes, slots, probed[0], o.Env, o.Program)
+	ranks := ""
+	if !probed[0].hydra() && !crowded(nodes, slots) {
+		ranks = o.rankfile(slots)
+	}
+	res.Command = command(res.Transport, nodes, slots, probed[0], ranks, o.Env, o.Program)
 	run := res.Command
 	if o.Within != nil {
 		run = o.Within(run)
+	}
+	if ranks != "" {
+		run = writing(ranks, run)
 	}
 	if res.Exit, err = stream(ctx, r, nodes, guest.Command{Argv: run, Stdin: o.Stdin, MaxPoll: endPoll}, o.Stdout,
 		o.Stderr); err != nil {
@@ -269,8 +279,9 @@ func choose(asked Transport, nodes []Node, probed []probe) Transport {
 	return UCX
 }
 
-// command is the launcher with its arguments and the program.
-func command(t Transport, nodes []Node, slots []int, p probe, env, program []string) []string {
+// command is the launcher with its arguments and the program. Open MPI binds the ranks by a rank file, unless that is
+// empty, and MPICH each to a core of its own.
+func command(t Transport, nodes []Node, slots []int, p probe, rankfile string, env, program []string) []string {
 	env = append(environment(t, nodes, slots), env...)
 	var hosts []string
 	ranks := 0
@@ -281,7 +292,8 @@ func command(t Transport, nodes []Node, slots []int, p probe, env, program []str
 	// The guest agent runs commands without a home, in which Open MPI 5 keeps its session.
 	argv := []string{"env", "HOME=/root"}
 	if p.hydra() {
-		argv = append(argv, p.program, "-launcher", "ssh", "-hosts", strings.Join(hosts, ","), "-n", fmt.Sprint(ranks))
+		argv = append(argv, p.program, "-launcher", "ssh", "-hosts", strings.Join(hosts, ","), "-n", fmt.Sprint(ranks),
+			"-bind-to", words.Either(crowded(nodes, slots), "none", "core"))
 		netmod := map[Transport][]string{UCX: {"MPIR_CVAR_CH4_NETMOD=ucx"}, OFI: {"MPIR_CVAR_CH4_NETMOD=ofi"},
 			TCP: {"MPIR_CVAR_CH4_NETMOD=ofi", "FI_PROVIDER=tcp;ofi_rxm"}}[t]
 		for _, e := range append(env, netmod...) {
@@ -293,12 +305,11 @@ func command(t Transport, nodes []Node, slots []int, p probe, env, program []str
 	subnet := nodes[0].Subnet.Masked().String()
 	argv = append(argv, "OMPI_MCA_plm_rsh_agent="+agent, p.program, "--allow-run-as-root", "--host",
 		strings.Join(hosts, ","), "-np", fmt.Sprint(ranks), "--mca", "btl_tcp_if_include", subnet, "--mca",
-		"oob_tcp_if_include", subnet, "--bind-to")
-	full := func(i int) bool { return slots[i] > nodes[i].CPUs }
-	if slices.ContainsFunc(indices(len(nodes)), full) {
-		argv = append(argv, "none", "--oversubscribe")
+		"oob_tcp_if_include", subnet)
+	if rankfile == "" {
+		argv = append(argv, "--bind-to", "none", "--oversubscribe")
 	} else {
-		argv = append(argv, "core")
+		argv = append(argv, "--rankfile", rankfilePath(rankfile))
 	}
 	argv = append(argv, openMPI[t]...)
 	for _, e := range env {
@@ -333,7 +344,7 @@ func environment(t Transport, nodes []Node, slots []int) []string {
 	switch t {
 	case UCX, RDMA:
 		env := []string{"UCX_NET_DEVICES=" + strings.Join(slices.Compact(devices), ","),
-			"UCX_TLS=rc_v,ud_v,self" + words.If(t == UCX, ",sm")}
+			"UCX_TLS=rc_v,ud_v,self,sm"}
 		// Nodes with different cards have the address at different places, and UCX takes one index for all.
 		if gids = slices.Compact(gids); len(gids) == 1 {
 			env = append(env, "UCX_IB_GID_INDEX="+gids[0])
@@ -401,14 +412,6 @@ func parseHostfile(text []byte) (names []string, slots []int, err error) {
 // maxSlots bounds the ranks that a hostfile asks for on a node: larger numbers are slips of the pen.
 const maxSlots = 4096
 
-func indices(n int) []int {
-	out := make([]int, n)
-	for i := range out {
-		out[i] = i
-	}
-	return out
-}
-
 // NodesOf are the nodes of a lab, or those of them that are named, in that order.
 func NodesOf(l *lab.Lab, names []string, endpoint func(node string) (bench.Endpoint, error)) (nodes []Node, err error) {
 	if len(names) == 0 {
@@ -440,6 +443,7 @@ func NodesOf(l *lab.Lab, names []string, endpoint func(node string) (bench.Endpo
 func ForLab(r *rack.Rack, images image.Options) *Launcher {
 	var unpacked *image.Image
 	return &Launcher{Runner: r, Lab: r.Lab, Endpoint: r.Endpoint, BareCPUs: runtime.NumCPU(),
+		Plan: func() (*plan.Plan, error) { return PlanOf(r) },
 		Bare: func(ctx context.Context, argv []string, stdin []byte) (bench.Output, error) {
 			if unpacked == nil {
 				kind, err := image.Bare(r.Lab.Nodes[0].Image)

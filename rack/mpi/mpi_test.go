@@ -82,13 +82,13 @@ func TestCommands(t *testing.T) {
 		want   []string // in this order
 	}{
 		{openMPI4, Auto, cards, []int{2, 1}, UCX, []string{"mpirun.openmpi --allow-run-as-root --host a:2,b:1 -np 3",
-			"oob_tcp_if_include 10.0.0.0/24 --bind-to core --mca pml ucx",
+			"oob_tcp_if_include 10.0.0.0/24 --rankfile FILE --mca pml ucx",
 			"-x UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1", "-x UCX_IB_GID_INDEX=3 prog -v"}},
 		{openMPI4, Auto, soft, []int{1, 1}, OFI, []string{"--mca pml cm --mca mtl ofi", "FI_UNIVERSE_SIZE=16 prog -v"}},
 		{openMPI4, UCX, soft, []int{1, 1}, UCX, []string{"--mca pml ucx", "UCX_IB_GID_INDEX=1 prog -v"}},
 		{openMPI4, TCP, soft, []int{2, 1}, TCP, []string{"--bind-to none --oversubscribe --mca pml ob1", "prog -v"}},
 		{openMPI4, UCX, mixed, []int{1, 1}, UCX, []string{"UCX_NET_DEVICES=mlx5_0:1,rxe0:1", "sm prog -v"}},
-		{mpich, Auto, soft, []int{1, 1}, OFI, []string{"env HOME=/root mpirun.mpich -launcher ssh -hosts a:1,b:1 -n 2",
+		{mpich, Auto, soft, []int{1, 1}, OFI, []string{"env HOME=/root mpirun.mpich -launcher ssh -hosts a:1,b:1 -n 2 -bind-to core",
 			"-genv FI_PROVIDER verbs;ofi_rxm -genv FI_UNIVERSE_SIZE 16 -genv MPIR_CVAR_CH4_NETMOD ofi prog -v"}},
 		{mpich, TCP, cards, []int{1, 1}, TCP, []string{"ofi -genv FI_PROVIDER tcp;ofi_rxm prog -v"}},
 		{mpich, UCX, cards, []int{1, 1}, UCX, []string{"-genv MPIR_CVAR_CH4_NETMOD ucx prog -v"}},
@@ -99,7 +99,12 @@ func TestCommands(t *testing.T) {
 		}
 		probed := []probe{p, p}
 		chosen := choose(c.asked, c.nodes, probed)
-		got := strings.Join(command(chosen, c.nodes, c.slots, p, nil, []string{"prog", "-v"}), " ")
+		ranks := ""
+		if !crowded(c.nodes, c.slots) {
+			ranks = (&Options{Lab: "x", Nodes: c.nodes}).rankfile(c.slots)
+		}
+		got := strings.Join(command(chosen, c.nodes, c.slots, p, ranks, nil, []string{"prog", "-v"}), " ")
+		got = strings.ReplaceAll(got, rankfilePath(ranks), "FILE")
 		rest := got
 		for _, want := range c.want {
 			i := strings.Index(rest, want)

@@ -1,5 +1,5 @@
 // Package export turns a plan into the files of other systems that run virtual machines or jobs on them: KubeVirt,
-// OpenStack Nova, Proxmox VE, Incus, Terraform, Slurm, Ansible, ReFrame. Nothing here runs or writes anything, and the
+// OpenStack Nova, Proxmox VE, Incus, Terraform, Slurm, Open MPI, Ansible, ReFrame. Nothing here runs or writes anything, and the
 // same input gives the same bytes.
 //
 // What a system cannot be told is said in a comment of its files. docs/export.md lists that, and what judges each
@@ -43,6 +43,7 @@ func Formats() []Format {
 			Render: Terraform},
 		{Name: "slurm", Files: "slurm.conf, gres.conf, topology.conf and cgroup.conf for Slurm on the nodes",
 			Render: Slurm},
+		{Name: "openmpi", Files: "a hostfile and a rank file for Open MPI on the nodes", Render: OpenMPI},
 		{Name: "ansible", Files: "an inventory for Ansible", Unplaced: true, Render: Ansible},
 		{Name: "ansible-hosts", Files: "a playbook that prepares and verifies hosts with Ansible", Unplaced: true,
 			Render: AnsibleHosts},

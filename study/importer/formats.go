@@ -46,6 +46,7 @@ type setup struct {
 // logFormats are read here. The first one whose text or JSON matches is that of a log.
 var logFormats = []logFormat{ncclFormat, perftestFormat, osuFormat, sysbenchFormat, libfabricFormat, streamFormat,
 	iperf3Format, imbFormat, fioFormat, stressFormat, nvFormat, ucxFormat, nvshmemFormat, deepEPFormat,
+	namdFormat, wrfFormat,
 	{name: Rackless}, // read by the method rackless
 }
 

@@ -39,6 +39,8 @@ const (
 	UCX            = "ucx"
 	NVSHMEM        = "nvshmem"
 	DeepEP         = "deepep"
+	NAMD           = "namd"
+	WRF            = "wrf"
 	Logs           = "logs" // of several tools, each file by its contents
 )
 

@@ -1,0 +1,66 @@
+package mpi
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/render/openmpi"
+)
+
+// rankfile binds the ranks of a run to cores by the plan of the lab, or in their order without one.
+func (o *Options) rankfile(slots []int) string {
+	var nodes []openmpi.Node
+	for i, s := range slots {
+		nodes = append(nodes, openmpi.Node{Name: o.Nodes[i].Node, CPUs: o.Nodes[i].CPUs, Ranks: s})
+	}
+	return openmpi.Rankfile(o.Lab, o.Plan, nodes)
+}
+
+// Rankfile returns the rank file of a run.
+func (o *Options) Rankfile() (string, error) {
+	slots, err := o.slots()
+	if err == nil && crowded(o.Nodes, slots) {
+		err = errors.New("a node has more ranks than CPUs: they share them, and none is bound")
+	}
+	if err != nil {
+		return "", err
+	}
+	return o.rankfile(slots), nil
+}
+
+// crowded reports whether a node has more ranks than CPUs.
+func crowded(nodes []Node, slots []int) bool {
+	for i, s := range slots { // nodes at the end may have none
+		if s > nodes[i].CPUs {
+			return true
+		}
+	}
+	return false
+}
+
+// rankfilePath is where the first node keeps a rank file. Runs beside each other may have different ones.
+func rankfilePath(text string) string {
+	return fmt.Sprintf("/run/rackless-ranks-%.4x", sha256.Sum256([]byte(text)))
+}
+
+// writing returns a command that writes a rank file before it runs another.
+func writing(text string, argv []string) []string {
+	const script = `printf %s "$1" >"$0" && shift && exec "$@"`
+	return append([]string{"sh", "-c", script, rankfilePath(text), text}, argv...)
+}
+
+// PlanOf returns the plan by which a running lab is placed on a host; nil for others.
+func PlanOf(r *rack.Rack) (*plan.Plan, error) {
+	h, ok := r.Hosted()
+	if !ok {
+		return nil, nil
+	}
+	place, err := h.Placement()
+	if err != nil {
+		return nil, err
+	}
+	return place.Plan, nil
+}

@@ -1,0 +1,103 @@
+// Package openmpi writes what tells Open MPI's mpirun where ranks run: a hostfile, and a rank file that binds each rank
+// to a core, from the plan of a lab.
+package openmpi
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/plan"
+)
+
+// A Node is one that ranks run on.
+type Node struct {
+	Name  string
+	CPUs  int // used where the plan has no such node: as many cores, all alike
+	Ranks int
+}
+
+// NodesOf returns the nodes of a plan with a rank for each core.
+func NodesOf(p *plan.Plan) []Node {
+	return lists.Map(p.Nodes, func(n plan.Node) Node {
+		return Node{Name: n.Name, CPUs: len(n.VCPUs), Ranks: len(coresOf(p, Node{Name: n.Name}))}
+	})
+}
+
+// Hostfile names the nodes with their ranks.
+func Hostfile(nodes []Node) string {
+	var b strings.Builder
+	for _, n := range nodes {
+		fmt.Fprintf(&b, "%s slots=%d\n", n.Name, n.Ranks)
+	}
+	return b.String()
+}
+
+// Rankfile binds each rank to a core of its node, with the reason. A core gets a second rank where a node has more ranks
+// than cores. The plan is nil in a lab without one.
+func Rankfile(lab string, p *plan.Plan, nodes []Node) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Ranks of lab %s, made by rackless. %s\n", lab, words.Either(p == nil,
+		"No plan places its nodes: all cores of a node are alike.", "The plan says which cores are next to the network."))
+	rank := 0
+	for _, n := range nodes {
+		cores := coresOf(p, n)
+		for k := 0; k < n.Ranks && len(cores) > 0; k++ {
+			c := cores[k%len(cores)]
+			fmt.Fprintf(&b, "rank %d=%s slot=%d%s\n", rank, n.Name, c.number, words.If(c.why != "", " # "+c.why))
+			rank++
+		}
+	}
+	return b.String()
+}
+
+// A core is one that a rank can be bound to.
+type core struct {
+	number int    // as Open MPI counts those of the node, socket by socket
+	why    string // where it is
+}
+
+// coresOf returns the cores of a node in the order in which ranks take them. Those of the NUMA node of the first port
+// come first, through which messages pass, and then those of the NUMA nodes next to it.
+func coresOf(p *plan.Plan, node Node) (cores []core) {
+	i := -1
+	if p != nil {
+		i = slices.IndexFunc(p.Nodes, func(n plan.Node) bool { return n.Name == node.Name })
+	}
+	if i < 0 {
+		for i := range node.CPUs {
+			cores = append(cores, core{number: i})
+		}
+		return cores
+	}
+	n := &p.Nodes[i]
+	threads := words.Either(n.SMT, max(1, n.Threads), 1)
+	near, port := 0, ""
+	if ports := n.Ports(); len(ports) > 0 && ports[0].Card != nil && ports[0].Card.Cell != nil {
+		near, port = *ports[0].Card.Cell, ports[0].Name
+	}
+	distance := func(c plan.Cell) int {
+		if near < 0 || near >= len(c.Distances) {
+			return 0
+		}
+		return c.Distances[near]
+	}
+	cells := slices.Clone(n.Cells)
+	slices.SortStableFunc(cells, func(a, b plan.Cell) int { return cmp.Compare(distance(a), distance(b)) })
+	for _, c := range cells {
+		why := fmt.Sprintf("NUMA node %d", c.Cell)
+		if port != "" {
+			why += words.Either(c.Cell == near, ", which has "+port,
+				fmt.Sprintf(", at distance %d from that of %s", distance(c), port))
+		}
+		for v := max(0, c.FirstVCPU); v+threads <= min(c.FirstVCPU+c.VCPUs, len(n.VCPUs)); v += threads {
+			on := lists.Map(n.VCPUs[v:v+threads], func(cpu int) string { return fmt.Sprint(cpu) })
+			cores = append(cores, core{v / threads, why + "; " + words.Either(n.Unpinned, "not pinned on the host",
+				words.Either(threads > 1, "CPUs ", "CPU ")+strings.Join(on, ", ")+" of the host")})
+		}
+	}
+	return cores
+}
