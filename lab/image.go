@@ -17,6 +17,9 @@ import (
 // FullReleases lists the releases of Debian that full nodes can have.
 func FullReleases() []string { return []string{"debian-12", "debian-13"} }
 
+// AnyRelease stands for the first of them.
+const AnyRelease = "debian"
+
 // PackageSets lists what can be added to a release.
 func PackageSets() []string { return []string{"ai", "apps", "mpi", "mpich", "slurm"} }
 
@@ -58,12 +61,15 @@ func (d *decoder) imageText(path string, n ast.Node) *string {
 		return &s
 	}
 	release, rest, more := strings.Cut(s, "+")
+	if release == AnyRelease {
+		release = FullReleases()[0]
+		s = release + strings.TrimPrefix(s, AnyRelease)
+	}
 	e := Error{Key: path, What: "unknown image", Have: strictyaml.Quote(s),
 		Want: strictyaml.OrList(append(append([]string{DefaultImage}, FullReleases()...), "the path of a disk image"))}
 	if !slices.Contains(FullReleases(), release) {
-		// debian+slurm+mpi, or a slip.
 		e.Fix = strictyaml.Meant(release, append(FullReleases(), DefaultImage))
-		if release == "debian" || release == "bookworm" {
+		if release == "bookworm" {
 			e.Fix = "write " + strings.Join(append([]string{FullReleases()[0]}, strings.Fields(strings.ReplaceAll(rest,
 				"+", " "))...), "+")
 		}

@@ -306,6 +306,7 @@ func TestSchemaAndParserAgree(t *testing.T) {
 			node("image: 1"), bad},
 		{"memory as a list", node("memory: [256MiB]"), bad}, {"null memory", node("memory: ~"), bad},
 		{"a full node", node("image: debian-12"), good}, {"package sets", node("image: debian-13+slurm+mpi"), good},
+		{"any release", node("image: debian+slurm+mpi"), good},
 		{"another system", node("image: ubuntu"), bad}, {"another package set", node("image: debian-12+x"), bad},
 		{"no package set", node("image: debian-12+"), bad},
 		{"an image as a list", node("image: [a]"), bad}, {"an image as keys", node("image: {a: b}"), bad},

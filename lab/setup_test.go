@@ -64,9 +64,12 @@ func many(s string, n int) string { return strings.Repeat(s, n) }
 
 func TestTheFirstNodeWithSlurmIsItsController(t *testing.T) {
 	l := mustParse(t, "name: x\nnodes: {plain: {image: debian-12}, b: {image: debian-13+mpi+slurm}, "+
-		"c: {image: debian-12+slurm}}")
+		"c: {image: debian+slurm}}")
 	if l.Slurm == nil || l.Slurm.Controller != "b" || fmt.Sprint(l.SlurmNodes()) != "[b c]" {
 		t.Errorf("got %v, %v", l.Slurm, l.SlurmNodes())
+	}
+	if got := l.Nodes[2].Image; got != "debian-12+slurm" {
+		t.Errorf("debian stands for %s", got)
 	}
 	if n := l.Nodes[1]; !n.Has("mpi") || n.Has("mp") || l.Nodes[0].Has("slurm") {
 		t.Error("sets of images are not told apart")

@@ -132,8 +132,7 @@ func own(nodes []Node, t Transport, env []string) (Transport, []string, error) {
 	case UCX, OFI:
 		return t, nil, fmt.Errorf("its library uses RDMA devices by itself: leave out %q, or say tcp", t)
 	case TCP:
-		nics := slices.Compact(slices.Sorted(slices.Values(lists.Map(nodes, func(n Node) string { return n.NIC }))))
-		env = append(slices.Clone(env), "UCX_TLS=tcp,self,sm", "UCX_NET_DEVICES="+strings.Join(nics, ","))
+		env = slices.Concat(env, ucxOverTCP(nodes))
 	default:
 		t = RDMA
 	}

@@ -127,6 +127,11 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 		return nil, fmt.Errorf("%s: the program's own library needs Open MPI to start it", nodes[0].Node)
 	}
 	res := &Result{Transport: choose(o.Transport, nodes, probed), Launcher: probed[0].launcher}
+	if p := probed[0]; res.Transport == OFI && p.lacksOFI() {
+		why := words.If(o.Transport != OFI, ", and its UCX gives up on soft RoCE: have ConnectX adapters (nic: connectx-5), "+
+			"start Open MPI, or use TCP")
+		return nil, fmt.Errorf("%s: this MPICH has no libfabric (%s)%s", nodes[0].Node, p.device, why)
+	}
 	for _, s := range slots {
 		res.Ranks += s
 	}
@@ -296,6 +301,9 @@ func command(t Transport, nodes []Node, slots []int, p probe, rankfile string, e
 			"-bind-to", words.Either(crowded(nodes, slots), "none", "core"))
 		netmod := map[Transport][]string{UCX: {"MPIR_CVAR_CH4_NETMOD=ucx"}, OFI: {"MPIR_CVAR_CH4_NETMOD=ofi"},
 			TCP: {"MPIR_CVAR_CH4_NETMOD=ofi", "FI_PROVIDER=tcp;ofi_rxm"}}[t]
+		if t == TCP && p.lacksOFI() {
+			netmod = ucxOverTCP(nodes)
+		}
 		for _, e := range append(env, netmod...) {
 			name, value, _ := strings.Cut(e, "=")
 			argv = append(argv, "-genv", name, value)
@@ -331,6 +339,12 @@ var openMPI = map[Transport][]string{
 }
 
 var overTCP = []string{"--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"}
+
+// ucxOverTCP keeps UCX to TCP between the nodes' addresses.
+func ucxOverTCP(nodes []Node) []string {
+	nics := slices.Sorted(slices.Values(lists.Map(nodes, func(n Node) string { return n.NIC })))
+	return []string{"UCX_TLS=tcp,self,sm", "UCX_NET_DEVICES=" + strings.Join(slices.Compact(nics), ",")}
+}
 
 // environment is what the libraries below MPI are told of the nodes' devices.
 func environment(t Transport, nodes []Node, slots []int) []string {

@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,6 +92,8 @@ func TestCommands(t *testing.T) {
 		{mpich, Auto, soft, []int{1, 1}, OFI, []string{"env HOME=/root mpirun.mpich -launcher ssh -hosts a:1,b:1 -n 2 -bind-to core",
 			"-genv FI_PROVIDER verbs;ofi_rxm -genv FI_UNIVERSE_SIZE 16 -genv MPIR_CVAR_CH4_NETMOD ofi prog -v"}},
 		{mpich, TCP, cards, []int{1, 1}, TCP, []string{"ofi -genv FI_PROVIDER tcp;ofi_rxm prog -v"}},
+		{mpich + "device ch4:ucx\n", TCP, cards, []int{1, 1}, TCP, []string{
+			"-bind-to core -genv UCX_TLS tcp,self,sm -genv UCX_NET_DEVICES  prog -v"}},
 		{mpich, UCX, cards, []int{1, 1}, UCX, []string{"-genv MPIR_CVAR_CH4_NETMOD ucx prog -v"}},
 	} {
 		p, found := parseProbe([]byte(c.says))
@@ -143,6 +146,7 @@ type fake struct {
 	tcp  uint64 // bytes
 	exit int
 	runs int
+	says string // of its launcher and libraries; "": openMPI4
 	lack string // a node without the program
 	dead string
 	ends string // a node that ends during the run, which goes on until it is ended
@@ -163,7 +167,7 @@ func (f *fake) Run(_ context.Context, node string, c guest.Command) (guest.Resul
 	if node == f.dead && f.runs > 0 {
 		return guest.Result{}, errors.New("b: the node does not answer")
 	}
-	text := openMPI4
+	text := cmp.Or(f.says, openMPI4)
 	for file, n := range f.counters(c.Argv[len(c.Argv)-1]) {
 		text += fmt.Sprintln(file, n)
 	}
@@ -207,11 +211,13 @@ func TestRunsProveWhatCarriedThem(t *testing.T) {
 		want      string // of the error
 		exit      int
 	}{
-		"RDMA":                      {&fake{rdma: 9, tcp: 50e6}, Auto, "", 0},
-		"fell back":                 {&fake{tcp: 50e6}, Auto, "no RDMA packet was sent by any node, and ", 0},
-		"TCP, as asked":             {&fake{tcp: 50e6}, TCP, "", 0},
-		"no messages":               {&fake{tcp: 100e3}, Auto, "", 0},
-		"a program that failed":     {&fake{tcp: 50e6, exit: 7}, Auto, "", 7},
+		"RDMA":                  {&fake{rdma: 9, tcp: 50e6}, Auto, "", 0},
+		"fell back":             {&fake{tcp: 50e6}, Auto, "no RDMA packet was sent by any node, and ", 0},
+		"TCP, as asked":         {&fake{tcp: 50e6}, TCP, "", 0},
+		"no messages":           {&fake{tcp: 100e3}, Auto, "", 0},
+		"a program that failed": {&fake{tcp: 50e6, exit: 7}, Auto, "", 7},
+		"MPICH without libfabric": {&fake{says: mpich + "device ch4:ucx\n"}, OFI,
+			"a: this MPICH has no libfabric (ch4:ucx)", 0},
 		"a node without it":         {&fake{lack: "b"}, Auto, "b: no program prog: it has to be on all nodes", 0},
 		"a node that dies in a run": {&fake{ends: "b"}, Auto, "a node ended during the run: node b has ended", 0},
 		"a node that died": {&fake{dead: "b", exit: 1}, Auto, "the run ended with status 1, and then: b: the node",

@@ -18,6 +18,7 @@ import (
 type probe struct {
 	program, launcher string // of MPI: its name and what it says of its version
 	ucx               string // version
+	device            string // of MPICH, such as "ch4:ucx": the libraries that it was built with
 	counters
 }
 
@@ -108,6 +109,8 @@ func parseProbe(text []byte) (p probe, found bool) {
 			if p.launcher == "" || strings.Contains(value, "Version:") {
 				p.launcher = strings.Join(strings.Fields(strings.TrimSpace(p.launcher+" "+value)), " ")
 			}
+		case "device":
+			p.device = value
 		case "ucx":
 			for _, word := range strings.FieldsFunc(value, func(r rune) bool { return r == ' ' || r == '=' }) {
 				if p.ucx == "" && strings.Count(word, ".") >= 2 && word[0] >= '0' && word[0] <= '9' {
@@ -125,6 +128,9 @@ func parseProbe(text []byte) (p probe, found bool) {
 
 // hydra reports whether the launcher is MPICH's, or one made from it.
 func (p probe) hydra() bool { return strings.HasPrefix(p.launcher, "HYDRA") }
+
+// lacksOFI reports whether MPICH was built without libfabric, as that of Debian 12 is.
+func (p probe) lacksOFI() bool { return p.device == "ch4:ucx" }
 
 // oldUCX reports whether UCX gives up on soft RoCE: 1.13.1 of Debian 12 ends with "Endpoint
 // timeout" in the wire-up over datagrams, on an idle machine too, and 1.20.1 does not.

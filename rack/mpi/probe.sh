@@ -12,7 +12,10 @@ done
 kept="/run/rackless-mpi $m $want"
 if ! [ "$kept" -nt /var/lib/dpkg/status ] || ! [ "$kept" -nt "$(command -v $m)" ]; then
 	{
-		case $want in *launcher*) HOME=/root $m --version 2>&1 | head -n 3 | sed 's/^/version /' ;; esac
+		case $want in *launcher*)
+			HOME=/root $m --version 2>&1 |
+				sed -n '1,3s/^/version /p; s/.*with-device=\(ch[34]:[a-z,]*\).*/device \1/p' ;;
+		esac
 		case $want in *ucx*) ucx_info -v 2>/dev/null | head -n 2 | sed 's/^/ucx /' ;; esac
 	} >"$kept.new"
 	mv "$kept.new" "$kept"
