@@ -67,7 +67,8 @@ func newInspectCmd(a *app) *cobra.Command {
 		},
 	}
 	cli.EnumFlag(cmd, &o.form, "output", "o", "how to print a host",
-		formTable, formatJSON, formatYAML, formMatrix, formSVG, formDOT, formHTML, hostview.NCCLEnv, hostview.UCXEnv)
+		slices.Concat([]string{formTable, formatJSON, formatYAML, formMatrix, formSVG, formDOT, formHTML},
+			hostview.EnvForms)...)
 	cmd.Flags().StringArrayVar(&o.snapshots, "snapshot", nil,
 		"inspect the file or directory `PATH` (the same as an argument)")
 	cmd.Flags().StringVar(&o.root, "root", "", "inspect the machine whose root directory is `DIR`, without "+

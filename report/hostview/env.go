@@ -32,19 +32,23 @@ type library struct {
 	why     string // the reason for devices
 	gid     string // the index of a RoCE GID
 	network string // the network devices over which ranks find each other, as devices
+	// class is the variable of the class of traffic over RoCE, level of that over InfiniBand
+	class, level string
 }
 
 var libraries = map[string]library{
 	NCCLEnv: {"NCCL's variables", "NCCL_IB_HCA==", ",", false,
 		"The ports that are up. The first = asks for these names, and not for all that begin so.",
-		"NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME=="},
+		"NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME==", "NCCL_IB_TC", "NCCL_IB_SL"},
 	UCXEnv: {"UCX's variables", "UCX_NET_DEVICES=", ",", false,
-		"The ports that are up, so that UCX takes no other, such as Ethernet for management.", "UCX_IB_GID_INDEX", ""},
+		"The ports that are up, so that UCX takes no other, such as Ethernet for management.", "UCX_IB_GID_INDEX", "",
+		"UCX_IB_TRAFFIC_CLASS", "UCX_IB_SL"},
 	OpenMPIEnv: {"Variables of Open MPI 4 over UCX (names: ompi_info --param all all, ucx_info -c)",
 		"UCX_NET_DEVICES=", ",", false, "The ports that are up, so that UCX takes no other.", "UCX_IB_GID_INDEX",
-		"OMPI_MCA_oob_tcp_if_include="},
+		"OMPI_MCA_oob_tcp_if_include=", "UCX_IB_TRAFFIC_CLASS", "UCX_IB_SL"},
 	MVAPICHEnv: {"Variables of MVAPICH2 (names: chapter 11 of its user guide)", "MV2_IBA_HCA=", ":", true,
-		"The devices with a port that is up.", "MV2_DEFAULT_GID_INDEX", ""},
+		"The devices with a port that is up.", "MV2_DEFAULT_GID_INDEX", "",
+		"MV2_DEFAULT_SERVICE_LEVEL", "MV2_DEFAULT_SERVICE_LEVEL"},
 }
 
 // An rdmaLink is an RDMA port that programs between nodes should use, or that they should not, and why.
@@ -79,6 +83,7 @@ func (d *Document) WriteEnv(w io.Writer, form string) error {
 		return err
 	}
 	nearest(d.Host, used, say)
+	say("RDMA locks memory: \"ulimit -l\" has to say unlimited for its user (limits.conf(5): memlock).")
 	if form == OpenMPIEnv {
 		say("UCX or an error, so that nothing goes over TCP without notice.")
 		b.WriteString("OMPI_MCA_pml=ucx\n")
@@ -92,6 +97,7 @@ func (d *Document) WriteEnv(w io.Writer, form string) error {
 	if lib.network != "" {
 		bootstrap(&b, d.Host, lib.network, used, say)
 	}
+	classes(lib, used, say)
 	if form == NCCLEnv {
 		guestTree(d.Host, say)
 	}
@@ -171,6 +177,20 @@ func nearest(h *topology.Host, used []rdmaLink, say func(string, ...any)) {
 			say("Nearest to GPU %s: %s (%s).", g.ID(), strings.Join(best, ", "), class)
 		}
 	}
+	for _, n := range h.NUMANodes {
+		at := lists.Filter(used, func(x rdmaLink) bool { return x.nic.NUMANode != nil && *x.nic.NUMANode == n.ID })
+		if len(at) > 0 && n.CPUs.Len() > 0 {
+			say("Processes that use %s belong on CPUs %s (NUMA node %d).",
+				strings.Join(lists.Map(at, rdmaLink.device), ", "), n.CPUs, n.ID)
+		}
+	}
+}
+
+// classes says why no class of traffic is set: switches decide which of them lose no packet.
+func classes(lib library, used []rdmaLink, say func(string, ...any)) {
+	roce := slices.ContainsFunc(used, func(x rdmaLink) bool { return x.port.LinkLayer == "Ethernet" })
+	say("%s is not set: the switches say which class they carry without loss, and no file of this machine does.",
+		words.Either(roce, lib.class, lib.level))
 }
 
 // gidIndex sets the GID of RoCE where one index is right on all ports, which all libraries take one of.

@@ -92,6 +92,13 @@ func TestVariablesForLibraries(t *testing.T) {
 			h.NICs[1].Devices[0].Ports[0].State = "DOWN"
 		}, variables: "UCX_NET_DEVICES=mlx5_0:1\nUCX_IB_GID_INDEX=3\n", reasons: []string{"# Not mlx5_1:1: it is " +
 			"DOWN."}},
+		{name: "CPUs, limits and classes", form: UCXEnv, set: func(h *topology.Host) {
+			h.NUMANodes = []topology.NUMANode{{CPUs: topology.CPURange(0, 7)},
+				{ID: 1, CPUs: topology.CPURange(8, 15)}}
+			h.NICs[1].NUMANode = new(1)
+		}, variables: "UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1\nUCX_IB_GID_INDEX=3\n",
+			reasons: []string{"Processes that use mlx5_1:1 belong on CPUs 8-15 (NUMA node 1).", `"ulimit -l"`,
+				"UCX_IB_TRAFFIC_CLASS is not set: the switches say"}},
 		{name: "nothing up", form: NCCLEnv, set: func(h *topology.Host) { h.NICs = nil },
 			reasons: []string{"No RDMA port is up"}},
 		{name: "a guest without a switch", form: NCCLEnv, set: func(h *topology.Host) {
