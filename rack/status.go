@@ -289,9 +289,13 @@ func (r *Rack) ReadFile(ctx context.Context, node, path string) ([]byte, error) 
 // Endpoint is a node as measurements address it: by its first NIC, with the GID index that was
 // found when the node came up. One without NICs has no address.
 func (r *Rack) Endpoint(node string) (bench.Endpoint, error) {
-	for i, n := range r.Lab.Nodes {
+	for _, n := range r.Lab.Nodes {
 		if n.Name != node {
 			continue
+		}
+		made, ok := r.State.Node(node)
+		if !ok {
+			return bench.Endpoint{}, fmt.Errorf("node %s has not been started yet", node)
 		}
 		if len(n.NICs) == 0 {
 			return bench.Endpoint{Node: node}, nil // what is measured on one node alone needs no address
@@ -300,7 +304,7 @@ func (r *Rack) Endpoint(node string) (bench.Endpoint, error) {
 			return bench.Endpoint{}, err
 		}
 		addr := n.NICs[0].Addr.Addr()
-		if f := r.State.Nodes[i].Facts; f != nil {
+		if f := made.Facts; f != nil {
 			if device, gid, ok := f.RoCEv2(addr); ok {
 				_, d := f.RDMADevice(device)
 				wire := bench.Wire{Rate: *cmp.Or(d.Port(1).RateGbps, new(0.0)), Links: f.Links(device, gid),

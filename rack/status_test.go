@@ -42,6 +42,9 @@ func TestStatusWithoutProcesses(t *testing.T) {
 		got[0].Lab.Name != "a" {
 		t.Errorf("got %+v", got)
 	}
+	if _, err := r.Endpoint("b"); err == nil || err.Error() != "node b has not been started yet" {
+		t.Error(err)
+	}
 	if got := r.Ports("a"); !slices.Equal(got, []string{"a", "a.1"}) {
 		t.Errorf("ports: %v", got)
 	}
