@@ -6,7 +6,8 @@ import (
 	"regexp"
 )
 
-// Applications of 001 that no registry has, and whose logs are read. `rackless mpirun` runs them where the user has them.
+// Applications of 001 that no registry has, and whose logs are read. `rackless mpirun` runs them where the user has
+// them.
 const (
 	toolNAMD = "namd"
 	toolWRF  = "wrf"

@@ -21,8 +21,8 @@ func TestIdentityInWords(t *testing.T) {
 	if got := strings.Join(w[:3], " "); got != "configure vm00 0123456789abcdef0123456789abcdef" {
 		t.Errorf("got %s", got)
 	}
-	if seed := regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9a-f]{64}$`); !seed.MatchString(w[4]) ||
-		newSeed() == newSeed() {
+	seed := regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9a-f]{64}$`)
+	if !seed.MatchString(w[4]) || newSeed() == newSeed() {
 		t.Errorf("the seed is %q", w[4])
 	}
 	want := []string{

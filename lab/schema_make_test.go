@@ -226,7 +226,8 @@ func (settings) JSONSchemaExtend(s *jsonschema.Schema) {
 	image := property(s, "image")
 	// Sets that are named twice pass here.
 	text := strings.TrimSuffix(strings.TrimPrefix(imagePattern, "^"), "+$")
-	image.Pattern = "^(" + strings.Join([]string{DefaultImage, "(" + strings.Join(append(FullReleases(), AnyRelease), "|") + ")(\\+(" +
+	releases := strings.Join(append(FullReleases(), AnyRelease), "|")
+	image.Pattern = "^(" + strings.Join([]string{DefaultImage, "(" + releases + ")(\\+(" +
 		strings.Join(PackageSets(), "|") + "))*", text + "*[./]" + text + "*"}, "|") + ")$"
 	image.MaxLength, image.Default = length(maxImage), DefaultImage
 	for key, fallback := range map[string]int{"nics": DefaultNICs, "gpus": DefaultGPUs, "vfs": DefaultVFs} {

@@ -128,15 +128,15 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 	}
 	res := &Result{Transport: choose(o.Transport, nodes, probed), Launcher: probed[0].launcher}
 	if p := probed[0]; res.Transport == OFI && p.lacksOFI() {
-		why := words.If(o.Transport != OFI, ", and its UCX gives up on soft RoCE: have ConnectX adapters (nic: connectx-5), "+
-			"start Open MPI, or use TCP")
+		why := words.If(o.Transport != OFI, ", and its UCX gives up on soft RoCE: have ConnectX adapters "+
+			"(nic: connectx-5), start Open MPI, or use TCP")
 		return nil, fmt.Errorf("%s: this MPICH has no libfabric (%s)%s", nodes[0].Node, p.device, why)
 	}
 	for _, s := range slots {
 		res.Ranks += s
 	}
 	ranks := ""
-	if !probed[0].hydra() && !crowded(nodes, slots) {
+	if probed[0].takesRankfile() && !crowded(nodes, slots) {
 		ranks = o.rankfile(slots)
 	}
 	res.Command = command(res.Transport, nodes, slots, probed[0], ranks, o.Env, o.Program)
@@ -284,8 +284,8 @@ func choose(asked Transport, nodes []Node, probed []probe) Transport {
 	return UCX
 }
 
-// command is the launcher with its arguments and the program. Open MPI binds the ranks by a rank file, unless that is
-// empty, and MPICH each to a core of its own.
+// command is the launcher with its arguments and the program. It binds the ranks by a rank file, or where that is empty
+// to the cores in their order.
 func command(t Transport, nodes []Node, slots []int, p probe, rankfile string, env, program []string) []string {
 	env = append(environment(t, nodes, slots), env...)
 	var hosts []string
@@ -314,9 +314,12 @@ func command(t Transport, nodes []Node, slots []int, p probe, rankfile string, e
 	argv = append(argv, "OMPI_MCA_plm_rsh_agent="+agent, p.program, "--allow-run-as-root", "--host",
 		strings.Join(hosts, ","), "-np", fmt.Sprint(ranks), "--mca", "btl_tcp_if_include", subnet, "--mca",
 		"oob_tcp_if_include", subnet)
-	if rankfile == "" {
+	switch {
+	case crowded(nodes, slots):
 		argv = append(argv, "--bind-to", "none", "--oversubscribe")
-	} else {
+	case rankfile == "":
+		argv = append(argv, "--bind-to", "core")
+	default:
 		argv = append(argv, "--rankfile", rankfilePath(rankfile))
 	}
 	argv = append(argv, openMPI[t]...)

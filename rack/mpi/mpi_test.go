@@ -86,10 +86,13 @@ func TestCommands(t *testing.T) {
 			"oob_tcp_if_include 10.0.0.0/24 --rankfile FILE --mca pml ucx",
 			"-x UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1", "-x UCX_IB_GID_INDEX=3 prog -v"}},
 		{openMPI4, Auto, soft, []int{1, 1}, OFI, []string{"--mca pml cm --mca mtl ofi", "FI_UNIVERSE_SIZE=16 prog -v"}},
+		{strings.ReplaceAll(openMPI4, "4.1.4", "5.0.7"), TCP, soft, []int{1, 1}, TCP, []string{
+			"--bind-to core --mca pml ob1", "prog -v"}},
 		{openMPI4, UCX, soft, []int{1, 1}, UCX, []string{"--mca pml ucx", "UCX_IB_GID_INDEX=1 prog -v"}},
 		{openMPI4, TCP, soft, []int{2, 1}, TCP, []string{"--bind-to none --oversubscribe --mca pml ob1", "prog -v"}},
 		{openMPI4, UCX, mixed, []int{1, 1}, UCX, []string{"UCX_NET_DEVICES=mlx5_0:1,rxe0:1", "sm prog -v"}},
-		{mpich, Auto, soft, []int{1, 1}, OFI, []string{"env HOME=/root mpirun.mpich -launcher ssh -hosts a:1,b:1 -n 2 -bind-to core",
+		{mpich, Auto, soft, []int{1, 1}, OFI, []string{"env HOME=/root mpirun.mpich -launcher ssh ",
+			"-hosts a:1,b:1 -n 2 -bind-to core ",
 			"-genv FI_PROVIDER verbs;ofi_rxm -genv FI_UNIVERSE_SIZE 16 -genv MPIR_CVAR_CH4_NETMOD ofi prog -v"}},
 		{mpich, TCP, cards, []int{1, 1}, TCP, []string{"ofi -genv FI_PROVIDER tcp;ofi_rxm prog -v"}},
 		{mpich + "device ch4:ucx\n", TCP, cards, []int{1, 1}, TCP, []string{
@@ -103,7 +106,7 @@ func TestCommands(t *testing.T) {
 		probed := []probe{p, p}
 		chosen := choose(c.asked, c.nodes, probed)
 		ranks := ""
-		if !crowded(c.nodes, c.slots) {
+		if p.takesRankfile() && !crowded(c.nodes, c.slots) {
 			ranks = (&Options{Lab: "x", Nodes: c.nodes}).rankfile(c.slots)
 		}
 		got := strings.Join(command(chosen, c.nodes, c.slots, p, ranks, nil, []string{"prog", "-v"}), " ")

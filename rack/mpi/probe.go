@@ -6,6 +6,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -128,6 +129,12 @@ func parseProbe(text []byte) (p probe, found bool) {
 
 // hydra reports whether the launcher is MPICH's, or one made from it.
 func (p probe) hydra() bool { return strings.HasPrefix(p.launcher, "HYDRA") }
+
+// takesRankfile reports whether the launcher is Open MPI's to release 4: 5.0.7 refuses the file in each of its options
+// ("unrecognized qualifier: file=").
+func (p probe) takesRankfile() bool { return rankfileLaunchers.MatchString(p.launcher) }
+
+var rankfileLaunchers = regexp.MustCompile(`\((?:Open MPI|OpenRTE)\) v?[1-4]\.`)
 
 // lacksOFI reports whether MPICH was built without libfabric, as that of Debian 12 is.
 func (p probe) lacksOFI() bool { return p.device == "ch4:ucx" }

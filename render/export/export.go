@@ -1,6 +1,6 @@
 // Package export turns a plan into the files of other systems that run virtual machines or jobs on them: KubeVirt,
-// OpenStack Nova, Proxmox VE, Incus, Terraform, Slurm, Open MPI, Ansible, ReFrame. Nothing here runs or writes anything, and the
-// same input gives the same bytes.
+// OpenStack Nova, Proxmox VE, Incus, Terraform, Slurm, Open MPI, Ansible, ReFrame. Nothing here runs or writes
+// anything, and the same input gives the same bytes.
 //
 // What a system cannot be told is said in a comment of its files. docs/export.md lists that, and what judges each
 // format.

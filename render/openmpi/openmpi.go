@@ -36,12 +36,13 @@ func Hostfile(nodes []Node) string {
 	return b.String()
 }
 
-// Rankfile binds each rank to a core of its node, with the reason. A core gets a second rank where a node has more ranks
-// than cores. The plan is nil in a lab without one.
+// Rankfile binds each rank to a core of its node, with the reason. A core gets a second rank where a node has more
+// ranks than cores. The plan is nil in a lab without one.
 func Rankfile(lab string, p *plan.Plan, nodes []Node) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Ranks of lab %s, made by rackless. %s\n", lab, words.Either(p == nil,
-		"No plan places its nodes: all cores of a node are alike.", "The plan says which cores are next to the network."))
+		"No plan places its nodes: all cores of a node are alike.",
+		"The plan says which cores are next to the network."))
 	rank := 0
 	for _, n := range nodes {
 		cores := coresOf(p, n)
