@@ -180,6 +180,7 @@ const have = `for p; do command -v "$p" >/dev/null && { echo "$p"; exit; }; done
 // compile makes a program of its second argument by the MPI that is its third, where there is none at the path yet, and
 // prints it. The compiler gets the other arguments.
 const compile = `path=$1 source=$2 mpi=$3; shift 3
+export HOME="${HOME:-/root}" # without which the mpicc of Open MPI 5 does not start
 [ -x "$path" ] || {
 	cc=$(command -v "mpicc.$mpi" || command -v mpicc) || { echo "no mpicc" >&2; exit 3; }
 	printf %s "$source" | $cc -O2 -s -o "$path.new" "$@" && mv "$path.new" "$path"
