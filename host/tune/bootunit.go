@@ -2,6 +2,7 @@ package tune
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"os"
 	"path"
@@ -65,31 +66,21 @@ func BootUnit(binary string) []change.Step {
 	}}
 }
 
-// bootUnit returns the unit's bytes.
+// bootUnitText is the unit, with PROGRAM for rackless and MADE-BY for who made it.
 //
 // The order is that of the units of render, all of them in one: after the drivers of devices and
 // the network, which sets up physical functions and asks for interrupts, and after services that
 // set governors or move interrupts by themselves; before anything starts a guest. It has no
 // ExecStop: a shutdown takes back what a boot would have to make again.
+//
+//go:embed boot.service
+var bootUnitText string
+
+// bootUnit returns the unit's bytes.
 func bootUnit(binary string) []byte {
 	// systemd.unit(5), specifiers; the guard refuses what else would need care
 	word := strings.ReplaceAll(binary, "%", "%%")
-	return []byte("# " + madeBy + `
-[Unit]
-Description=Prepare this host for its rackless lab, where a boot undid it
-RequiresMountsFor=` + word + `
-After=local-fs.target systemd-udevd.service systemd-modules-load.service systemd-sysctl.service network.target
-After=irqbalance.service tuned.service power-profiles-daemon.service cpufrequtils.service
-Before=libvirtd.service virtqemud.service libvirt-guests.service nvidia-persistenced.service
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=` + word + ` prepare --resume
-
-[Install]
-WantedBy=multi-user.target
-`)
+	return []byte(strings.NewReplacer("MADE-BY", madeBy, "PROGRAM", word).Replace(bootUnitText))
 }
 
 // maxLinks is how many links are followed in a path, as the kernel does (path_resolution(7)).

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"database/sql"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -156,17 +157,9 @@ type Outcome struct {
 // outcomes has a row for each study with runs. SQL counts: a file of studies may be large, and rackless ui asks every
 // second. Beside the one max(), SQLite takes the plain columns from the row that has it: cell, status and start are
 // those of the last run.
-const outcomes = `
-	SELECT study, sum(status = 'done'), sum(status = 'failed'), sum(status = 'disturbed'),
-		(SELECT count(*) FROM (
-			SELECT max(status = 'done') AS done,
-				sum(status <> 'running' AND coalesce(error, '') NOT LIKE ? || '%') AS tries
-			FROM run AS of WHERE of.study = run.study GROUP BY block, place
-		) WHERE NOT done AND tries >= ?),
-		total(seconds) FILTER (WHERE status = 'done'), total(seconds), started, iif(status = 'running', cell, NULL),
-		study IN (SELECT run.study FROM invocation JOIN run ON run.id = invocation.run
-			WHERE json_extract(raw, '$.emulated')), max(id)
-	FROM run GROUP BY study`
+//
+//go:embed outcomes.sql
+var outcomes string
 
 // Outcomes counts the runs of all studies, by the number of the study. A run is given up after so many attempts, of
 // which those whose error begins with noAttempt are none.
