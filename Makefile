@@ -111,8 +111,9 @@ test-long: ## the long form of tests that only compute: more simulated studies, 
 
 AXE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rackless/judges/axe/package/axe.min.js
 test-judges: build site ## the files of rackless export held against the programs that read them (KubeVirt, Nova, Incus, Ansible, ReFrame); plan --compare against Nova and the kubelet; the pages against axe-core (npm, Chromium); the first time it fetches 700 MB, and compiles a kube-apiserver
+	@hack/setup.sh test
 	hack/judges.sh
-	$(GO) test -count=1 ./render/export ./plan/rivals -judges
+	$(GO) test -count=1 -timeout 30m ./render/export ./plan/rivals -judges
 	$(GO) test -count=1 -run Chromium ./report ./report/studyview ./report/live -axe $(AXE)
 	$(GO) test -count=1 -run ChromiumShowsTheSite ./internal/browsertest -site $(CURDIR)/out/site -axe $(AXE)
 
