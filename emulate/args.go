@@ -139,7 +139,10 @@ func (m machine) args() []string {
 		// its TSC good. Without it, it held the TSC against the ticks that it had missed, gave it
 		// up for the slow ACPI timer, and one boot of 15 hung with timers that never came. The
 		// IOMMU's interrupt remapping needs the I/O APIC in QEMU (kernel-irqchip=split).
-		"-machine", "q35,kernel-irqchip=split,vmport=off",
+		//
+		// What the chipset has besides, nobody uses, and drivers would come for it: disks and a bus for sensors, a
+		// keyboard and a mouse.
+		"-machine", "q35,kernel-irqchip=split,vmport=off,sata=off,smbus=off,i8042=off",
 		"-accel", m.accel, "-cpu", cpuModel(p),
 		// A die of a package is a NUMA node: that gives each an L3 of its own.
 		"-smp", fmt.Sprintf("%d,sockets=%d,dies=%d,cores=%d,threads=%d", p.CPUs(), packages, nodes/packages,

@@ -31,6 +31,10 @@ func (h *small) isAsItsImage(t *testing.T) {
 			"findmnt --noheadings --raw --output SOURCE,FSTYPE,LABEL /; touch /root/x",
 			"/dev/vda1 ext4 rackless-root"},
 		{"GRUB started it", "cut -d - -f 1 /proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz"},
+		{"the short udevadm is found first, and says what the real one says",
+			"command -v udevadm; for of in vda vda1 vdb disk/by-label/rackless-root; do for udevadm in udevadm " +
+				"/usr/bin/udevadm; do $udevadm info --query path --name /dev/$of || echo none; done; done | " +
+				"uniq -c | cut -d / -f 1 | tr -d ' \n'", "/usr/local/bin/udevadm\n2222"},
 		{"GRUB has an entry to repair things", "grep -c 'menuentry .*(recovery mode)' /boot/grub/grub.cfg", "1"},
 		{"both consoles have a shell of root's", "ps -C bash -o user=,tty=,args= | tr -s ' ' | sort",
 			"root hvc0 /bin/bash --login\nroot ttyS0 /bin/bash --login"},

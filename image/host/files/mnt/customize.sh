@@ -14,7 +14,13 @@ ln -s /opt/rackless/bin/rackless /usr/local/bin/rackless
 # records of logins are not kept, and the kernel gets its first random numbers from the CPU.
 systemctl --quiet mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service \
 	fstrim.timer logrotate.timer getty@tty1.service systemd-journal-flush.service systemd-pstore.service systemd-random-seed.service \
-	systemd-sysusers.service systemd-update-utmp.service systemd-update-utmp-runlevel.service
+	systemd-sysusers.service systemd-update-utmp.service systemd-update-utmp-runlevel.service systemd-user-sessions.service \
+	modprobe@configfs.service modprobe@dm_mod.service modprobe@drm.service modprobe@fuse.service modprobe@loop.service \
+	dev-mqueue.mount sys-fs-fuse-connections.mount sys-kernel-config.mount sys-kernel-tracing.mount systemd-binfmt.service \
+	proc-sys-fs-binfmt_misc.automount
+# logind, and the bus with it, comes when it is asked.
+mkdir -p /etc/systemd/system/multi-user.target.wants
+ln -s /dev/null /etc/systemd/system/multi-user.target.wants/systemd-logind.service
 # Every generator is a process at every boot: those for what the disk does not have.
 mkdir -p /etc/systemd/system-generators
 for name in cryptsetup gpt-auto hibernate-resume integritysetup rc-local run system-update sysv veritysetup; do
@@ -28,6 +34,9 @@ systemctl --quiet enable libvirtd.socket libvirtd-ro.socket virtlogd.socket virt
 rm -f /etc/apt/apt.conf.d/*mmdebstrap /etc/dpkg/dpkg.cfg.d/*mmdebstrap /etc/apt/preferences.d/rackless /etc/apt/sources.list
 rm -rf /var/cache/apt/* /var/lib/apt/lists/* /etc/resolv.conf
 find /var/log -type f -delete
+
+# What has nothing to say here (a background, Xen, other systems, UEFI) and takes seconds: update-grub starts all that is executable.
+find /etc/grub.d -type f ! -name 00_header ! -name 10_linux ! -name '4?_custom' -exec chmod a-x {} +
 
 update-initramfs -u -k all
 
