@@ -57,15 +57,10 @@ var uncut = map[string]string{
 	"partition":              "of a host that is prepared without kernel arguments: TestVirtualFunctionsBesideATenant",
 }
 
-// What prepare has nothing to do with: half of what a boot of the host costs, once systemd runs.
+// What prepare has nothing to do with, and what a fingerprint does not show.
 const (
-	idleUnits = "systemd-logind.service systemd-user-sessions.service getty.target serial-getty@hvc0.service " +
-		"serial-getty@ttyS0.service " +
-		"modprobe@configfs.service modprobe@dm_mod.service modprobe@drm.service modprobe@fuse.service " +
-		"modprobe@loop.service kmod-static-nodes.service " +
-		"dev-mqueue.mount sys-fs-fuse-connections.mount sys-kernel-config.mount sys-kernel-debug.mount " +
-		"sys-kernel-tracing.mount"
-	idleModules = "ahci button evdev i2c_i801 iTCO_wdt intel_rapl_msr kvm_amd lpc_ich pcspkr psmouse rapl serio_raw"
+	idleUnits   = "serial-getty@hvc0.service serial-getty@ttyS0.service kmod-static-nodes.service"
+	idleModules = "kvm_amd"
 )
 
 // A cutHost is a small emulated host on which prepare and rollback are cut off, and the good states
@@ -87,15 +82,13 @@ const (
 // smallProfile is the host of most tests: those of one profile share a template.
 const smallProfile = "testdata/faults/host.yaml"
 
-// bootCutHost boots the host. One that boots often is stripped for it, and switched off and on for that to be in force.
+// bootCutHost boots the host. One that boots often is stripped for the boots to come.
 func bootCutHost(t *testing.T, name string, boots bool) *cutHost {
 	t.Helper()
 	h := &cutHost{small: newSmall(t, name, smallProfile)}
 	if boots {
 		h.mustHost(t, "systemctl mask --quiet "+idleUnits+"; printf 'blacklist %s\\n' "+idleModules+
 			" >/etc/modprobe.d/idle.conf")
-		h.host(t, "systemctl poweroff")
-		h.bootAsItIsOff(t, "systemctl poweroff", "")
 	}
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/lab.yaml")
 	return h
