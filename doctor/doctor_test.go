@@ -49,7 +49,7 @@ func TestDoctorOnPackages(t *testing.T) {
 	all := func(string) (string, error) { return "/usr/bin/x", nil }
 	none := func(string) (string, error) { return "", errors.New("not found") }
 	lists := files("var/lib/apt/lists/deb.example_main_Packages.lz4", "")
-	mirror := files("var/lib/apt/lists/deb.debian.org_debian_dists_trixie_main_binary-amd64_Packages", "")
+	mirror := files("var/lib/apt/lists/mirror.example_debian_dists_trixie_main_binary-amd64_Packages", "")
 	tests := []struct {
 		name       string
 		system     string
