@@ -22,8 +22,8 @@ func TestIdentityInWords(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	seed := regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9a-f]{64}$`)
-	if !seed.MatchString(w[4]) || newSeed() == newSeed() {
-		t.Errorf("the seed is %q", w[4])
+	if other := newSeed(); !seed.MatchString(w[4]) || !seed.MatchString(other) || other == w[4] {
+		t.Errorf("the seed is %q, and another is %q", w[4], other)
 	}
 	want := []string{
 		"4200", "eth0", "52:54:00:00:00:01", "10.0.0.1/24",

@@ -268,7 +268,7 @@ func (r Recipe) mirrors(targets string) (sources []source, err error) {
 		}
 	}
 	if archive == "" {
-		return nil, errors.New("this machine's apt knows no mirror of Debian: " + ImportFix)
+		return nil, fmt.Errorf("this machine's apt knows no mirror of Debian: %s", ImportFix)
 	}
 	for _, suite := range r.Suites {
 		switch {

@@ -4,13 +4,14 @@ for f; do
 done
 command -v "$program" >/dev/null && echo "program yes"
 for m in $launchers; do
-	command -v $m >/dev/null || continue
+	command -v "$m" >/dev/null || continue
 	echo "mpirun $m"
 	break
 done
 [ -n "$want" ] || exit 0
 kept="/run/rackless-mpi $m $want"
-if ! [ "$kept" -nt /var/lib/dpkg/status ] || ! [ "$kept" -nt "$(command -v $m)" ]; then
+# shellcheck disable=SC3013 # dash and busybox have -nt
+if ! [ "$kept" -nt /var/lib/dpkg/status ] || ! [ "$kept" -nt "$(command -v "$m")" ]; then
 	{
 		case $want in *launcher*)
 			HOME=/root $m --version 2>&1 |
