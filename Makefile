@@ -46,8 +46,9 @@ study-demo: setup ## a small real study in some minutes: what loss does to RDMA 
 	bin/rackless study report demo
 	@echo "The page is out/demo.html. The lab is up; to take it down: bin/rackless down examples/soft-roce.yaml"
 
-# Four blocks are eight runs a point, which give intervals. The nine of the study's file, which can decide, take longer.
-CLUSTER_BLOCKS ?= 4
+# Three blocks are six runs a point: the fewest whose median has an interval of 95%. The nine of the study's file, which
+# can decide, take longer.
+CLUSTER_BLOCKS ?= 3
 CLUSTER_TESTS := mpi_mbw_mr/n2,mpi_mbw_mr/n4,mpi_alltoall/n2,mpi_alltoall/n4,mooncake_write,mooncake_read
 cluster-demo: setup-cluster ## four Debian nodes: MPI and Mooncake over RDMA with their proof, LAMMPS on 1, 2 and 4 nodes and outside of them; its page is out/cluster.html
 	@$(MAKE) --no-print-directory build
