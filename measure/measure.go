@@ -53,14 +53,23 @@ type Request struct {
 // a node prints has to fit into one answer of its agent.
 const mostRaw = 200_000
 
-// Run measures a lab, and returns the report on it. findings are those of a verification that has
-// just been made. A measurement that failed is a sample with its reason; an error means that there
-// is nothing to report. by is the version of rackless.
-func Run(ctx context.Context, r *rack.Rack, q Request, findings []finding.Finding, p *rack.Progress,
+// Run measures a lab, and returns the report on it. verify, which takes longer, is called when the request has been
+// found to be one for these nodes: its error is returned, and its findings are in the report. A measurement that failed
+// is a sample with its reason; an error means that there is nothing to report. by is the version of rackless.
+func Run(ctx context.Context, r *rack.Rack, q Request, verify func() ([]finding.Finding, error), p *rack.Progress,
 	by string) (data report.Data, err error) {
 	defer func() { p.End(err) }()
+	s, err := begin(ctx, r, q, p)
+	if err != nil {
+		return data, err
+	}
+	findings, err := verify()
+	if err != nil {
+		return data, err
+	}
 	known := newPaths(r, r.Emulated(), q.Options, findings)
-	samples, err := run(ctx, r, q, p, known)
+	s.known = known
+	samples, err := s.run(ctx, r)
 	if err != nil {
 		return data, err
 	}
@@ -85,10 +94,9 @@ type session struct {
 	watch         watched
 }
 
-// run runs every engine between every pair or on every node, one at a time: two at once would
-// measure each other.
-func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *paths) ([]bench.Sample, error) {
-	s := &session{Request: q, progress: p, known: known, opts: q.Options, engines: q.Engines}
+// begin refuses what the nodes cannot do at all, such as more ranks than they have CPUs.
+func begin(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress) (*session, error) {
+	s := &session{Request: q, progress: p, opts: q.Options, engines: q.Engines}
 	s.runner = &bench.Runner{Exec: r, FirstPort: rand.IntN(bench.Ports), Accelerator: r.State.Accel,
 		Emulated: r.Emulated(), WarmUps: q.WarmUps,
 		CoolDown: q.CoolDown, Progress: func(e bench.Progress) { noteFailure(p, e) }}
@@ -104,11 +112,17 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 			return nil, err
 		}
 	}
+	return s, nil
+}
+
+// run runs every engine between every pair or on every node, one at a time: two at once would
+// measure each other.
+func (s *session) run(ctx context.Context, r *rack.Rack) ([]bench.Sample, error) {
 	if err := s.choose(ctx, r); err != nil {
 		return nil, err
 	}
-	what := asked(r.Lab.Name, s.engines, q)
-	s.engines = slices.Repeat(s.engines, max(1, q.Repeat))
+	what := asked(r.Lab.Name, s.engines, s.Request)
+	s.engines = slices.Repeat(s.engines, max(1, s.Repeat))
 	s.watch = watched{began: time.Now()}
 	s.foretell()
 	kept, err := s.journal(what)
@@ -118,7 +132,7 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 	all, err := s.measure(ctx, kept)
 	// A suite whose tests were all left out has measured nothing, and an empty report would look like a success.
 	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("suite %s: the nodes of lab %s have no tool for any of its tests", q.Suite, r.Lab.Name)
+		err = fmt.Errorf("suite %s: the nodes of lab %s have no tool for any of its tests", s.Suite, r.Lab.Name)
 	}
 	return all, err
 }

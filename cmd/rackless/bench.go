@@ -109,23 +109,6 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 		return cli.Usage(err)
 	}
 
-	p, end := a.progress()
-	defer end()
-	// A lab that is not right gives figures that look right: nothing is measured on it unasked.
-	findings, err := check.Lab(ctx, r.Lab, r, nil, p.Begin)
-	p.End(err)
-	if err != nil {
-		return err
-	}
-	if bad := finding.NotOK(findings); len(bad) > 0 && !f.anyway {
-		end()
-		if err := a.show(report.Findings(bad, a.color())); err != nil {
-			return err
-		}
-		return faultf("lab %s: %d checks failed: what is measured now would not be what it seems; "+
-			"--anyway measures all the same", r.Lab.Name, len(bad))
-	}
-	// From here on minutes are spent: everything that could be refused has been.
 	dirs, err := a.dirs()
 	if err != nil {
 		return err
@@ -135,8 +118,21 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 		return err
 	}
 	f.Engines, f.Pairs, f.Images, f.Journal = engines, pairs, dirs.Images(), kept.Unfinished(r.Lab.Name)
+	p, end := a.progress()
+	defer end()
 	// The findings go into the result too: a reader a year later sees in what state the lab was measured.
-	data, err := measure.Run(ctx, r, f.Request, findings, p, version)
+	verify := func() ([]finding.Finding, error) {
+		findings, err := check.Lab(ctx, r.Lab, r, nil, p.Begin)
+		p.End(err)
+		// A lab that is not right gives figures that look right: nothing is measured on it unasked.
+		if bad := finding.NotOK(findings); err == nil && len(bad) > 0 && !f.anyway {
+			end()
+			err = cmp.Or(a.show(report.Findings(bad, a.color())), faultf("lab %s: %d checks failed: what is measured "+
+				"now would not be what it seems; --anyway measures all the same", r.Lab.Name, len(bad)))
+		}
+		return findings, err
+	}
+	data, err := measure.Run(ctx, r, f.Request, verify, p, version)
 	end()
 	if err != nil {
 		return err
