@@ -88,35 +88,39 @@ publish-cluster: build ## write the tests of the last make cluster-demo, with th
 		cp "$$dir/samples.jsonl" "$$dir/report.json" docs/studies/cluster-tests/
 	bin/rackless report cluster --format md >docs/studies/cluster-tests.md
 
-test: ## install what the tests need and run them all, those that start labs too
+test: ## install what the tests need and run them all, those that start labs too; make lint runs go vet
 	@hack/setup.sh test
 	@$(MAKE) --no-print-directory run-tests
 
 # What tests count, such as the faults that prepare survived: go test says nothing of a test that passes.
 TALLY := $(CURDIR)/out/tally
 
+# Without the tables of a debugger, compiling takes a fifth less. make lint runs go vet.
+NO_DWARF := -gcflags=all=-dwarf=false
+GO_TEST := $(GO) test -vet=off $(NO_DWARF) -ldflags=-w
+
 .PHONY: run-tests
 run-tests:
 	@mkdir -p $(TALLY)
-	RACKLESS_TALLY=$(TALLY) $(GO) test -vet=all -ldflags=-w -timeout 60m ./...
+	RACKLESS_TALLY=$(TALLY) $(GO_TEST) -timeout 60m ./...
 	@echo "What the tests counted:"
 	@find $(TALLY) -type f | sort | xargs cat
 
-test-fast: ## the tests that start no machine and no lab, in a few minutes; make lint runs go vet
+test-fast: ## the tests that start no machine and no lab, in a few minutes
 	# Some packages wait for programs that they start: a third one at a time keeps two cores busy.
-	$(GO) test -vet=off -ldflags=-w -short -p $$(($$(nproc) + 1)) ./...
+	$(GO_TEST) -short -p $$(($$(nproc) + 1)) ./...
 
 test-long: ## the long form of tests that only compute: more simulated studies, and more plans held against other solvers
 	@hack/setup.sh test
-	$(GO) test -timeout 30m ./internal/planbench ./plan/build ./plan/search ./study ./study/stats -long
+	$(GO_TEST) -timeout 30m ./internal/planbench ./plan/build ./plan/search ./study ./study/stats -long
 
 AXE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rackless/judges/axe/package/axe.min.js
 test-judges: build site ## the files of rackless export held against the programs that read them (KubeVirt, Nova, Incus, Ansible, ReFrame); plan --compare against Nova and the kubelet; the pages against axe-core (npm, Chromium); the first time it fetches 700 MB, and compiles a kube-apiserver
 	@hack/setup.sh test
 	hack/judges.sh
-	$(GO) test -count=1 -timeout 30m ./render/export ./plan/rivals -judges
-	$(GO) test -count=1 -run Chromium ./report ./report/studyview ./report/live -axe $(AXE)
-	$(GO) test -count=1 -run ChromiumShowsTheSite ./internal/browsertest -site $(CURDIR)/out/site -axe $(AXE)
+	$(GO_TEST) -count=1 -timeout 30m ./render/export ./plan/rivals -judges
+	$(GO_TEST) -count=1 -run Chromium ./report ./report/studyview ./report/live -axe $(AXE)
+	$(GO_TEST) -count=1 -run ChromiumShowsTheSite ./internal/browsertest -site $(CURDIR)/out/site -axe $(AXE)
 
 .PHONY: site
 site: build ## the documents as a site with a search, in out/site; the first time it compiles Hugo, which takes minutes
@@ -124,17 +128,19 @@ site: build ## the documents as a site with a search, in out/site; the first tim
 
 test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and studies over boots of one, of every placement and by a clock that is set: takes over an hour
 	@hack/setup.sh test
-	$(GO) test -timeout 30m -run TestHostileGuests -v ./connectx -rubbish=1m
-	$(GO) test -timeout 30m -run TestInAMachineWithARealKernel -v ./host/device -every-point
-	$(GO) test -timeout 30m -run TestKilledAtAnyMoment -v ./rack/emulated -kills 60
+	$(GO_TEST) -timeout 30m -run TestHostileGuests -v ./connectx -rubbish=1m
+	$(GO_TEST) -timeout 30m -run TestInAMachineWithARealKernel -v ./host/device -every-point
+	$(GO_TEST) -timeout 30m -run TestKilledAtAnyMoment -v ./rack/emulated -kills 60
 	mkdir -p out && hack/cloud-image.sh out/cloud.qcow2
-	RACKLESS_CLOUD_IMAGE=$(CURDIR)/out/cloud.qcow2 $(GO) test -timeout 30m -run TestLabs/e2e_cloud -v ./cmd/rackless
-	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCuts|TestAStudyGoesOnOverBoots|TestAStudyOfEveryPlacement|TestAStudyWhoseClockIsSet|TestPrepareSetsTheFirmwareOfAConnectX' -v ./cmd/rackless -every-step
+	RACKLESS_CLOUD_IMAGE=$(CURDIR)/out/cloud.qcow2 $(GO_TEST) -timeout 30m -run TestLabs/e2e_cloud -v ./cmd/rackless
+	$(GO_TEST) -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCuts|TestAStudyGoesOnOverBoots|TestAStudyOfEveryPlacement|TestAStudyWhoseClockIsSet|TestPrepareSetsTheFirmwareOfAConnectX' -v ./cmd/rackless -every-step
 
 race: ## run the short tests under the race detector
 	@hack/setup.sh race
 	CGO_ENABLED=1 $(GO) test -race -short -timeout 30m ./...
 
+# The packages as make test compiles them.
+lint: export GOFLAGS := $(strip $(GOFLAGS) $(NO_DWARF))
 lint: ## gofmt, width of lines, go vet, builds for macOS and Windows, staticcheck, dead code, and shellcheck where it is installed
 	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files -co --exclude-standard '*.go')) && \
 		test -z "$$unformatted" || { echo "not formatted, run gofmt -w on: $$unformatted"; exit 1; }
