@@ -201,11 +201,12 @@ func (v *view) activeAt(a topology.PCIAddr) bool {
 }
 
 // zeroGUID asks of virtual functions only. The firmware of a card gives physical functions theirs, so that what a text
-// of ibv_devinfo or ibstat tells without a GUID is a virtual one.
+// of ibv_devinfo or ibstat tells without a GUID is a virtual one. Devices that are neither InfiniBand nor RoCE, as EFA,
+// have none.
 func zeroGUID(v *view, add func(finding.Finding)) {
 	for n, d := range v.RDMADevices() {
 		switch {
-		case !zero(d.NodeGUID):
+		case !zero(d.NodeGUID), strings.HasSuffix(d.NodeType, "unspecified"):
 			continue
 		case n.PF == nil && n.Address == nil && !v.fromFiles() && !topology.IsSoftRDMA(d.Name):
 			add(finding.Finding{Subject: n.ID(),

@@ -107,6 +107,11 @@ func rdmaCases() []testCase {
 							NodeGUID: "0000:0000:0000:0000", Ports: []topology.RDMAPort{{Number: 1, State: "INIT",
 								LinkLayer: "InfiniBand"}}}}}}}
 			}},
+		{id: "RL094", found: false, name: "zero of EFA, which has none", from: func() *topology.Host {
+			return &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTexts}, NICs: []topology.NIC{{
+				Name: "efa_0", RDMA: []string{"efa_0"}, Devices: []topology.RDMADevice{{Name: "efa_0",
+					NodeGUID: "0000:0000:0000:0000", NodeType: "7: unspecified"}}}}}
+		}},
 		{id: "RL094", found: false, name: "zero of a physical function", set: func(h *topology.Host) {
 			nicAt(h, nic0).Devices[0].NodeGUID = "0000:0000:0000:0000"
 		}},

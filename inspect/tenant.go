@@ -13,6 +13,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/rackless/rackless/inspect/texts"
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
@@ -372,8 +373,14 @@ func (p *domainParser) cells(d *libvirtxml.Domain) {
 	if m := tune.Memory; m != nil {
 		nodes, mode = p.set("<numatune>", m.Nodeset), m.Mode
 	}
-	for i, c := range d.CPU.Numa.Cell {
-		id := words.ValueOr(c.ID, uint(i))
+	list := slices.Clone(d.CPU.Numa.Cell)
+	for i := range list {
+		list[i].ID = cmp.Or(list[i].ID, new(uint(i)))
+	}
+	// The guest has them in the order of their numbers, whatever the order in the text is.
+	slices.SortStableFunc(list, func(a, b libvirtxml.DomainCell) int { return cmp.Compare(*a.ID, *b.ID) })
+	for _, c := range list {
+		id := *c.ID
 		cell := topology.TenantCell{MemoryNodes: nodes, MemoryMode: mode}
 		cell.VCPUs = words.Value(p.set("<cell cpus>", c.CPUs))
 		if c.Memory > 0 {
@@ -477,6 +484,10 @@ func (p *domainParser) devices(d *libvirtxml.Domain) {
 		if k.Source != nil && k.Source.NVME != nil && k.Source.NVME.PCI != nil {
 			add("<disk>", k.Source.NVME.PCI.Managed, k.Source.NVME.PCI.Address)
 		}
+	}
+	if c := d.QEMUCommandline; c != nil {
+		args := lists.Map(c.Args, func(a libvirtxml.DomainQEMUCommandlineArg) string { return a.Value })
+		p.t.Devices = append(p.t.Devices, texts.HandedOver(strings.Join(args, " "))...)
 	}
 	slices.SortStableFunc(p.t.Devices, func(a, b topology.TenantDevice) int { return a.PCI.Compare(b.PCI) })
 	p.t.Devices = slices.Compact(p.t.Devices)

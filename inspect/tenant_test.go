@@ -100,6 +100,26 @@ func TestWhatTheGuestOfATenantSees(t *testing.T) {
 	}
 }
 
+func TestCellsStandInTheOrderOfTheirNumbers(t *testing.T) {
+	t.Parallel()
+	got, problems := parseDomain([]byte(`<domain><name>a</name><numatune><memory mode='strict' nodeset='0-1'/>` +
+		`<memnode cellid='1' mode='strict' nodeset='1'/></numatune><cpu><numa>` +
+		`<cell id='1' cpus='2-3' memory='1'/><cell id='0' cpus='0-1' memory='1'/></numa></cpu></domain>`))
+	if len(problems) > 0 || got.Cells[0].VCPUs.Min() != 0 || got.Cells[1].MemoryNodes.String() != "1" {
+		t.Errorf("%+v, %v", got.Cells, problems)
+	}
+}
+
+func TestArgumentsOfQEMUHandDevicesOver(t *testing.T) {
+	t.Parallel()
+	got, problems := parseDomain([]byte(`<domain xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>` +
+		`<name>a</name><devices/><qemu:commandline><qemu:arg value='-device'/>` +
+		`<qemu:arg value='vfio-pci,id=gpu,host=3b:00.0,x-vga=on'/></qemu:commandline></domain>`))
+	if len(problems) > 0 || len(got.Devices) != 1 || got.Devices[0].PCI.String() != "0000:3b:00.0" {
+		t.Errorf("%+v, %v", got.Devices, problems)
+	}
+}
+
 func TestParseDomain(t *testing.T) {
 	t.Parallel()
 	set := func(cpus ...int) *topology.CPUSet { return new(topology.CPUs(cpus...)) }

@@ -12,6 +12,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"
 )
@@ -99,8 +100,8 @@ func (domainXML) memory(text string, t *topology.Tenant, h *topology.Host) (stri
 				}
 				own = topology.CPUs(h.NodesOf(cpus)...)
 			}
-			tune.MemNodes = append(tune.MemNodes, libvirtxml.DomainNUMATuneMemNode{CellID: uint(i), Mode: "strict",
-				Nodeset: own.String()})
+			tune.MemNodes = append(tune.MemNodes, libvirtxml.DomainNUMATuneMemNode{
+				CellID: words.ValueOr(c.ID, uint(i)), Mode: "strict", Nodeset: own.String()})
 		}
 	}
 	return replace(text, &libvirtxml.Domain{NUMATune: tune}, "numatune")
@@ -148,9 +149,9 @@ func (domainXML) place(text string, p *placement) (string, error) {
 		cpu.Topology, cpu.Numa = planned.CPU.Topology, planned.CPU.Numa
 	} else if numa != nil && cpu.Numa != nil {
 		// One cell stays one, with its memory on all nodes of the plan.
-		for i := range cpu.Numa.Cell {
-			numa.MemNodes = append(numa.MemNodes, libvirtxml.DomainNUMATuneMemNode{CellID: uint(i), Mode: "strict",
-				Nodeset: numa.Memory.Nodeset})
+		for i, c := range cpu.Numa.Cell {
+			numa.MemNodes = append(numa.MemNodes, libvirtxml.DomainNUMATuneMemNode{
+				CellID: words.ValueOr(c.ID, uint(i)), Mode: "strict", Nodeset: numa.Memory.Nodeset})
 		}
 	}
 	if text, err = replace(text, &libvirtxml.Domain{NUMATune: numa}, "numatune"); err != nil {

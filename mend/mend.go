@@ -71,7 +71,7 @@ func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Ma
 	others.Tenants = nil
 	state := "shut off" // a machine that the host does not have needs what a start needs
 	for _, t := range h.Tenants {
-		if t.UUID != "" && t.UUID == m.Tenant.UUID || t.Name == m.Tenant.Name {
+		if same(&t, &m.Tenant) {
 			state = t.State
 			continue
 		}
@@ -99,6 +99,53 @@ func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Ma
 	return v, j.mend(ctx, v)
 }
 
+// CheckAll judges machines of one host. Each is held against the others too: those before it as they are when they are
+// mended, so that all diffs together fit on the host.
+func CheckAll(ctx context.Context, h *topology.Host, hostName string, machines []*inspect.Machine) ([]*Verdict, error) {
+	now := slices.Clone(machines)
+	verdicts := make([]*Verdict, len(machines))
+	for i, m := range machines {
+		host := *h
+		if hostName != NoHost {
+			host.Tenants = slices.Clone(h.Tenants)
+			for k, other := range now {
+				if k != i {
+					host.Tenants = withTenant(host.Tenants, other.Tenant)
+				}
+			}
+		}
+		v, err := Check(ctx, &host, hostName, m)
+		if err != nil {
+			return nil, err
+		}
+		verdicts[i] = v
+		if v.Text == "" {
+			continue
+		}
+		if now[i], err = inspect.ParseMachine(ctx, v.Text, m.File); err != nil {
+			return nil, err
+		}
+	}
+	return verdicts, nil
+}
+
+// withTenant puts a tenant in the place of the one that has its UUID or name, whose state it takes, or behind all. What
+// the host does not have is shut off.
+func withTenant(tenants []topology.Tenant, t topology.Tenant) []topology.Tenant {
+	for i := range tenants {
+		if same(&tenants[i], &t) {
+			t.State = tenants[i].State
+			tenants[i] = t
+			return tenants
+		}
+	}
+	t.State = "shut off"
+	return append(tenants, t)
+}
+
+// same reports whether two descriptions are of one machine.
+func same(a, b *topology.Tenant) bool { return a.UUID != "" && a.UUID == b.UUID || a.Name == b.Name }
+
 // NoHost is the name of the host of machines that are judged alone.
 const NoHost = "none"
 
@@ -114,6 +161,8 @@ type job struct {
 	state    string // of the machine
 	machine  *inspect.Machine
 	syntax   syntax
+
+	emulatorWrong bool
 }
 
 func (j *job) judge(t topology.Tenant) []finding.Finding {
@@ -124,6 +173,7 @@ func (j *job) judge(t topology.Tenant) []finding.Finding {
 // mend tries edits from the smallest to the largest, and keeps the one that leaves the least wrong.
 func (j *job) mend(ctx context.Context, v *Verdict) error {
 	before := wrong(v.Findings)
+	j.emulatorWrong = slices.ContainsFunc(before, func(f finding.Finding) bool { return f.ID == "RL064" })
 	best, left := j.machine.Text, before
 	var reasons []error
 	for _, edit := range []func(context.Context) (string, error){j.moveEmulator, j.reorder, j.moveMemory,
@@ -138,7 +188,7 @@ func (j *job) mend(ctx context.Context, v *Verdict) error {
 				best, left = text, now
 			}
 		}
-		if err != nil {
+		if err != nil && !slices.ContainsFunc(reasons, func(r error) bool { return r.Error() == err.Error() }) {
 			reasons = append(reasons, err)
 		}
 		if len(left) == 0 {
@@ -199,11 +249,11 @@ func (j *job) reorder(context.Context) (string, error) {
 	return j.syntax.reorder(j.machine.Text, order)
 }
 
-// moveMemory binds memory to the NUMA nodes of the CPUs, and moves the emulator as well.
+// moveMemory binds memory to the NUMA nodes of the CPUs, and moves the emulator as well where that is wrong too.
 func (j *job) moveMemory(context.Context) (string, error) {
 	text, err := j.syntax.memory(j.machine.Text, &j.machine.Tenant, j.host)
-	if err != nil {
-		return "", err
+	if err != nil || !j.emulatorWrong {
+		return text, err
 	}
 	return j.emulatorOf(text)
 }

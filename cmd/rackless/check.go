@@ -63,14 +63,12 @@ func (a *app) check(ctx context.Context, o checkOptions, names []string) error {
 			return err
 		}
 	}
-	verdicts := []*mend.Verdict{}
+	verdicts, err := mend.CheckAll(ctx, h, hostName, machines)
+	if err != nil {
+		return err
+	}
 	fault := false
-	for _, m := range machines {
-		v, err := mend.Check(ctx, h, hostName, m)
-		if err != nil {
-			return err
-		}
-		verdicts = append(verdicts, v)
+	for _, v := range verdicts {
 		fault = fault || len(v.Unread) > 0 && o.failOn != failNever || fails(v.Findings, o.failOn)
 	}
 	if err := a.printVerdicts(o, verdicts); err != nil {

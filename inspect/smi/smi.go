@@ -60,7 +60,7 @@ func (m *Matrix) host(name string) *topology.Host {
 		}
 		g := topology.GPU{
 			Name: d.Name, Index: d.Index, Kind: topology.GPUDiscrete, Vendor: "NVIDIA Corporation",
-			NUMANode: number(d.NUMAAffinity), MemoryNode: number(d.GPUNUMAID), NVLinks: m.nvlinks(i),
+			NUMANode: d.numaNode(), MemoryNode: number(d.GPUNUMAID), NVLinks: m.nvlinks(i),
 		}
 		if d.CPUAffinity != "" && d.CPUAffinity != "N/A" {
 			cpus, whole, err := affinity(d.CPUAffinity)
@@ -155,13 +155,25 @@ func (m *Matrix) nodeOfNIC(nic int) *int {
 		default:
 			continue
 		}
-		n := number(d.NUMAAffinity)
+		n := d.numaNode()
 		if n == nil || node != nil && *node != *n {
 			return nil
 		}
 		node = n
 	}
 	return node
+}
+
+// gpuNodes is a NUMA affinity of Grace with GPU memory as nodes: the node of the processor, and those of the GPUs.
+var gpuNodes = lazyregexp.New(`^([0-9]+),[0-9]+-[0-9]+$`)
+
+// numaNode returns the NUMA node that a GPU is on. On GB200 the affinity also lists the nodes that are memory of the
+// GPUs ("0,2-17"). All of those come after the nodes with CPUs.
+func (d *Device) numaNode() *int {
+	if m := gpuNodes.FindStringSubmatch(d.NUMAAffinity); m != nil {
+		return number(m[1])
+	}
+	return number(d.NUMAAffinity)
 }
 
 // maxLinks is the most NVLinks that a GPU has (Hopper and Blackwell; Volta has 6, Ampere 12).

@@ -192,6 +192,23 @@ func TestGPUMemoryIsANodeWithoutCPUs(t *testing.T) {
 	}
 }
 
+// Other drivers list the nodes of GPU memory in the affinity, and some of these tell no node of the GPU's memory.
+func TestNodeOfCPUsIsTheFirstOfGPUMemoryNodes(t *testing.T) {
+	t.Parallel()
+	text := strings.NewReplacer("\t0-71\t0\t\t2\n", "\t0-71\t0,2-17\t\tN/A\n", "\t0-71\t0\t", "\t0-71\t0,2-17\t",
+		"\t72-143\t1\t", "\t72-143\t1,18-33\t").Replace(string(readFile(t, "gb200-4gpu.txt")))
+	h := parse(t, []byte(text))
+	if len(h.NUMANodes) < 2 || !h.NUMANodes[1].CPUs.Equal(topology.CPURange(72, 143)) {
+		t.Errorf("nodes %+v; want node 1 with CPUs 72-143", h.NUMANodes)
+	}
+	if n := h.GPUs[3].NUMANode; n == nil || *n != 1 {
+		t.Errorf("GPU3 is on node %v; want 1", n)
+	}
+	if n := h.NICs[0].NUMANode; n == nil || *n != 0 {
+		t.Errorf("NIC0 is on node %v; want 0", n)
+	}
+}
+
 func TestAffinityBecomesNodesOnlyWhereItIsConsistent(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, a, b, want string }{

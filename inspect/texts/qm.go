@@ -84,8 +84,11 @@ func (r *reader) qmConfig() {
 			if n := count(strings.TrimPrefix(p.key, "numa")); n != nil {
 				cells[*n] = r.qmCell(p)
 			}
+		case key == "hostpci" && strings.Contains(p.value, "mdev="): // the function stays with the host
 		case key == "hostpci":
 			r.hostpci(&t, p)
+		case p.key == "args":
+			t.Devices = append(t.Devices, HandedOver(p.value)...)
 		default:
 			known--
 		}
@@ -154,6 +157,21 @@ func (r *reader) qmCell(p pair) (c topology.TenantCell) {
 		}
 	}
 	return c
+}
+
+// vfioHost matches a function of the host in arguments of QEMU: "-device vfio-pci,host=01:00.0", JSON, or sysfsdev=.
+var vfioHost = lazyregexp.New(`\bvfio-pci[^\s<>]*?(?:\bhost"?[=:]"?|/devices/)` +
+	`((?:[0-9a-f]+:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])`)
+
+// HandedOver returns the functions of the host that arguments of QEMU hand to the guest.
+func HandedOver(arguments string) []topology.TenantDevice {
+	var list []topology.TenantDevice
+	for _, m := range vfioHost.Get().FindAllStringSubmatch(arguments, -1) {
+		if a := address(m[1]); a != nil {
+			list = append(list, topology.TenantDevice{PCI: *a})
+		}
+	}
+	return list
 }
 
 // hostpci reads "0000:01:00,pcie=1", which is all functions of a device, "host=01:00.0;01:00.1" or "mapping=NAME".

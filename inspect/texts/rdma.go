@@ -83,11 +83,15 @@ var gidEntry = lazyregexp.New(`^GID\[ *(\d+)\]$`)
 // device.
 var (
 	hcaLine     = lazyregexp.New(`^hca_id:`)
-	devinfoLine = lazyregexp.New(`^(?:hca_id|` + devinfoKeys + `):\s|^transport:\s+(?:InfiniBand|iWARP|usNIC)|` +
-		`^port:\s+\d+(?:$|\s+state:)|^state:\s+PORT_|^GID\[`)
+	devinfoLine = lazyregexp.New(`^(?:hca_id|` + devinfoKeys + `):\s|` +
+		`^transport:\s+(?:InfiniBand|iWARP|usNIC|unspecified)|^port:\s+\d+(?:$|\s+state:)|^state:\s+PORT_|^GID\[`)
 	// devinfoInline matches where one key stands behind another one, in a text that has lost its ends of lines.
 	devinfoInline = lazyregexp.New(`(\S)[ \t]+((?:transport|port|state|` + devinfoKeys + `):\s)`)
 )
+
+// nodeTypes are sysfs's words for transports other than InfiniBand, which RoCE has too; EFA is unspecified.
+var nodeTypes = map[string]string{"iWARP": "4: RNIC", "usNIC": "5: usNIC", "usNIC UDP": "6: usNIC UDP",
+	"unspecified": "7: unspecified"}
 
 const devinfoKeys = `fw_ver|node_guid|sys_image_guid|vendor_part_id|hw_ver|board_id|phys_port_cnt|(?:max|active)_mtu|` +
 	`sm_lid|port_lid|port_lmc|link_layer|active_width|active_speed|phys_state`
@@ -155,6 +159,9 @@ func (r *reader) ibvDevinfo() {
 		switch l.key {
 		case "fw_ver":
 			d.Firmware = l.value
+		case "transport":
+			name, _, _ := strings.Cut(l.value, " (")
+			d.NodeType = nodeTypes[name]
 		case "node_guid":
 			d.NodeGUID = guid(l.value)
 		case "board_id":

@@ -510,6 +510,9 @@ func TestPiecesAreRead(t *testing.T) {
 			`"nics":[{"name":"unnamed","netdevs":null,"rdma":null,"rdma_devices":[{"name":"unnamed",` +
 				`"firmware":"26.33.1048",` +
 				`"ports":[{"number":1,"state":"ACTIVE","active_mtu":1024}]}]}]` + untold("ibv_devinfo")},
+		{"ibv_devinfo", "hca_id:\tefa_0\n\ttransport:\t\t\tunspecified (4)\n\tnode_guid:\t\t\t0000:0000:0000:0000\n",
+			`"nics":[{"name":"efa_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"efa_0",` +
+				`"node_type":"7: unspecified","node_guid":"0000:0000:0000:0000"}]}]}`},
 		{"ibv_devinfo", "port: 1 state: PORT_ACTIVE (4) max_mtu: 4096 (5) active_mtu: 4096 (5) link_layer: " +
 			"Ethernet\n", port +
 			`"state":"ACTIVE","link_layer":"Ethernet","active_mtu":4096}]}]}]` + untold("ibv_devinfo")},
@@ -521,6 +524,11 @@ func TestPiecesAreRead(t *testing.T) {
 		{"qm config", "hostpci0: 0000:81:00,pcie=1\n", `"tenants":[{"name":"a machine of Proxmox VE","vcpus":1,` +
 			`"devices":[` +
 			`{"pci":"0000:81:00.0","managed":true,"whole":true}]}]}`},
+		{"qm config", "hostpci0: 0000:81:00.4,mdev=nvidia-63\nargs: -device vfio-pci,host=82:00.0,x-vga=on -device " +
+			`{"driver":"vfio-pci","host":"0001:01:00.1"} -device vfio-pci,sysfsdev=/sys/bus/pci/devices/0000:83:00.0` +
+			"\nmemory: 4096\n", `"tenants":[{"name":"a machine of Proxmox VE","vcpus":1,"memory_bytes":4294967296,` +
+			`"devices":[{"pci":"0000:82:00.0","managed":false},{"pci":"0001:01:00.1","managed":false},` +
+			`{"pci":"0000:83:00.0","managed":false}]}]}`},
 		{"lscpu", "NUMA node0 CPU(s):     0-3\nNUMA node1 CPU(s):     4-7\n",
 			`"numa_nodes":[{"id":0,"cpus":"0-3"},{"id":1,"cpus":"4-7"}],"cpus":{"online":"0-7"}}`},
 		{"lscpu", "Thread(s) per core: 2\nCore(s) per socket: 4\nSocket(s): 1\n",
