@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -211,47 +212,24 @@ const slowTimeout = 18
 // args are the arguments both sides need; perftest wants them equal. -F keeps it from giving up
 // over the CPU frequencies, which mean nothing on an emulated CPU.
 func (p perftest) args(ep Endpoint, o Options) []string {
-	args := []string{p.program, "-d", ep.Device, "-x", strconv.Itoa(ep.GIDIndex), "--report_gbits", "-F", "-p",
-		strconv.Itoa(o.Port)}
-	if p.timed {
-		args = append(args, "-D", strconv.Itoa(o.seconds()))
-	} else {
-		args = append(args, "-n", strconv.Itoa(p.iterations(o)))
-	}
-	if o.Accelerator != "kvm" {
-		args = append(args, "-u", strconv.Itoa(slowTimeout))
-	}
-	switch size := p.size(ep, o); {
-	case p.operation == "atomic": // perftest refuses a size
-	case size == 0:
-		args = append(args, "-a")
-	default:
-		args = append(args, "-s", strconv.FormatInt(size, 10))
-	}
-	if p.raw(o) {
-		args = append(args, "-U")
-	}
-	if p.transport != "" {
-		args = append(args, "-c", p.transport)
-	}
-	if p.pairs > 1 {
-		args = append(args, "-q", strconv.Itoa(p.pairs))
-	}
-	if n, err := strconv.Atoi(p.dscp); err == nil {
-		args = append(args, "--tclass="+strconv.Itoa(n<<2))
-	}
+	size, sized := p.size(ep, o), p.operation != "atomic" // for which perftest refuses a size
+	dscp, noDSCP := strconv.Atoi(p.dscp)
+	args := slices.Concat(
+		[]string{p.program, "-d", ep.Device, "-x", strconv.Itoa(ep.GIDIndex), "--report_gbits", "-F", "-p",
+			strconv.Itoa(o.Port)},
+		lists.If(p.timed, "-D", strconv.Itoa(o.seconds())),
+		lists.If(!p.timed, "-n", strconv.Itoa(p.iterations(o))),
+		lists.If(o.Accelerator != "kvm", "-u", strconv.Itoa(slowTimeout)),
+		lists.If(sized && size == 0, "-a"),
+		lists.If(sized && size != 0, "-s", strconv.FormatInt(size, 10)),
+		lists.If(p.raw(o), "-U"),
+		lists.If(p.transport != "", "-c", p.transport),
+		lists.If(p.pairs > 1, "-q", strconv.Itoa(p.pairs)),
+		lists.If(noDSCP == nil, "--tclass="+strconv.Itoa(dscp<<2)))
 	for _, w := range perftestWords {
-		if *w.of(&p) {
-			args = append(args, w.options...)
-		}
+		args = append(args, lists.If(*w.of(&p), w.options...)...)
 	}
-	if p.gpu != "" {
-		args = append(args, "--use_cuda="+p.gpu)
-	}
-	if p.dmabuf {
-		args = append(args, "--use_cuda_dmabuf")
-	}
-	return args
+	return slices.Concat(args, lists.If(p.gpu != "", "--use_cuda="+p.gpu), lists.If(p.dmabuf, "--use_cuda_dmabuf"))
 }
 
 // datagramBytes is the largest datagram where the port does not tell its MTU: every RDMA port takes as much.

@@ -13,8 +13,9 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/rackless/rackless/internal/words"
 	"maps"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A fioJob is a job of fio in its JSON. What text says is brought into the same form.

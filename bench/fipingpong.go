@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -39,11 +40,9 @@ func (f fiPingpong) iterations(o Options) int {
 
 // args are those of both sides. The endpoints are connected (msg), as RC of the other tools is.
 func (f fiPingpong) args(ep Endpoint, o Options) []string {
-	args := []string{"fi_pingpong", "-p", "verbs", "-e", "msg", "-d", ep.Device, "-I", strconv.Itoa(f.iterations(o))}
-	if size := f.size(o); size != 0 {
-		args = append(args, "-S", strconv.FormatInt(size, 10))
-	}
-	return args
+	size := f.size(o)
+	return append([]string{"fi_pingpong", "-p", "verbs", "-e", "msg", "-d", ep.Device, "-I",
+		strconv.Itoa(f.iterations(o))}, lists.If(size != 0, "-S", strconv.FormatInt(size, 10))...)
 }
 
 func (f fiPingpong) server(ep Endpoint, o Options) []string {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 func osuEngine(p osu, about string) Engine {
@@ -165,11 +167,9 @@ func (p osu) client(client, server Endpoint, o Options) []string {
 // -x are the ones before, which do not count.
 func (p osu) args(o Options) []string {
 	first, last := p.sizes(o)
-	args := []string{"-m", strconv.FormatInt(first, 10) + ":" + strconv.FormatInt(last, 10)}
-	if n := p.iterations(o); n > 0 {
-		args = append(args, "-i", strconv.Itoa(n), "-x", strconv.Itoa(max(1, n/10)))
-	}
-	return args
+	n := p.iterations(o)
+	return append([]string{"-m", fmt.Sprintf("%d:%d", first, last)},
+		lists.If(n > 0, "-i", strconv.Itoa(n), "-x", strconv.Itoa(max(1, n/10)))...)
 }
 
 // sizes are the smallest and the largest message. Each one between is twice the one before.

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -67,11 +68,8 @@ func (n nvbandwidth) prepare(ctx context.Context, ask execFunc, ep, _ Endpoint, 
 // client asks nvbandwidth to leave itself where it was put: by itself it moves to the CPUs that are
 // nearest to each GPU.
 func (n nvbandwidth) client(ep, _ Endpoint, o Options) []string {
-	args := []string{"nvbandwidth", "-t", n.testcase}
-	if o.PlaceOf(ep) != (Place{}) {
-		args = append(args, "--disableAffinity")
-	}
-	return args
+	return append([]string{"nvbandwidth", "-t", n.testcase},
+		lists.If(o.PlaceOf(ep) != (Place{}), "--disableAffinity")...)
 }
 
 func (n nvbandwidth) parse(out Output, _ Options) ([]Figure, error) {

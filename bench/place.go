@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -24,13 +25,8 @@ type Place struct {
 const notPinned = "not pinned"
 
 func (p Place) String() string {
-	var parts []string
-	if p.CPUs != "" {
-		parts = append(parts, "CPUs "+p.CPUs)
-	}
-	if p.Memory != "" {
-		parts = append(parts, "memory of NUMA node "+p.Memory)
-	}
+	parts := slices.Concat(lists.If(p.CPUs != "", "CPUs "+p.CPUs),
+		lists.If(p.Memory != "", "memory of NUMA node "+p.Memory))
 	return cmp.Or(strings.Join(parts, ", "), notPinned)
 }
 
@@ -53,14 +49,8 @@ func (p Place) wrap(argv []string) []string {
 	if len(argv) == 0 {
 		return argv
 	}
-	var out []string
-	if p.CPUs != "" {
-		out = append(out, "taskset", "-c", p.CPUs)
-	}
-	if p.Memory != "" {
-		out = append(out, "numactl", "--membind="+p.Memory)
-	}
-	return append(out, argv...)
+	return slices.Concat(lists.If(p.CPUs != "", "taskset", "-c", p.CPUs),
+		lists.If(p.Memory != "", "numactl", "--membind="+p.Memory), argv)
 }
 
 // Check refuses lists that are none.

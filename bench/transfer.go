@@ -8,9 +8,11 @@ import (
 	_ "embed" // for the program that drives NIXL
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -118,21 +120,12 @@ func (t transfer) client(client, server Endpoint, o Options) []string {
 
 // mooncakeArgs are those of both sides. The port is one of many by chance, unless it is the only one.
 func mooncakeArgs(t transfer, ep Endpoint, port int, mode string) []string {
-	args := []string{"env"}
-	if t.tcp {
-		args = append(args, "MC_FORCE_TCP=true")
-	} else {
-		args = append(args, "MC_GID_INDEX="+strconv.Itoa(ep.GIDIndex))
-	}
-	if port != 0 {
-		args = append(args, "MC_MIN_RPC_PORT="+strconv.Itoa(port), "MC_MAX_RPC_PORT="+strconv.Itoa(port))
-	}
-	args = append(args, "transfer_engine_bench", "-mode="+mode, "-metadata_server=P2PHANDSHAKE", "-logtostderr",
-		"-local_server_name="+ep.Addr.String(), "-buffer_size="+strconv.Itoa(transferBuffer), "-threads=1")
-	if t.tcp {
-		return append(args, "-protocol=tcp")
-	}
-	return append(args, "-protocol=rdma", "-device_name="+ep.Device)
+	return slices.Concat([]string{"env"},
+		lists.If(t.tcp, "MC_FORCE_TCP=true"), lists.If(!t.tcp, "MC_GID_INDEX="+strconv.Itoa(ep.GIDIndex)),
+		lists.If(port != 0, "MC_MIN_RPC_PORT="+strconv.Itoa(port), "MC_MAX_RPC_PORT="+strconv.Itoa(port)),
+		[]string{"transfer_engine_bench", "-mode=" + mode, "-metadata_server=P2PHANDSHAKE", "-logtostderr",
+			"-local_server_name=" + ep.Addr.String(), "-buffer_size=" + strconv.Itoa(transferBuffer), "-threads=1"},
+		lists.If(t.tcp, "-protocol=tcp"), lists.If(!t.tcp, "-protocol=rdma", "-device_name="+ep.Device))
 }
 
 func mooncakeServer(t transfer, ep Endpoint, o Options) []string {

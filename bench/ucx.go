@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 func ucxEngine(name, about string, bandwidth bool) Engine {
@@ -73,17 +75,11 @@ func (u ucx) prepare(ctx context.Context, ask execFunc, client, server Endpoint,
 func (u ucx) args(ep Endpoint, o Options) []string {
 	o.Bytes = u.size(o)
 	n := u.like().iterations(o)
-	args := []string{"env", "UCX_IB_GID_INDEX=" + strconv.Itoa(ep.GIDIndex), "ucx_perftest"}
-	if u.bandwidth {
-		args = append(args, "-t", "put_bw", "-D", "zcopy")
-	} else {
-		args = append(args, "-t", "put_lat")
-	}
-	if slices.Contains(o.WithMPI, ep.Node) {
-		args = append(args, "-P", "0")
-	}
-	return append(args, "-x", "rc_verbs", "-d", ep.Device+":1", "-p", strconv.Itoa(o.Port),
-		"-s", strconv.FormatInt(o.Bytes, 10), "-n", strconv.Itoa(n), "-w", strconv.Itoa(max(1, n/10)), "-f")
+	return slices.Concat([]string{"env", "UCX_IB_GID_INDEX=" + strconv.Itoa(ep.GIDIndex), "ucx_perftest"},
+		lists.If(u.bandwidth, "-t", "put_bw", "-D", "zcopy"), lists.If(!u.bandwidth, "-t", "put_lat"),
+		lists.If(slices.Contains(o.WithMPI, ep.Node), "-P", "0"),
+		[]string{"-x", "rc_verbs", "-d", ep.Device + ":1", "-p", strconv.Itoa(o.Port), "-s",
+			strconv.FormatInt(o.Bytes, 10), "-n", strconv.Itoa(n), "-w", strconv.Itoa(max(1, n/10)), "-f"})
 }
 
 func (u ucx) server(ep Endpoint, o Options) []string { return u.args(ep, o) }

@@ -149,3 +149,11 @@ func Add[E comparable](all []E, x E) []E {
 	}
 	return append(all, x)
 }
+
+// If returns the values on a condition, and none without it: for lists that are joined of parts.
+func If[E any](is bool, values ...E) []E {
+	if !is {
+		return nil
+	}
+	return values
+}
