@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -51,15 +52,12 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 	for _, top := range slices.SortedFunc(maps.Keys(switches), topology.PCIAddr.Compare) {
 		f := switches[top]
 		slices.SortFunc(f.ports, topology.PCIAddr.Compare)
-		facts := make([]string, len(f.ports))
-		for i, p := range f.ports {
-			facts[i] = at(pci(p)+"/config", "ACSCtl: ReqRedir+")
-		}
-		add(finding.Finding{Subject: join(f.ports),
-			Evidence: words.Few(facts, 4, "; "),
-			Consequence: "traffic between " + f.a.String() + " and " + f.b.String() +
-				" goes up to the root complex and back instead of across the " +
-				"switch: slower, and shared by all below it"})
+		facts := lists.Map(f.ports, func(p topology.PCIAddr) string {
+			return at(pci(p)+"/config", "ACSCtl: ReqRedir+")
+		})
+		add(finding.Finding{Subject: join(f.ports), Evidence: words.Few(facts, 4, "; "),
+			Consequence: fmt.Sprintf("traffic between %s and %s goes up to the root complex and back instead of across "+
+				"the switch: slower, and shared by all below it", f.a, f.b)})
 	}
 }
 

@@ -3,10 +3,10 @@ package diagnose
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -17,12 +17,12 @@ func (v *view) resettable() []*topology.PCIDevice {
 		return nil
 	}
 	var out []*topology.PCIDevice
-	for d := range each(v.PCI) {
+	for d := range lists.Refs(v.PCI) {
 		// Virtual functions are reset with FLR, which SR-IOV demands of every one of them.
 		if !d.ResetKnown || d.IsBridge() || d.PF != nil || d.Dead {
 			continue
 		}
-		g := v.gpuAt(d.Address)
+		g := v.GPU(d.Address)
 		if g != nil && v.computes(g) || topology.IsVFIO(d.Driver) && !(g == nil && d.Address.Function != 0) {
 			out = append(out, d)
 		}
@@ -35,15 +35,12 @@ func (v *view) neighbours(d *topology.PCIDevice) []topology.PCIAddr {
 	if d.Parent == nil {
 		return nil
 	}
-	var out []topology.PCIAddr
 	// A bus reset goes through the bridge, and so to all that is right below it. Virtual functions go with
 	// their physical one.
-	for _, o := range v.tree.Children(*d.Parent) {
-		if !o.Address.SameDevice(d.Address) && o.PF == nil {
-			out = append(out, o.Address)
-		}
-	}
-	return out
+	others := lists.Filter(v.tree.Children(*d.Parent), func(o *topology.PCIDevice) bool {
+		return !o.Address.SameDevice(d.Address) && o.PF == nil
+	})
+	return lists.Map(others, func(o *topology.PCIDevice) topology.PCIAddr { return o.Address })
 }
 
 // isAMDGPU reports whether d is one of the GPUs that are known not to come back from a bus reset.
@@ -106,11 +103,9 @@ func busResetOnly(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 
 // dead leaves D3cold out: a function without power answers with ones as well.
 func dead(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
-	if !d.Dead || d.PowerState == "D3cold" { // without power nothing answers: RL033
-		return
+	if d.Dead && d.PowerState != "D3cold" { // without power nothing answers: RL033
+		add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address)+"/config", "ff ff ff ff")})
 	}
-	add(finding.Finding{Subject: d.Address.String(),
-		Evidence: at(pci(d.Address)+"/config", "ff ff ff ff")})
 }
 
 // coldDevice reports cards, and whatever a tenant has: waking up is what fails, and nobody wakes
@@ -141,34 +136,26 @@ func tooManyVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 		return
 	}
 	enabled := len(s.VFs)
-	facts := []string{fmt.Sprintf("virtfn*=%d", enabled)}
-	if s.Enabled != nil {
-		enabled = max(enabled, *s.Enabled)
-		facts = append([]string{"sriov_numvfs=" + strconv.Itoa(*s.Enabled)}, facts...)
+	facts := lists.If(s.Enabled != nil, fmt.Sprintf("sriov_numvfs=%d", words.Value(s.Enabled)))
+	facts = append(facts, fmt.Sprintf("virtfn*=%d", enabled), fmt.Sprintf("sriov_totalvfs=%d", *s.Total))
+	if max(enabled, words.Value(s.Enabled)) > *s.Total {
+		add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), facts...)})
 	}
-	if enabled <= *s.Total {
-		return
-	}
-	add(finding.Finding{Subject: d.Address.String(),
-		Evidence: at(pci(d.Address), append(facts, "sriov_totalvfs="+strconv.Itoa(*s.Total))...)})
 }
 
 // noVFs is about cards that could: total 0 with the capability there means that the firmware has it
 // off.
 func noVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
-	if d.SRIOV == nil || d.SRIOV.Total == nil || *d.SRIOV.Total != 0 || len(d.SRIOV.VFs) > 0 ||
+	// More functions than that are RL034.
+	if s := d.SRIOV; s == nil || s.Total == nil || *s.Total != 0 || len(s.VFs) > 0 || words.Value(s.Enabled) > 0 ||
 		!v.isCard(d.Address) || v.virtual {
 		return
-	}
-	if d.SRIOV.Enabled != nil && *d.SRIOV.Enabled > 0 {
-		return // RL034
 	}
 	fix := "turn SR-IOV on in the firmware of the device and of the board"
 	if d.Vendor != nil && *d.Vendor == topology.VendorMellanox {
 		fix = "mlxconfig -d " + d.Address.String() + " set SRIOV_EN=1 NUM_OF_VFS=16, then reboot"
 	}
-	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), "sriov_totalvfs=0"),
-		Fix: fix})
+	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), "sriov_totalvfs=0"), Fix: fix})
 }
 
 // lostOverride finds devices between two drivers: driver_override says which one may bind, and it has not. That is what
@@ -182,8 +169,7 @@ func lostOverride(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 		Evidence:    at(pci(d.Address), "driver_override="+d.Override, driverFact(d)),
 		Consequence: "no driver but " + d.Override + " will bind to the device, and that one has not",
 		Fix: fmt.Sprintf("load %s and write the address to /sys/bus/pci/drivers_probe, or clear the override "+
-			"with a newline",
-			d.Override)}
+			"with a newline", d.Override)}
 	if d.Driver != "" {
 		f.Consequence = "the device is still in the hands of " + d.Driver
 		f.Fix = "unbind it from " + d.Driver + " and write the address to /sys/bus/pci/drivers_probe, or clear " +

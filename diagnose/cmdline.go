@@ -1,11 +1,11 @@
 package diagnose
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -37,11 +37,7 @@ func parameters(h *topology.Host) []param {
 
 // asked returns the first parameter of that name. The kernel takes hyphens in names for underscores.
 func (v *view) asked(name string) (param, bool) {
-	i := slices.IndexFunc(v.params, func(p param) bool { return cmdline.Key(p.name) == name })
-	if i < 0 {
-		return param{}, false
-	}
-	return v.params[i], true
+	return lists.Lookup(v.params, func(p param) bool { return cmdline.Key(p.name) == name })
 }
 
 // cmdlineIs is the evidence that parameters were asked for.
@@ -138,17 +134,7 @@ func (v *view) hugeAsks() []hugeAsk {
 func memorySize(s string) (uint64, bool) {
 	shift := 0
 	if s != "" {
-		switch s[len(s)-1] {
-		case 'k', 'K':
-			shift = 10
-		case 'm', 'M':
-			shift = 20
-		case 'g', 'G':
-			shift = 30
-		case 't', 'T':
-			shift = 40
-		}
-		if shift > 0 {
+		if shift = 10 * (1 + strings.IndexByte("kmgt", s[len(s)-1]|0x20)); shift > 0 { // 0x20: small letters
 			s = s[:len(s)-1]
 		}
 	}

@@ -9,17 +9,13 @@ import (
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
 // isolated returns the isolated CPUs, the empty set where none are or it is not known.
-func (v *view) isolated() topology.CPUSet {
-	if v.CPUs.Isolated == nil {
-		return topology.CPUSet{}
-	}
-	return *v.CPUs.Isolated
-}
+func (v *view) isolated() topology.CPUSet { return words.Value(v.CPUs.Isolated) }
 
 // cpuList writes a set so that an empty one can be seen.
 func cpuList(s topology.CPUSet) string { return words.Either(s.IsEmpty(), "empty", s.String()) }
@@ -30,12 +26,11 @@ func splitCores(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	var missing topology.CPUSet
 	var split []string
-	for c := range each(v.Cores) {
+	for c := range lists.Refs(v.Cores) {
 		// A core that is isolated whole, or not at all, is as somebody meant it.
 		if rest := c.CPUs.Difference(isolated); !rest.IsEmpty() && c.CPUs.Overlaps(isolated) {
 			missing = missing.Union(rest)
-			split = append(split, at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
-				c.CPUs.Min()), c.CPUs.String()))
+			split = append(split, at(siblings(c.CPUs.Min()), c.CPUs.String()))
 		}
 	}
 	if missing.IsEmpty() {
@@ -47,12 +42,7 @@ func splitCores(v *view, add func(finding.Finding)) {
 }
 
 // served tells how often an interrupt has come.
-func served(q *topology.IRQ) uint64 {
-	if q.Count == nil {
-		return 0
-	}
-	return *q.Count
-}
+func served(q *topology.IRQ) uint64 { return words.Value(q.Count) }
 
 // irqFact is the evidence on one interrupt.
 func irqFact(q *topology.IRQ) string {
@@ -66,7 +56,7 @@ func busyIsolated(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	var hit topology.CPUSet
 	var busy []*topology.IRQ
-	for q := range each(v.IRQs) {
+	for q := range lists.Refs(v.IRQs) {
 		// One that may be served elsewhere proves nothing: the count is of all CPUs.
 		if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(isolated) || served(q) == 0 || v.tree.ForGuest(q.Device) {
 			continue
@@ -80,12 +70,9 @@ func busyIsolated(v *view, add func(finding.Finding)) {
 	slices.SortStableFunc(busy, func(a, b *topology.IRQ) int { // the busiest first
 		return cmp.Or(cmp.Compare(served(b), served(a)), a.Number-b.Number)
 	})
-	facts := make([]string, len(busy))
-	for i, q := range busy {
-		facts[i] = irqFact(q)
-	}
 	add(finding.Finding{Subject: hit.String(),
-		Evidence:    all(at("/sys/devices/system/cpu/isolated", isolated.String()), words.Few(facts, 4, "; ")),
+		Evidence: all(at("/sys/devices/system/cpu/isolated", isolated.String()),
+			words.Few(lists.Map(busy, irqFact), 4, "; ")),
 		Consequence: words.Count(len(busy), "interrupt") + " stop work on isolated CPUs"})
 }
 
@@ -143,8 +130,7 @@ func ticklessOnly(v *view, add func(finding.Finding)) {
 	add(finding.Finding{Subject: open.String(),
 		Evidence: all(cmdlineIs(p), at("/sys/devices/system/cpu/isolated", cpuList(v.isolated()))),
 		Fix: "isolcpus=" + open.String() + " beside it, or a cgroup partition (cpuset.cpus.partition=isolated) " +
-			"for the " +
-			"CPUs of the tenants"})
+			"for the CPUs of the tenants"})
 }
 
 // emptyList finds parameters whose list the kernel accepts and ignores: it prints one line to its
@@ -152,9 +138,7 @@ func ticklessOnly(v *view, add func(finding.Finding)) {
 // other parameters take words of their own.
 func emptyList(v *view, add func(finding.Finding)) {
 	for _, p := range v.params {
-		switch p.name {
-		case "isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity":
-		default:
+		if !slices.Contains([]string{"isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity"}, p.name) {
 			continue
 		}
 		flags, cpus, known := v.isolationList(p.value)
@@ -170,9 +154,9 @@ func emptyList(v *view, add func(finding.Finding)) {
 // of 256 CPUs to a line.
 func governors(v *view, add func(finding.Finding)) {
 	cpus := map[string]topology.CPUSet{}
-	for i := range v.Cores {
-		if g := v.Cores[i].Governor; g != "" && g != "performance" {
-			cpus[g] = cpus[g].Union(v.Cores[i].CPUs)
+	for c := range lists.Refs(v.Cores) {
+		if g := c.Governor; g != "" && g != "performance" {
+			cpus[g] = cpus[g].Union(c.CPUs)
 		}
 	}
 	for _, g := range slices.Sorted(maps.Keys(cpus)) {
@@ -190,11 +174,9 @@ func moreCPUs(s topology.CPUSet) string {
 // smtOff is a note: SMT off is a choice, but lists of CPUs from before it name threads that are
 // gone.
 func smtOff(v *view, add func(finding.Finding)) {
-	if v.CPUs.SMT != "off" && v.CPUs.SMT != "forceoff" {
-		return
+	if v.CPUs.SMT == "off" || v.CPUs.SMT == "forceoff" {
+		add(finding.Finding{Subject: "host", Evidence: at("/sys/devices/system/cpu/smt/control", v.CPUs.SMT)})
 	}
-	add(finding.Finding{Subject: "host",
-		Evidence: at("/sys/devices/system/cpu/smt/control", v.CPUs.SMT)})
 }
 
 // cmdlineLimit is COMMAND_LINE_SIZE of x86 and arm64, with the ending zero. Other architectures have others.
@@ -203,14 +185,8 @@ const cmdlineLimit = 2048
 // longCmdline compares the length with the limit of the kernel, which cuts without a message. One
 // byte less counts too, because the ending zero takes it.
 func longCmdline(v *view, add func(finding.Finding)) {
-	switch v.System.Arch {
-	case "x86_64", "i686", "aarch64", "":
-	default:
-		return
+	n := len(words.Value(v.Kernel.Cmdline))
+	if n >= cmdlineLimit-1 && slices.Contains([]string{"x86_64", "i686", "aarch64", ""}, v.System.Arch) {
+		add(finding.Finding{Subject: "host", Evidence: at("/proc/cmdline", fmt.Sprintf("%d bytes", n))})
 	}
-	if v.Kernel.Cmdline == nil || len(*v.Kernel.Cmdline) < cmdlineLimit-1 {
-		return
-	}
-	add(finding.Finding{Subject: "host",
-		Evidence: at("/proc/cmdline", fmt.Sprintf("%d bytes", len(*v.Kernel.Cmdline)))})
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -16,10 +17,7 @@ const plainBAR = 256 << 20
 // smallBAR finds GPUs that show peers a window of their memory only. Without a NIC for RDMA and
 // with one GPU nobody looks through it.
 func smallBAR(v *view, g *topology.GPU, add func(finding.Finding)) {
-	if len(v.fabric) == 0 && len(v.gpus) < 2 {
-		return
-	}
-	if g.Address == nil || g.BAR1Bytes == nil {
+	if len(v.fabric) == 0 && len(v.gpus) < 2 || g.Address == nil || g.BAR1Bytes == nil {
 		return
 	}
 	bar := *g.BAR1Bytes
@@ -29,10 +27,8 @@ func smallBAR(v *view, g *topology.GPU, add func(finding.Finding)) {
 	if bar > plainBAR && !(less && len(v.fabric) > 0) || g.MemoryBytes != nil && !less {
 		return
 	}
-	facts := []string{"largest prefetchable BAR " + size(bar)}
-	if g.MemoryBytes != nil {
-		facts = append(facts, "memory "+size(*g.MemoryBytes))
-	}
+	facts := append([]string{"largest prefetchable BAR " + size(bar)},
+		lists.If(g.MemoryBytes != nil, "memory "+size(words.Value(g.MemoryBytes)))...)
 	f := finding.Finding{Severity: finding.Info, Subject: g.ID(), Evidence: at(pci(*g.Address)+"/resource", facts...),
 		Consequence: "peers reach " + size(bar) + " of the GPU's memory at a time", Fix: "turn on above-4G decoding " +
 			"and Resizable BAR in the firmware"}
@@ -106,6 +102,11 @@ func (v *view) together(a, b *topology.GPU) bool {
 	return slices.ContainsFunc(v.holders(*a.Address), func(t *topology.Tenant) bool { return slices.Contains(of, t) })
 }
 
+// named reports whether a name has one of the words in it.
+func named(name string, words ...string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(name, w) })
+}
+
 // noPeers is a note on cards whose driver lets no other card at their memory: what looks like the nearest path is then
 // the longest, because both copies share the link of the switch.
 func noPeers(v *view, add func(finding.Finding)) {
@@ -135,9 +136,9 @@ func noPeers(v *view, add func(finding.Finding)) {
 		return
 	}
 	f := finding.Finding{Subject: strings.Join(cards, ","),
-		Evidence: at(cards[0], "model="+v.gpus[slices.IndexFunc(v.gpus, func(g *topology.GPU) bool {
+		Evidence: at(cards[0], "model="+lists.Find(v.gpus, func(g *topology.GPU) bool {
 			return g.ID() == cards[0]
-		})].Model) + moreDevices(cards),
+		}).Model) + moreDevices(cards),
 		Consequence: "GeForce cards do not reach each other's memory over PCI Express (no peer-to-peer, no GPUDirect " +
 			"RDMA): data is copied through memory of the host",
 		Fix: "spread jobs so that cards of one switch talk little to each other; NCCL_P2P_DISABLE=1 where a program " +
@@ -183,8 +184,7 @@ func withoutNVLink(v *view, add func(finding.Finding)) {
 		return
 	}
 	links, errors := "NVLink", "nvidia-smi nvlink --status and -e, and dmesg for Xid 74 and NVSwitch errors; reset "+
-		"or reseat "+
-		"the GPU, start nvidia-fabricmanager where there are NVSwitches, or leave the GPU out (CUDA_VISIBLE_DEVICES)"
+		"or reseat the GPU, start nvidia-fabricmanager where there are NVSwitches, or leave the GPU out (CUDA_VISIBLE_DEVICES)"
 	if slices.ContainsFunc(v.gpus, func(g *topology.GPU) bool { return strings.Contains(g.Vendor, "AMD") }) {
 		links, errors = "XGMI link", "rocm-smi --showxgmierr, and dmesg for xgmi and RAS errors of amdgpu; reset "+
 			"all GPUs of the board (amd-smi reset), reseat the GPU, or leave it out (HIP_VISIBLE_DEVICES)"
@@ -228,8 +228,7 @@ func noAtomics(v *view, g *topology.GPU, add func(finding.Finding)) {
 	}
 	f := finding.Finding{Severity: finding.Warning, Subject: g.ID(), Evidence: words.Few(facts, 4, "; "),
 		Consequence: "PCIe atomics do not reach the root port: the kernel says \"skipped device, PCI rejects " +
-			"atomics\", and " +
-			"ROCm does not use the card",
+			"atomics\", and ROCm does not use the card",
 		Fix: "move the card to a slot at the processor, not behind the chipset"}
 	if v.virtual {
 		f.Fix = "use a root port that offers completion (pcie-root-port of QEMU 8.1 or newer) directly above the " +
@@ -252,11 +251,8 @@ func withoutAddress(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	var facts []string
 	for _, b := range d.BARs {
 		if b.Unassigned && b.Index < 6 && !b.IO {
-			fact := fmt.Sprintf("BAR %d unassigned", b.Index)
-			if b.SizeBytes > 0 {
-				fact += ", " + size(b.SizeBytes)
-			}
-			facts = append(facts, fact)
+			facts = append(facts, fmt.Sprintf("BAR %d unassigned", b.Index)+
+				words.If(b.SizeBytes > 0, ", "+size(b.SizeBytes)))
 		}
 	}
 	if len(facts) == 0 {
@@ -280,10 +276,9 @@ func withoutAddress(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 // Source: Intel's datasheets of Core processors, "Peer-to-peer memory write transactions are supported; all
 // other peer-to-peer transactions are not".
 func writesOnly(v *view, add func(finding.Finding)) {
-	client := strings.Contains(v.System.CPUModel, "Intel") && (strings.Contains(v.System.CPUModel, "Core(TM)") ||
-		strings.Contains(v.System.CPUModel, "Pentium") || strings.Contains(v.System.CPUModel, "Celeron") ||
-		strings.Contains(v.System.CPUModel, "Xeon(R) E-2") || strings.Contains(v.System.CPUModel, "Xeon(R) W-1")) &&
-		!strings.Contains(v.System.CPUModel, " X-series") && len(v.Packages) < 2
+	cpu := v.System.CPUModel
+	client := named(cpu, "Intel") && named(cpu, "Core(TM)", "Pentium", "Celeron", "Xeon(R) E-2", "Xeon(R) W-1") &&
+		!named(cpu, " X-series") && len(v.Packages) < 2
 	if !client || v.virtual {
 		return
 	}
@@ -292,8 +287,7 @@ func writesOnly(v *view, add func(finding.Finding)) {
 			continue
 		}
 		add(finding.Finding{Subject: p.gpu.ID() + "," + p.nic.ID(),
-			Evidence: all(at("/proc/cpuinfo", "model name="+v.System.CPUModel), fmt.Sprintf("path %s to %s: %s",
-				p.gpu.ID(),
+			Evidence: all(at("/proc/cpuinfo", "model name="+cpu), fmt.Sprintf("path %s to %s: %s", p.gpu.ID(),
 				p.nic.ID(), p.via))})
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -63,13 +64,10 @@ func (v *view) cardsToGive() finding.Severity {
 // endpoints returns the members of a group that are not bridges. A member that is not among the
 // functions stays: it is an endpoint as far as is known.
 func (v *view) endpoints(g *topology.IOMMUGroup) []topology.PCIAddr {
-	var out []topology.PCIAddr
-	for _, a := range g.Devices {
-		if d := v.tree.Device(a); d == nil || !d.IsBridge() && !isHostBridge(d) {
-			out = append(out, a)
-		}
-	}
-	return out
+	return lists.Filter(g.Devices, func(a topology.PCIAddr) bool {
+		d := v.tree.Device(a)
+		return d == nil || !d.IsBridge() && !isHostBridge(d)
+	})
 }
 
 // isHostBridge reports whether d is of the class of bridges without being one to a PCI bus, such as the host bridge:
@@ -124,7 +122,7 @@ func listedGroups(v *view, add func(finding.Finding)) {
 	}
 	var evidence, shared []string
 	alone, unnamed := 0, false
-	for g := range each(v.IOMMU.Groups) {
+	for g := range lists.Refs(v.IOMMU.Groups) {
 		members := v.endpoints(g)
 		if len(members) == 0 {
 			continue
@@ -140,13 +138,9 @@ func listedGroups(v *view, add func(finding.Finding)) {
 		shared = append(shared, fmt.Sprintf("group %d (%s)", g.ID, addresses(members)))
 		evidence = append(evidence, at(groupPath(g), addresses(g.Devices)))
 	}
-	var says []string
-	if len(shared) > 0 {
-		says = append(says, "the devices of a group go to one virtual machine together: "+words.Few(shared, 6, ", "))
-	}
-	if alone > 0 {
-		says = append(says, fmt.Sprintf("%s can be given away alone", words.Count(alone, "device")))
-	}
+	says := slices.Concat(lists.If(len(shared) > 0,
+		"the devices of a group go to one virtual machine together: "+words.Few(shared, 6, ", ")),
+		lists.If(alone > 0, words.Count(alone, "device")+" can be given away alone"))
 	f := finding.Finding{Subject: "host", Evidence: words.Few(evidence, 6, "; "), Consequence: strings.Join(says, "; "),
 		Fix: "give all devices of a group to one machine, or try another slot"}
 	switch {
@@ -212,11 +206,9 @@ func notViable(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 // acsOverride finds a parameter that is in no kernel of kernel.org: distributions add it as a patch. It makes the
 // kernel believe in an isolation that the hardware does not have.
 func acsOverride(v *view, add func(finding.Finding)) {
-	p, ok := v.asked("pcie_acs_override")
-	if !ok {
-		return
+	if p, ok := v.asked("pcie_acs_override"); ok {
+		add(finding.Finding{Subject: "host", Evidence: cmdlineIs(p)})
 	}
-	add(finding.Finding{Subject: "host", Evidence: cmdlineIs(p)})
 }
 
 // reservedRegions finds devices whose firmware wants memory mapped one to one (RMRR on Intel, IVMD

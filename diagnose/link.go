@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -73,16 +75,12 @@ func (v *view) matters(d *topology.PCIDevice) bool {
 	if d.Class == nil {
 		return !v.fromFiles() // of a text that has its link and not its name, that was the question
 	}
-	switch d.Class.Base() {
-	case topology.ClassDisplay, topology.ClassAccelerator:
-		g := v.gpuAt(d.Address)
+	if b := d.Class.Base(); b == topology.ClassDisplay || b == topology.ClassAccelerator {
+		g := v.GPU(d.Address)
 		return g == nil || v.computes(g) && !g.IsCoherent() // of a C2C GPU, PCI Express carries next to nothing
 	}
-	switch d.Class.Sub() {
-	case subEthernet, topology.SubInfiniBand, topology.SubFabric, subNVMe, subRAID, subSAS:
-		return true
-	}
-	return false
+	return slices.Contains([]uint16{subEthernet, topology.SubInfiniBand, topology.SubFabric, subNVMe, subRAID, subSAS},
+		d.Class.Sub())
 }
 
 // Subclasses of what is fast enough for its link to matter. Source: PCI Code and ID Assignment Specification.
@@ -149,12 +147,11 @@ func (v *view) excuse(j *judged) string {
 	case slices.Contains(managers, e.Driver):
 		return "the driver " + e.Driver + " lowers the speed while the GPU is idle"
 	}
-	for _, t := range v.holders(e.Address) {
-		if t.State == "running" {
-			return "the tenant " + t.Name + " runs with it, and its driver manages the link"
-		}
+	t := lists.Find(v.holders(e.Address), func(t *topology.Tenant) bool { return t.State == "running" })
+	if t == nil {
+		return ""
 	}
-	return ""
+	return "the tenant " + t.Name + " runs with it, and its driver manages the link"
 }
 
 const noPort = "the port above is not known, so the slot may be the limit"
@@ -198,10 +195,8 @@ func slowLink(v *view, j judged, add func(finding.Finding)) {
 	f := finding.Finding{Subject: j.subject(),
 		Evidence:    j.speeds(),
 		Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
-		Fix: fmt.Sprintf("seat the card again or try without a riser, set the slot's speed in the firmware, or "+
-			"train the link again at %s "+
-			"with nothing using the card; then read current_link_speed again", j.port()),
-	}
+		Fix: fmt.Sprintf("seat the card again or try without a riser, set the slot's speed in the firmware, or train "+
+			"the link again at %s with nothing using the card; then read current_link_speed again", j.port())}
 	if e := j.end; e != nil && e.IsGPU() {
 		f.Evidence = all(f.Evidence, at(pci(e.Address), driverFact(e)))
 		switch {
@@ -219,17 +214,11 @@ func slowLink(v *view, j judged, add func(finding.Finding)) {
 }
 
 func sleepyLink(v *view, j judged, add func(finding.Finding)) {
-	if !j.slow() {
-		return
-	}
 	why := v.excuse(&j)
-	if why == "" {
+	if !j.slow() || why == "" {
 		return
 	}
-	facts := []string{driverFact(j.end)}
-	if j.end.PowerState != "" {
-		facts = append(facts, "power_state="+j.end.PowerState)
-	}
+	facts := append([]string{driverFact(j.end)}, lists.If(j.end.PowerState != "", "power_state="+j.end.PowerState)...)
 	add(finding.Finding{Subject: j.subject(),
 		Evidence:    all(j.speeds(), at(pci(j.end.Address), facts...)),
 		Consequence: "probably none: " + why,
@@ -251,9 +240,7 @@ func narrowLink(v *view, j judged, add func(finding.Finding)) {
 			widthFact("max_link_width", width(j.link.MaxWidth))), port),
 		Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
 		Fix: fmt.Sprintf("seat the card again, try without a riser, and look for bifurcation or shared lanes of "+
-			"the slot at %s in the firmware "+
-			"and the board's manual", j.port()),
-	}
+			"the slot at %s in the firmware and the board's manual", j.port())}
 	// Seen after a virtual machine ended: the reset of the function trained the link anew, with fewer lanes.
 	if j.end != nil && topology.IsVFIO(j.end.Driver) {
 		f.Fix = fmt.Sprintf("if it had all lanes before a virtual machine had it, a function-level reset lost them: "+
@@ -294,7 +281,7 @@ func (v *view) fastestBelow(bridge topology.PCIAddr) (card *topology.PCIDevice, 
 // rule judges: those of switches whose source shows one rate alone, and the made-up ones of virtual machines.
 func narrowSwitch(v *view, add func(finding.Finding)) {
 	told := v.links()
-	for d := range each(v.PCI) {
+	for d := range lists.Refs(v.PCI) {
 		namedLimit(v, d, add)
 		now, ok := v.tree.Trained(d)
 		if d.Bridge == nil || !ok || d.Bridge.Port != "upstream port" && d.Bridge.Port != topology.PortSwitch ||
@@ -331,10 +318,8 @@ func namedLimit(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 		return
 	}
 	port := d.PathLimit.At
-	if p := v.tree.Device(port); p != nil {
-		if _, ok := v.tree.Trained(p); ok {
-			return
-		}
+	if _, ok := v.tree.Trained(v.tree.Device(port)); ok {
+		return
 	}
 	now := topology.Rate{GTs: d.PathLimit.SpeedGTs, Lanes: d.PathLimit.Width}
 	best := topology.Rate{GTs: *d.Link.MaxSpeedGTs, Lanes: *d.Link.MaxWidth}
@@ -369,17 +354,12 @@ func slotLimited(v *view, j judged, add func(finding.Finding)) {
 	if !slower && !narrower {
 		return
 	}
-	device, port := []string(nil), []string(nil)
-	if slower {
-		device = append(device, speedFact("max_link_speed", devSpeed))
-		port = append(port, speedFact("max_link_speed", j.speed))
+	most := func(a topology.PCIAddr, speed, width float64) string {
+		return at(pci(a), slices.Concat(lists.If(slower, speedFact("max_link_speed", speed)),
+			lists.If(narrower, widthFact("max_link_width", width)))...)
 	}
-	if narrower {
-		device = append(device, widthFact("max_link_width", devWidth))
-		port = append(port, widthFact("max_link_width", j.width))
-	}
-	f := finding.Finding{Severity: finding.Info, Subject: j.subject(), Evidence: all(at(pci(j.dev.Address), device...),
-		at(pci(j.link.Port.Address), port...)), Consequence: carries(j.speed, j.width, devSpeed, devWidth),
+	f := finding.Finding{Severity: finding.Info, Subject: j.subject(), Evidence: all(most(j.dev.Address, devSpeed,
+		devWidth), most(j.link.Port.Address, j.speed, j.width)), Consequence: carries(j.speed, j.width, devSpeed, devWidth),
 		Fix: "nothing is broken; for more, move the card to a slot with more lanes or of a newer generation"}
 	carried := topology.LinkGBps(j.speed, int(j.width))
 	if e := j.end; e != nil {
@@ -401,9 +381,9 @@ func slotLimited(v *view, j judged, add func(finding.Finding)) {
 // portRates returns the sum of the rates of all ports of the NIC at a, in Mb/s; 0 where none is known.
 func (v *view) portRates(a topology.PCIAddr) float64 {
 	var sum float64
-	for i := range v.NICs {
-		if n := &v.NICs[i]; n.Address != nil && n.PF == nil && n.Address.SameDevice(a) && n.SpeedMbps != nil {
-			sum += float64(max(*n.SpeedMbps, 0))
+	for n := range lists.Refs(v.NICs) {
+		if n.Address != nil && n.PF == nil && n.Address.SameDevice(a) {
+			sum += float64(max(words.Value(n.SpeedMbps), 0))
 		}
 	}
 	return sum

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -17,10 +18,10 @@ func unknownNode(v *view, add func(finding.Finding)) {
 	if !v.several {
 		return
 	}
-	stated := false // some device says its node, so the files were there to read
-	for i := range v.PCI {
-		stated = stated || v.PCI[i].NUMANode != nil && v.PCI[i].NUMASource == ""
-	}
+	// some device says its node, so the files were there to read
+	stated := slices.ContainsFunc(v.PCI, func(d topology.PCIDevice) bool {
+		return d.NUMANode != nil && d.NUMASource == ""
+	})
 	fix := "update the firmware; until then find the node by measuring (numactl -N N) and pin by hand"
 	if v.virtual {
 		fix = "give the virtual machine a pcie-expander-bus per guest NUMA node and put the device behind a root " +
@@ -29,7 +30,7 @@ func unknownNode(v *view, add func(finding.Finding)) {
 	unknown := words.Either(!v.fromFiles(), "no NUMA node", "numa_node=-1")
 	var lost, inherited []string // without a node, and with one from elsewhere
 	first := ""                  // evidence on the first of the latter
-	for d := range each(v.PCI) {
+	for d := range lists.Refs(v.PCI) {
 		read := stated || d.LocalCPUs != nil || v.Provenance.Kind == topology.SourceLive
 		// Drives count as well: a guest's disk on the far node costs as much as a NIC there. In a virtual
 		// machine they are an emulator's.
@@ -118,11 +119,7 @@ func off(g *topology.GPU, n *topology.NIC) int {
 
 // gpuIDs is the subject of findings on several GPUs.
 func gpuIDs(group []pairing) string {
-	ids := make([]string, len(group))
-	for i, p := range group {
-		ids[i] = p.gpu.ID()
-	}
-	return strings.Join(ids, ",")
+	return strings.Join(lists.Map(group, func(p pairing) string { return p.gpu.ID() }), ",")
 }
 
 // place is the nodes that a GPU and its nearest NIC are on: findings are the same for all pairs of
@@ -173,10 +170,10 @@ func (v *view) apart(class topology.PathClass, add func(finding.Finding), conseq
 // contradictions returns paths that a tool reported as SYS, across NUMA nodes, between devices that it has on one node.
 func (v *view) contradictions() []topology.Path {
 	nodes := map[string]*int{}
-	for g := range each(v.GPUs) {
+	for g := range lists.Refs(v.GPUs) {
 		nodes[g.ID()] = g.NUMANode
 	}
-	for n := range each(v.NICs) {
+	for n := range lists.Refs(v.NICs) {
 		nodes[n.ID()] = n.NUMANode
 	}
 	return slices.DeleteFunc(slices.Clone(v.Reported), func(p topology.Path) bool {
@@ -193,14 +190,13 @@ func contradicted(v *view, add func(finding.Finding)) {
 		return
 	}
 	inferred := map[string]bool{}
-	for n := range each(v.NICs) {
+	for n := range lists.Refs(v.NICs) {
 		inferred[n.ID()] = n.Address == nil && n.NUMANode != nil
 	}
-	facts := make([]string, len(paths))
-	for i, p := range paths {
-		facts[i] = fmt.Sprintf("path %s to %s: SYS on one NUMA node", p.A, p.B)
-		facts[i] += words.If(inferred[p.A] || inferred[p.B], " (the NIC's is inferred)")
-	}
+	facts := lists.Map(paths, func(p topology.Path) string {
+		return fmt.Sprintf("path %s to %s: SYS on one NUMA node", p.A, p.B) +
+			words.If(inferred[p.A] || inferred[p.B], " (the NIC's is inferred)")
+	})
 	slices.SortStableFunc(facts, func(a, b string) int { return len(b) - len(a) }) // with those that are inferred first
 	add(finding.Finding{Subject: "host", Evidence: strings.Join(facts[:min(3, len(facts))], "; ") +
 		moreDevices(facts[min(2, len(facts)-1):])})

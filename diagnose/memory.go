@@ -14,10 +14,11 @@ import (
 
 // poolPath is the directory of a pool on the machine, or on a node where one is given.
 func poolPath(bytes uint64, nodeID ...int) string {
+	pool := fmt.Sprintf("hugepages/hugepages-%dkB", bytes>>10)
 	if len(nodeID) > 0 {
-		return fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB", nodeID[0], bytes>>10)
+		return nodeFile(nodeID[0], pool)
 	}
-	return fmt.Sprintf("/sys/kernel/mm/hugepages/hugepages-%dkB", bytes>>10)
+	return "/sys/kernel/mm/" + pool
 }
 
 // totalPages returns how many pages of a size the machine has, and whether a pool of that size was read.
@@ -29,10 +30,9 @@ func (v *view) totalPages(bytes uint64) (total uint64, exists bool) {
 	if len(v.Memory.Hugepages) > 0 {
 		return 0, false
 	}
-	for i := range v.NUMANodes {
-		if p := topology.Pool(v.NUMANodes[i].Hugepages, bytes); p != nil {
-			total += p.Total
-			exists = true
+	for n := range lists.Refs(v.NUMANodes) {
+		if p := topology.Pool(n.Hugepages, bytes); p != nil {
+			total, exists = total+p.Total, true
 		}
 	}
 	return total, exists
@@ -65,15 +65,12 @@ func fewerPages(v *view, add func(finding.Finding)) {
 			continue
 		}
 		for _, id := range slices.Sorted(maps.Keys(ask.byNode)) {
-			n := v.NUMANode(id)
-			if n == nil {
-				f.Subject = fmt.Sprintf("node %d", id)
-				f.Evidence = all(cmdlineIs(ask.written...), at("/sys/devices/system/node",
-					fmt.Sprintf("no node%d", id)))
+			f.Subject = fmt.Sprintf("node %d", id)
+			if n := v.NUMANode(id); n == nil {
+				f.Evidence = all(cmdlineIs(ask.written...), at("/sys/devices/system/node", fmt.Sprintf("no node%d", id)))
 				f.Consequence = "there is no such node: its pages were not set aside"
 				add(f)
 			} else if p := topology.Pool(n.Hugepages, bytes); p != nil && p.Total < ask.byNode[id] {
-				f.Subject = fmt.Sprintf("node %d", id)
 				f.Evidence = all(cmdlineIs(ask.written...),
 					at(poolPath(bytes, id), fmt.Sprintf("nr_hugepages=%d", p.Total)))
 				f.Consequence = fmt.Sprintf("%s of %s are missing on the node: virtual machines bound to it may not "+
@@ -86,8 +83,7 @@ func fewerPages(v *view, add func(finding.Finding)) {
 
 // kernelSize writes a size as hugepagesz takes it: "1G", "2M".
 func kernelSize(bytes uint64) string {
-	s := strings.Replace(size(bytes), "iB", "", 1)
-	return strings.Replace(s, " ", "", 1)
+	return strings.NewReplacer("iB", "", " ", "").Replace(size(bytes))
 }
 
 // poolsListed reports whether the kernel's own list of pools was read: then a size that is not in
@@ -101,18 +97,9 @@ func (v *view) poolsListed() bool {
 
 // poolSizes returns the sizes of hugepages that the machine has.
 func (v *view) poolSizes() []uint64 {
-	var out []uint64
-	add := func(pools []topology.HugepagePool) {
-		for _, p := range pools {
-			out = lists.Add(out, p.SizeBytes)
-		}
-	}
-	add(v.Memory.Hugepages)
-	for i := range v.NUMANodes {
-		add(v.NUMANodes[i].Hugepages)
-	}
-	slices.Sort(out)
-	return out
+	pools := slices.Concat(v.Memory.Hugepages, lists.Flat(v.NUMANodes,
+		func(n topology.NUMANode) []topology.HugepagePool { return n.Hugepages }))
+	return lists.Distinct(lists.Map(pools, func(p topology.HugepagePool) uint64 { return p.SizeBytes }))
 }
 
 // noPool needs the kernel's own list of pools: only then a size that is missing does not exist.
@@ -125,22 +112,17 @@ func noPool(v *view, add func(finding.Finding)) {
 		seen = append(seen, a.size)
 		sizes := lists.Map(v.poolSizes(), func(bytes uint64) string { return fmt.Sprintf("hugepages-%dkB", bytes>>10) })
 		add(finding.Finding{Subject: "host",
-			Evidence: all(cmdlineIs(a.written...), at("/sys/kernel/mm/hugepages", "no hugepages-"+
-				fmt.Sprint(a.size>>10)+"kB", "only "+
-				strings.Join(sizes, " "))),
+			Evidence: all(cmdlineIs(a.written...), at("/sys/kernel/mm/hugepages",
+				fmt.Sprintf("no hugepages-%dkB only %s", a.size>>10, strings.Join(sizes, " ")))),
 			Consequence: "virtual machines with pages of " + size(a.size) + " do not start"})
 	}
 }
 
 // homes returns the nodes that have CPUs and memory: where a virtual machine can live.
 func (v *view) homes() []*topology.NUMANode {
-	var out []*topology.NUMANode
-	for i := range v.NUMANodes {
-		if n := &v.NUMANodes[i]; !n.CPUs.IsEmpty() && n.MemoryBytes != nil && *n.MemoryBytes > 0 {
-			out = append(out, n)
-		}
-	}
-	return out
+	return lists.Filter(slices.Collect(lists.Refs(v.NUMANodes)), func(n *topology.NUMANode) bool {
+		return !n.CPUs.IsEmpty() && words.Value(n.MemoryBytes) > 0
+	})
 }
 
 // pagesOnOneNode is silent where the command line asks by node: then it is meant.
@@ -155,7 +137,7 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 		if len(n.Hugepages) == 0 {
 			return // what was not read is not zero
 		}
-		for p := range each(n.Hugepages) {
+		for p := range lists.Refs(n.Hugepages) {
 			if p.Total == 0 {
 				continue
 			}
@@ -169,17 +151,13 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 	if len(with) != 1 || slices.ContainsFunc(v.hugeAsks(), func(a hugeAsk) bool { return a.byNode != nil }) {
 		return
 	}
-	var facts []string
-	for _, n := range homes {
-		total := uint64(0)
-		if p := topology.Pool(n.Hugepages, only.SizeBytes); p != nil {
-			total = p.Total
-		}
-		facts = append(facts, at(poolPath(only.SizeBytes, n.ID), fmt.Sprintf("nr_hugepages=%d", total)))
+	facts := lists.Map(homes, func(n *topology.NUMANode) string {
+		total := words.Value(topology.Pool(n.Hugepages, only.SizeBytes)).Total
+		return at(poolPath(only.SizeBytes, n.ID), fmt.Sprintf("nr_hugepages=%d", total))
+	})
+	for id := range with {
+		add(finding.Finding{Subject: fmt.Sprintf("node %d", id), Evidence: words.Few(facts, 4, "; ")})
 	}
-	id := slices.Sorted(maps.Keys(with))[0]
-	add(finding.Finding{Subject: fmt.Sprintf("node %d", id),
-		Evidence: words.Few(facts, 4, "; ")})
 }
 
 // bareNode needs a node with memory: where none was read, nothing is known.
@@ -187,14 +165,13 @@ func bareNode(v *view, add func(finding.Finding)) {
 	if len(v.homes()) == 0 {
 		return
 	}
-	for n := range each(v.NUMANodes) {
+	for n := range lists.Refs(v.NUMANodes) {
 		// A node without CPUs is memory alone, as CXL has it: that is no fault.
 		if n.CPUs.IsEmpty() || n.MemoryBytes == nil || *n.MemoryBytes > 0 {
 			continue
 		}
 		add(finding.Finding{Subject: fmt.Sprintf("node %d", n.ID),
-			Evidence: all(at(fmt.Sprintf("/sys/devices/system/node/node%d/meminfo", n.ID), "MemTotal=0"),
-				at(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", n.ID), n.CPUs.String())),
+			Evidence:    all(at(nodeFile(n.ID, "meminfo"), "MemTotal=0"), at(nodeFile(n.ID, "cpulist"), n.CPUs.String())),
 			Consequence: "all memory is far for work on CPUs " + n.CPUs.String()})
 	}
 }
@@ -227,18 +204,15 @@ func balancing(v *view, add func(finding.Finding)) {
 
 // alwaysTHP is about hosts: in a guest the host's own pages decide.
 func alwaysTHP(v *view, add func(finding.Finding)) {
-	if v.Memory.THP != "always" || !v.serves || v.virtual {
-		return
+	if v.Memory.THP == "always" && v.serves && !v.virtual {
+		add(finding.Finding{Subject: "host", Evidence: at("/sys/kernel/mm/transparent_hugepage/enabled", "[always]")})
 	}
-	add(finding.Finding{Subject: "host",
-		Evidence: at("/sys/kernel/mm/transparent_hugepage/enabled", "[always]")})
 }
 
 // ksmOn takes "1" only: "2" has unmerged all pages and stopped. Merged pages are copied again when a guest writes to
 // them, and how long that takes tells a neighbour what the page held.
 func ksmOn(v *view, add func(finding.Finding)) {
-	if v.Memory.KSM != "1" {
-		return
+	if v.Memory.KSM == "1" {
+		add(finding.Finding{Severity: v.ifServing(), Subject: "host", Evidence: at("/sys/kernel/mm/ksm/run", "1")})
 	}
-	add(finding.Finding{Severity: v.ifServing(), Subject: "host", Evidence: at("/sys/kernel/mm/ksm/run", "1")})
 }

@@ -14,7 +14,7 @@ import (
 
 // port returns the network device with the given name and its NIC; nil where there is none.
 func (v *view) port(name string) (*topology.NIC, *topology.Netdev) {
-	for n := range each(v.NICs) {
+	for n := range lists.Refs(v.NICs) {
 		if p := n.Port(name); p != nil {
 			return n, p
 		}
@@ -32,11 +32,9 @@ func (v *view) bondsRDMA(b *topology.Bond) bool {
 
 // bondFact is the evidence on a bond: its mode, and what decides which member a packet takes.
 func bondFact(b *topology.Bond) string {
-	facts := []string{"mode=" + b.Mode}
-	if b.HashPolicy != "" {
-		facts = append(facts, "xmit_hash_policy="+b.HashPolicy)
-	}
-	return at("/sys/class/net/"+b.Name+"/bonding", append(facts, "slaves="+strings.Join(b.Members, " "))...)
+	return at("/sys/class/net/"+b.Name+"/bonding", slices.Concat([]string{"mode=" + b.Mode},
+		lists.If(b.HashPolicy != "", "xmit_hash_policy="+b.HashPolicy),
+		[]string{"slaves=" + strings.Join(b.Members, " ")})...)
 }
 
 // oneLink looks at modes that hash. RDMA over a bond has one UDP port for each queue pair, which
@@ -50,8 +48,7 @@ func oneLink(v *view, b *topology.Bond, add func(finding.Finding)) {
 	f := finding.Finding{Severity: finding.Info, Subject: b.Name, Evidence: bondFact(b),
 		Consequence: "one queue pair or connection has the rate of one member" + v.memberRate(b),
 		Fix:         "test with several queue pairs (ib_write_bw -q 4; NCCL_IB_QPS_PER_CONNECTION=4)"}
-	switch b.HashPolicy {
-	case "layer2", "layer2+3", "vlan+srcmac":
+	if slices.Contains([]string{"layer2", "layer2+3", "vlan+srcmac"}, b.HashPolicy) {
 		f.Severity = finding.Warning
 		f.Consequence = "all traffic between two hosts takes one member" + v.memberRate(b) +
 			", however many queue pairs there are, unless the NIC spreads them itself"
@@ -82,11 +79,9 @@ func unequalMembers(v *view, b *topology.Bond, add func(finding.Finding)) {
 			facts = append(facts, at("/sys/class/net/"+m, fmt.Sprintf("speed=%d", *p.SpeedMbps)))
 		}
 	}
-	if len(speeds) < 2 {
-		return
+	if len(speeds) > 1 {
+		add(finding.Finding{Subject: b.Name, Evidence: all(bondFact(b), words.Few(facts, 4, "; "))})
 	}
-	add(finding.Finding{Subject: b.Name,
-		Evidence: all(bondFact(b), words.Few(facts, 4, "; "))})
 }
 
 // rdmaOffBond asks of bonds without an RDMA device of their own, as a NIC that follows a bond makes
@@ -155,9 +150,8 @@ func (v *view) mtuOf(name string) *int {
 // smallMTU gathers NICs with the same MTU: on one host they mostly have the same mistake.
 func smallMTU(v *view, add func(finding.Finding)) {
 	type cut struct {
-		netdevs  []string
-		subjects []string
-		rdma     string
+		netdevs, subjects []string
+		rdma              string
 	}
 	byMTU := map[int]*cut{}
 	for _, p := range v.rdmaPorts() {
@@ -189,7 +183,7 @@ func smallMTU(v *view, add func(finding.Finding)) {
 // interruptsOf returns the interrupts of a NIC that are in use.
 func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
 	var out []*topology.IRQ
-	for q := range each(v.IRQs) {
+	for q := range lists.Refs(v.IRQs) {
 		if q.CPUs.IsEmpty() || served(q) == 0 || v.tree.ForGuest(q.Device) {
 			continue
 		}
@@ -217,26 +211,19 @@ func oneCPU(v *view, n *topology.NIC, add func(finding.Finding)) {
 	if len(qs) < enoughInterrupts || v.CPUs.Online.Len() < 2 {
 		return
 	}
-	var cpus topology.CPUSet
-	for _, q := range qs {
-		cpus = cpus.Union(q.CPUs)
-	}
-	if cpus.Len() != 1 {
+	cpu := qs[0].CPUs
+	if cpu.Len() != 1 || slices.ContainsFunc(qs, func(q *topology.IRQ) bool { return !q.CPUs.Equal(cpu) }) {
 		return
 	}
-	add(finding.Finding{Subject: n.ID(),
-		Evidence: irqFact(qs[0]) + fmt.Sprintf(" (and %d more)", len(qs)-1),
-		Consequence: "CPU " + cpus.String() + " does the receive work of all queues: small packets and TCP stop " +
-			"at what it can do"})
+	add(finding.Finding{Subject: n.ID(), Evidence: irqFact(qs[0]) + fmt.Sprintf(" (and %d more)", len(qs)-1),
+		Consequence: "CPU " + cpu.String() + " does the receive work of all queues: small packets and TCP stop at " +
+			"what it can do"})
 }
 
 // farInterrupts is silent as soon as one interrupt in use is served near the NIC: drivers leave some queues to far CPUs
 // on purpose, and a finding on each of them would hide the NIC that has none near it.
 func farInterrupts(v *view, n *topology.NIC, add func(finding.Finding)) {
-	if !v.several {
-		return
-	}
-	if n.NUMANode == nil {
+	if !v.several || n.NUMANode == nil {
 		return
 	}
 	home := v.NUMANode(*n.NUMANode)
@@ -250,8 +237,7 @@ func farInterrupts(v *view, n *topology.NIC, add func(finding.Finding)) {
 	}
 	add(finding.Finding{Subject: n.ID(),
 		Evidence: all(irqFact(qs[0])+fmt.Sprintf(" (and %d more)", len(qs)-1), at(device(n.Address, n.Name),
-			node(n.NUMANode)),
-			at(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", *n.NUMANode), near.String())),
+			node(n.NUMANode)), at(nodeFile(*n.NUMANode, "cpulist"), near.String())),
 		Fix: "keep some of CPUs " + near.String() + " for the host and bind the interrupts to them"})
 }
 

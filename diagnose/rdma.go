@@ -31,12 +31,7 @@ func netdevOf(n *topology.NIC, p *topology.RDMAPort) string {
 	if len(n.Ports) == 1 {
 		return n.Ports[0].Name
 	}
-	for i := range n.Ports {
-		if d := n.Ports[i].DevPort; d != nil && *d == p.Number-1 {
-			return n.Ports[i].Name
-		}
-	}
-	return ""
+	return lists.Find(n.Ports, func(d topology.Netdev) bool { return d.DevPort != nil && *d.DevPort == p.Number-1 }).Name
 }
 
 // An rdmaPort is a port with what it belongs to.
@@ -55,7 +50,7 @@ func (p *rdmaPort) path() string {
 func (v *view) rdmaPorts() []rdmaPort {
 	var out []rdmaPort
 	for n, d := range v.RDMADevices() {
-		for p := range each(d.Ports) {
+		for p := range lists.Refs(d.Ports) {
 			out = append(out, rdmaPort{n, d, p})
 		}
 	}
@@ -93,7 +88,7 @@ func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
 	}
 	v2, found, understood := false, false, true
 	// An address that was not understood may be the one that is looked for.
-	for g := range each(p.port.GIDs) {
+	for g := range lists.Refs(p.port.GIDs) {
 		if !g.IsV2() {
 			continue
 		}
@@ -108,11 +103,10 @@ func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
 
 // carrierOf returns the network device of a port when it has a carrier.
 func carrierOf(p *rdmaPort) *topology.Netdev {
-	d := p.nic.Port(netdevOf(p.nic, p.port))
-	if d == nil || d.Carrier == nil || !*d.Carrier {
-		return nil
+	if d := p.nic.Port(netdevOf(p.nic, p.port)); d != nil && words.Value(d.Carrier) {
+		return d
 	}
-	return d
+	return nil
 }
 
 // portDown wants proof that the link is up, from the port or from its network device. A cable that
@@ -126,15 +120,17 @@ func portDown(v *view, p rdmaPort, add func(finding.Finding)) {
 	if p.port.PhysState != "LinkUp" && netdev == nil {
 		return
 	}
-	facts := []string{"state=" + p.port.State}
-	if p.port.PhysState != "" {
-		facts = append(facts, "phys_state="+p.port.PhysState)
-	}
-	evidence := at(p.path(), facts...)
+	evidence := p.states()
 	if netdev != nil {
 		evidence = all(evidence, at("/sys/class/net/"+netdev.Name, "carrier=1"))
 	}
 	add(finding.Finding{Subject: p.nic.ID(), Evidence: evidence})
+}
+
+// states is the evidence on how a port is.
+func (p *rdmaPort) states(facts ...string) string {
+	facts = append([]string{"state=" + p.port.State}, facts...)
+	return at(p.path(), append(facts, lists.If(p.port.PhysState != "", "phys_state="+p.port.PhysState)...)...)
 }
 
 // noSubnetManager knows two cases: a port that waits, and a virtual function that no manager gave a
@@ -144,23 +140,17 @@ func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
 	if p.port.LinkLayer != "InfiniBand" || zero(p.dev.NodeGUID) && p.nic.PF == nil {
 		return
 	}
-	facts := []string{"state=" + p.port.State, "link_layer=InfiniBand"}
-	if p.port.PhysState != "" {
-		facts = append(facts, "phys_state="+p.port.PhysState)
-	}
-	evidence := at(p.path(), facts...)
+	evidence := p.states("link_layer=InfiniBand")
+	waits := p.port.State == "INIT" || p.port.State == "ARMED"
 	switch {
-	// Where the physical function works, there is a subnet manager: the function lacks something else.
-	case (p.port.State == "INIT" || p.port.State == "ARMED") && p.nic.PF != nil && v.activeAt(*p.nic.PF):
+	// Where the physical function works, there is a subnet manager, and the cable is in order: the function lacks
+	// something else.
+	case (waits || p.port.State == "DOWN") && p.nic.PF != nil && v.activeAt(*p.nic.PF):
 		add(v.virtualPort(&p, evidence))
-	case (p.port.State == "INIT" || p.port.State == "ARMED") && (p.port.PhysState == "LinkUp" ||
-		p.port.PhysState == ""):
+	case waits && (p.port.PhysState == "LinkUp" || p.port.PhysState == ""):
 		add(finding.Finding{Severity: finding.Error, Subject: p.nic.ID(), Evidence: evidence,
 			Consequence: "no traffic: the port has no address in the fabric",
 			Fix:         "start a subnet manager (opensm) on the switch or on one host of the fabric"})
-	// The physical function works, so that the cable and the fabric are in order.
-	case p.port.State == "DOWN" && p.nic.PF != nil && v.activeAt(*p.nic.PF):
-		add(v.virtualPort(&p, evidence))
 	}
 }
 
@@ -188,8 +178,7 @@ func fewLanes(v *view, p rdmaPort, add func(finding.Finding)) {
 	}
 	whole := 4 / float64(p.port.Lanes) * *p.port.RateGbps
 	add(finding.Finding{Subject: p.nic.ID(), Evidence: at(p.path(), fmt.Sprintf("rate=%g Gb/sec (%dX)",
-		*p.port.RateGbps,
-		p.port.Lanes)),
+		*p.port.RateGbps, p.port.Lanes)),
 		Consequence: fmt.Sprintf("%d of 4 lanes: %g Gb/s, where four have %g", p.port.Lanes, *p.port.RateGbps, whole)})
 }
 
@@ -205,36 +194,29 @@ func (v *view) activeAt(a topology.PCIAddr) bool {
 // have none.
 func zeroGUID(v *view, add func(finding.Finding)) {
 	for n, d := range v.RDMADevices() {
+		read := at("/sys/class/infiniband/"+d.Name+"/node_guid", d.NodeGUID)
 		switch {
 		case !zero(d.NodeGUID), strings.HasSuffix(d.NodeType, "unspecified"):
-			continue
-		case n.PF == nil && n.Address == nil && !v.fromFiles() && !topology.IsSoftRDMA(d.Name):
+		case n.PF != nil:
 			add(finding.Finding{Subject: n.ID(),
-				Evidence: at("/sys/class/infiniband/"+d.Name+"/node_guid", d.NodeGUID),
+				Evidence:    all(read, at(device(n.Address, n.Name), "physfn="+n.PF.String())),
+				Consequence: "rdma_cm does not work on it, and programs that use it may crash",
+				Fix: "set its MAC (RoCE) or GUIDs (InfiniBand) on " + n.PF.String() +
+					", then unbind and bind the function"})
+		case n.Address == nil && !v.fromFiles() && !topology.IsSoftRDMA(d.Name):
+			add(finding.Finding{Subject: n.ID(), Evidence: read,
 				Consequence: "it is a virtual function without a GUID: rdma_cm does not work on it, and on " +
-					"InfiniBand its " +
-					"port gets no traffic",
+					"InfiniBand its port gets no traffic",
 				Fix: "set its MAC (RoCE) or GUIDs (InfiniBand) on the physical function, on the host, then " +
-					"unbind and " +
-					"bind the function"})
-			continue
-		case n.PF == nil:
-			continue
+					"unbind and bind the function"})
 		}
-		add(finding.Finding{Subject: n.ID(),
-			Evidence: all(at("/sys/class/infiniband/"+d.Name+"/node_guid", d.NodeGUID),
-				at(device(n.Address, n.Name), "physfn="+n.PF.String())),
-			Consequence: "rdma_cm does not work on it, and programs that use it may crash",
-			Fix: "set its MAC (RoCE) or GUIDs (InfiniBand) on " + n.PF.String() +
-				", then unbind and bind the function"})
 	}
 }
 
 // harmless reports whether a counter tells of no fault: links go down at each reboot of the other
 // end, and marks and notifications of congestion are flow control at work.
 func harmless(counter string) bool {
-	return counter == "link_downed" || strings.Contains(counter, "cnp") || strings.Contains(counter, "ecn") ||
-		strings.Contains(counter, "slow_restart")
+	return counter == "link_downed" || named(counter, "cnp", "ecn", "slow_restart")
 }
 
 // portErrors is a note, because counters run since the driver was loaded: what they count may be
@@ -265,7 +247,7 @@ func portErrors(v *view, add func(finding.Finding)) {
 				Fix:         "look at the cable or module (mlxlink -d DEVICE -m) and at the port of the switch"})
 		}
 	}
-	for n := range each(v.NICs) {
+	for n := range lists.Refs(v.NICs) {
 		for i := range n.Ports {
 			counts(n, "ethtool -S "+n.Ports[i].Name, n.Ports[i].Counters, wireTrouble)
 		}
@@ -275,10 +257,8 @@ func portErrors(v *view, add func(finding.Finding)) {
 // wireTrouble reports whether a counter of ethtool -S is of the port or of its buffers. Others count what programs and
 // filters drop.
 func wireTrouble(counter string) bool {
-	return !harmless(counter) && (strings.HasSuffix(counter, "_phy") || strings.Contains(counter, "out_of_buffer") ||
-		strings.Contains(counter, "discards") || strings.Contains(counter, "crc") ||
-		strings.Contains(counter, "symbol") ||
-		strings.Contains(counter, "no_buffer") || strings.Contains(counter, "missed_errors"))
+	return !harmless(counter) && (strings.HasSuffix(counter, "_phy") ||
+		named(counter, "out_of_buffer", "discards", "crc", "symbol", "no_buffer", "missed_errors"))
 }
 
 // noPeerMemory is a warning only where the driver says that it has no dma-buf, which does the same

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -30,15 +31,15 @@ func per[T any](list func(*view) iter.Seq[T], judge func(*view, T, func(finding.
 
 // What there is of each kind. Links, ports and functions to reset are picked by what makes a finding on them worth
 // reading; see the functions that pick them.
-func devices(v *view) iter.Seq[*topology.PCIDevice]    { return each(v.PCI) }
+func devices(v *view) iter.Seq[*topology.PCIDevice]    { return lists.Refs(v.PCI) }
 func resettable(v *view) iter.Seq[*topology.PCIDevice] { return slices.Values(v.resettable()) }
-func groups(v *view) iter.Seq[*topology.IOMMUGroup]    { return each(v.IOMMU.Groups) }
+func groups(v *view) iter.Seq[*topology.IOMMUGroup]    { return lists.Refs(v.IOMMU.Groups) }
 func links(v *view) iter.Seq[judged]                   { return slices.Values(v.links()) }
 func gpus(v *view) iter.Seq[*topology.GPU]             { return slices.Values(v.gpus) }
 func fabric(v *view) iter.Seq[*topology.NIC]           { return slices.Values(v.fabric) }
 func rdmaPorts(v *view) iter.Seq[rdmaPort]             { return slices.Values(v.rdmaPorts()) }
-func bonds(v *view) iter.Seq[*topology.Bond]           { return each(v.Bonds) }
-func tenants(v *view) iter.Seq[*topology.Tenant]       { return each(v.Tenants) }
+func bonds(v *view) iter.Seq[*topology.Bond]           { return lists.Refs(v.Bonds) }
+func tenants(v *view) iter.Seq[*topology.Tenant]       { return lists.Refs(v.Tenants) }
 
 // rules returns every rule, by ID. It is a function, not a variable: nothing can be added to it at
 // run time, and the order is written here.
@@ -86,12 +87,12 @@ func rules() []rule {
 		{"RL055", smtOff},
 		{"RL056", longCmdline},
 		{"RL057", ticklessOnly},
-		{"RL060", sharedCPUs},
+		{"RL060", per(tenantPairs, sharedCPUs)},
 		{"RL061", floatsIsolated},
 		{"RL062", per(tenants, pinnedOffline)},
 		{"RL063", per(tenants, someUnpinned)},
 		{"RL064", per(tenants, emulatorShares)},
-		{"RL065", sharedCores},
+		{"RL065", per(tenantPairs, sharedCores)},
 		{"RL066", per(tenants, tornSiblings)},
 		{"RL067", per(tenants, flatNUMA)},
 		{"RL068", per(tenants, fewCPUs)},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -74,7 +75,7 @@ func (v *view) freePort(card, to topology.PCIAddr) (*topology.PCIDevice, string)
 	root := v.tree.RootOf(to)
 	var best *topology.PCIDevice
 	bestRank, where := 0, ""
-	for port := range each(v.PCI) {
+	for port := range lists.Refs(v.PCI) {
 		b := port.Bridge
 		if b == nil || b.Port != "root port" && b.Port != "downstream port" || len(v.tree.Children(port.Address)) > 0 {
 			continue
@@ -106,7 +107,7 @@ func (v *view) swap(card, to topology.PCIAddr) *topology.PCIDevice {
 	if target == nil || target.NUMANode == nil {
 		return nil
 	}
-	for d := range each(v.PCI) {
+	for d := range lists.Refs(v.PCI) {
 		if d.Class == nil || d.PF != nil || d.IsBridge() || d.Address.Function != 0 || d.Parent == nil ||
 			d.NUMANode == nil || *d.NUMANode != *target.NUMANode {
 			continue

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"iter"
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/lists"
@@ -50,24 +51,35 @@ func held(t *topology.Tenant) string {
 
 // sharedCPUs compares each pair of tenants once. One that is shut off takes no time now, so the
 // pair is a note. Tenants without pins may share a set of CPUs that has one for each of their virtual CPUs.
-func sharedCPUs(v *view, add func(finding.Finding)) {
-	for i := range v.Tenants {
-		for j := range v.Tenants[i+1:] {
-			a, b := &v.Tenants[i], &v.Tenants[i+1+j]
-			both := bound(a).Intersect(bound(b))
-			if both.IsEmpty() || pinned(a).IsEmpty() && pinned(b).IsEmpty() &&
-				bound(a).Union(bound(b)).Len() >= a.VCPUs+b.VCPUs {
-				continue
+func sharedCPUs(_ *view, p tenantPair, add func(finding.Finding)) {
+	a, b := p.a, p.b
+	both := bound(a).Intersect(bound(b))
+	if both.IsEmpty() || pinned(a).IsEmpty() && pinned(b).IsEmpty() &&
+		bound(a).Union(bound(b)).Len() >= a.VCPUs+b.VCPUs {
+		return
+	}
+	f := finding.Finding{Severity: finding.Warning, Subject: a.Name + "," + b.Name,
+		Evidence:    all(domain(a, held(a)), domain(b, held(b))),
+		Consequence: "both may run on CPUs " + both.String() + ": each waits while the other one works",
+		Fix:         "give each tenant CPUs of its own"}
+	if stopped(a) || stopped(b) {
+		f.Severity = finding.Info
+		f.Consequence = "when both run, both may run on CPUs " + both.String()
+	}
+	add(f)
+}
+
+// A tenantPair is two tenants: each pair is judged once.
+type tenantPair struct{ a, b *topology.Tenant }
+
+func tenantPairs(v *view) iter.Seq[tenantPair] {
+	return func(yield func(tenantPair) bool) {
+		for i := range v.Tenants {
+			for b := range lists.Refs(v.Tenants[i+1:]) {
+				if !yield(tenantPair{&v.Tenants[i], b}) {
+					return
+				}
 			}
-			f := finding.Finding{Severity: finding.Warning, Subject: a.Name + "," + b.Name,
-				Evidence:    all(domain(a, held(a)), domain(b, held(b))),
-				Consequence: "both may run on CPUs " + both.String() + ": each waits while the other one works",
-				Fix:         "give each tenant CPUs of its own"}
-			if stopped(a) || stopped(b) {
-				f.Severity = finding.Info
-				f.Consequence = "when both run, both may run on CPUs " + both.String()
-			}
-			add(f)
 		}
 	}
 }
@@ -80,7 +92,7 @@ func floatsIsolated(v *view, add func(finding.Finding)) {
 		return
 	}
 	many := func(s *topology.CPUSet) bool { return s != nil && s.Intersect(isolated).Len() > 1 }
-	for t := range each(v.Tenants) {
+	for t := range lists.Refs(v.Tenants) {
 		var facts []string
 		own := map[int]bool{}
 		for _, p := range t.Pins {
@@ -99,22 +111,15 @@ func floatsIsolated(v *view, add func(finding.Finding)) {
 			continue
 		}
 		add(finding.Finding{Subject: t.Name,
-			Evidence: all(domain(t, words.Few(facts, 4, " ")), at("/sys/devices/system/cpu/isolated",
-				isolated.String()))})
+			Evidence: all(domain(t, words.Few(facts, 4, " ")), at("/sys/devices/system/cpu/isolated", isolated.String()))})
 	}
 }
 
 // pinnedOffline counts the other threads of QEMU as well: libvirt refuses a domain for any of them.
 func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	if v.CPUs.Online.IsEmpty() {
-		return
-	}
-	want := bound(t)
-	for _, s := range []*topology.CPUSet{t.EmulatorCPUs, t.IOThreadCPUs} {
-		want = want.Union(words.Value(s))
-	}
+	want := bound(t).Union(words.Value(t.EmulatorCPUs)).Union(words.Value(t.IOThreadCPUs))
 	lost := want.Difference(v.CPUs.Online)
-	if lost.IsEmpty() {
+	if v.CPUs.Online.IsEmpty() || lost.IsEmpty() {
 		return
 	}
 	add(finding.Finding{Subject: t.Name,
@@ -144,11 +149,7 @@ func someUnpinned(v *view, t *topology.Tenant, add func(finding.Finding)) {
 // fewCPUs finds virtual CPUs that wait for each other: more of them at work than the CPUs that they may run on, or two
 // on one CPU.
 func fewCPUs(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	want := t.VCPUs
-	if t.Absent != nil {
-		want -= t.Absent.Len()
-	}
-	on := bound(t)
+	want, on := t.VCPUs-words.Value(t.Absent).Len(), bound(t)
 	var twice []string
 	owner := map[int]int{}
 	for _, p := range t.Pins {
@@ -209,7 +210,7 @@ func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		threads = threads.Union(*t.IOThreadCPUs)
 		facts[0] += " iothreadpin=" + t.IOThreadCPUs.String()
 	}
-	for o := range each(v.Tenants) {
+	for o := range lists.Refs(v.Tenants) {
 		hit := threads.Intersect(pinned(o))
 		if o == t {
 			hit = hit.Difference(v.forPages(t))
@@ -252,28 +253,21 @@ func (v *view) forPages(t *topology.Tenant) (cpus topology.CPUSet) {
 
 // sharedCores looks at cores, where sharedCPUs looks at threads. Besides speed it is a matter of
 // safety: caches of a core are a channel between its threads.
-func sharedCores(v *view, add func(finding.Finding)) {
-	for i := range v.Tenants {
-		for j := range v.Tenants[i+1:] {
-			a, b := &v.Tenants[i], &v.Tenants[i+1+j]
-			onA, onB := pinned(a), pinned(b)
-			// CPUs of both are RL060.
-			onlyA, onlyB := onA.Difference(onB), onB.Difference(onA)
-			var split topology.CPUSet
-			for k := range v.Cores {
-				if c := v.Cores[k].CPUs; c.Overlaps(onlyA) && c.Overlaps(onlyB) {
-					split = split.Union(c)
-				}
-			}
-			if split.IsEmpty() {
-				continue
-			}
-			add(finding.Finding{Subject: a.Name + "," + b.Name,
-				Evidence: all(domain(a, "vcpupin "+onA.String()), domain(b, "vcpupin "+onB.String()),
-					at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", split.Min()),
-						"a core of both")),
-				Consequence: "they share cores (CPUs " + split.String() +
-					"): each slows the other down and can spy on it"})
+func sharedCores(v *view, p tenantPair, add func(finding.Finding)) {
+	onA, onB := pinned(p.a), pinned(p.b)
+	// CPUs of both are RL060.
+	onlyA, onlyB := onA.Difference(onB), onB.Difference(onA)
+	var split topology.CPUSet
+	for c := range lists.Refs(v.Cores) {
+		if c.CPUs.Overlaps(onlyA) && c.CPUs.Overlaps(onlyB) {
+			split = split.Union(c.CPUs)
 		}
 	}
+	if split.IsEmpty() {
+		return
+	}
+	add(finding.Finding{Subject: p.a.Name + "," + p.b.Name,
+		Evidence: all(domain(p.a, "vcpupin "+onA.String()), domain(p.b, "vcpupin "+onB.String()),
+			at(siblings(split.Min()), "a core of both")),
+		Consequence: "they share cores (CPUs " + split.String() + "): each slows the other down and can spy on it"})
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -39,7 +40,7 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	own := pinned(t)
 	var order []int
 	var outside topology.CPUSet
-	for c := range each(v.Cores) {
+	for c := range lists.Refs(v.Cores) {
 		if both := c.CPUs.Intersect(own); both.Len() > 1 {
 			order = slices.AppendSeq(order, both.All())
 		}
@@ -49,11 +50,9 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 	f := finding.Finding{Subject: t.Name,
 		Evidence: all(domain(t, fmt.Sprintf("topology threads=%d", t.GuestThreads), words.Few(torn, 3, ", ")),
-			at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", own.Min()),
-				v.Core(own.Min()).CPUs.String())),
-		Consequence: "what the guest takes for the threads of one core is two cores of the host: it shares " +
-			"caches and " +
-			"places work as if they were one",
+			at(siblings(own.Min()), v.Core(own.Min()).CPUs.String())),
+		Consequence: "what the guest takes for the threads of one core is two cores of the host: it shares caches " +
+			"and places work as if they were one",
 		Fix: "pin the threads of each guest core to the siblings of one core of the host",
 	}
 	if len(order) == own.Len() {
@@ -83,7 +82,7 @@ func hiddenSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	var facts []string
 	var cores topology.CPUSet
 	used := 0
-	for c := range each(v.Cores) {
+	for c := range lists.Refs(v.Cores) {
 		var on []int
 		threads := 0
 		for cpu := range c.CPUs.All() {
@@ -101,8 +100,7 @@ func hiddenSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 	add(finding.Finding{Subject: t.Name,
 		Evidence: all(domain(t, "topology threads=1", words.Few(facts, 3, ", ")),
-			at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cores.Min()),
-				v.Core(cores.Min()).CPUs.String()))})
+			at(siblings(cores.Min()), v.Core(cores.Min()).CPUs.String()))})
 }
 
 // guestCards returns what a tenant has of the host's cards, and the NUMA nodes of those.
@@ -143,7 +141,7 @@ func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		facts = append(facts, "vcpupin "+own.String())
 	} else {
 		most := 0
-		for n := range each(v.NUMANodes) {
+		for n := range lists.Refs(v.NUMANodes) {
 			cpus := n.CPUs
 			if t.Floating != nil {
 				cpus = cpus.Intersect(*t.Floating)
@@ -153,21 +151,17 @@ func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 			}
 			most = max(most, cpus.Len())
 		}
-		if far.Len() < 2 && t.VCPUs <= most || t.MemoryNodes != nil && t.MemoryNodes.Len() == 1 && t.VCPUs <= most {
+		if t.VCPUs <= most && (far.Len() < 2 || words.Value(t.MemoryNodes).Len() == 1) {
 			return
 		}
-		facts = append(facts, "vcpupin=none")
-		if t.Floating != nil {
-			facts[len(facts)-1] = held(t)
-		}
+		facts = append(facts, words.Either(t.Floating != nil, held(t), "vcpupin=none"))
 	}
 	if len(nodes) < 2 {
 		return
 	}
 	f := finding.Finding{Subject: t.Name,
 		Evidence: all(domain(t, facts...), at("/sys/devices/system/node", "nodes "+join(nodes))),
-		Consequence: "the guest sees one node where its CPUs and memory are on several: its kernel and " +
-			"programs place " +
+		Consequence: "the guest sees one node where its CPUs and memory are on several: its kernel and programs place " +
 			"nothing near anything",
 		Fix: "give the guest a NUMA cell for each node (cpu/numa/cell), with numatune memnode and pins to match; or " +
 			"keep it on one node"}
@@ -266,17 +260,16 @@ func redirectedGuest(v *view, add func(finding.Finding)) {
 		}
 		return pairs
 	}
-	for t := range each(v.Tenants) {
+	for t := range lists.Refs(v.Tenants) {
 		gpus, nics, _ := v.guestCards(t)
 		judge(domain(t, "hostdev"), finding.Warning, cross(gpus, nics))
 	}
 	if len(v.Tenants) == 0 {
 		// Guests that are not running, or that nothing tells of: who gets the cards is not known.
-		var t topology.Tenant
-		for i := range v.PCI {
-			t.Devices = append(t.Devices, topology.TenantDevice{PCI: v.PCI[i].Address})
-		}
-		gpus, nics, _ := v.guestCards(&t)
+		cards := lists.Map(v.PCI, func(d topology.PCIDevice) topology.TenantDevice {
+			return topology.TenantDevice{PCI: d.Address}
+		})
+		gpus, nics, _ := v.guestCards(&topology.Tenant{Devices: cards})
 		judge("no guest is known that has them: this counts if one gets both", finding.Info, cross(gpus, nics))
 	}
 }

@@ -14,8 +14,7 @@ import (
 
 // nodeSet writes the nodes of a tenant.
 func nodeSet(t *topology.Tenant) string {
-	mode := cmp.Or(t.MemoryMode, "strict")
-	return fmt.Sprintf("numatune %s nodeset=%s", mode, t.MemoryNodes)
+	return fmt.Sprintf("numatune %s nodeset=%s", cmp.Or(t.MemoryMode, "strict"), t.MemoryNodes)
 }
 
 // strict reports whether the tenant may have memory of its nodes only. libvirt's mode is strict
@@ -117,8 +116,7 @@ func (v *view) memoryOf(nodes *topology.CPUSet) (sum uint64, facts []string) {
 			return 0, nil
 		}
 		sum += *n.MemoryBytes
-		facts = append(facts, at(fmt.Sprintf("/sys/devices/system/node/node%d/meminfo", id),
-			"MemTotal="+size(*n.MemoryBytes)))
+		facts = append(facts, at(nodeFile(id, "meminfo"), "MemTotal="+size(*n.MemoryBytes)))
 	}
 	return sum, facts
 }
@@ -133,9 +131,6 @@ func pinnedOf(t *topology.Tenant, vcpus topology.CPUSet) topology.CPUSet {
 	}
 	return s
 }
-
-// cpuNodes returns the IDs of the nodes that the virtual CPUs of a tenant are held to.
-func (v *view) cpuNodes(t *topology.Tenant) []int { return v.NodesOf(bound(t)) }
 
 // farMemory is silent where one node is right: memory that is spread over nodes can be meant.
 func farMemory(v *view, t *topology.Tenant, add func(finding.Finding)) {
@@ -183,11 +178,8 @@ func (v *view) farFrom(t *topology.Tenant, c topology.TenantCell, cpus topology.
 // farDevice takes the first function of a device for all of it, and every virtual function for
 // itself, as those are given away alone.
 func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	if !v.several {
-		return
-	}
-	nodes := v.cpuNodes(t)
-	if len(nodes) == 0 {
+	nodes := v.NodesOf(bound(t))
+	if !v.several || len(nodes) == 0 {
 		return
 	}
 	var far []string
@@ -255,17 +247,11 @@ func (v *view) pageDemands(t *topology.Tenant) []demand {
 			d.nodes = c.MemoryNodes
 			key += " on " + d.nodes.String()
 		}
-		if byKey[key] == nil {
-			byKey[key] = &d
-		}
-		// The last page counts whole, even where the memory ends within it.
-		byKey[key].count += *c.MemoryBytes / d.pages
-		if *c.MemoryBytes%d.pages != 0 {
-			byKey[key].count++
-		}
-		byKey[key].bytes += *c.MemoryBytes
+		of := lists.Made(byKey, key, d)
+		of.count += *c.MemoryBytes/d.pages + min(1, *c.MemoryBytes%d.pages) // the last page counts whole
+		of.bytes += *c.MemoryBytes
 		if *c.MemoryBytes < d.pages {
-			byKey[key].part = *c.MemoryBytes
+			of.part = *c.MemoryBytes
 		}
 	}
 	var out []demand
@@ -326,14 +312,11 @@ func missingDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 	var facts []string
 	for _, td := range t.Devices {
-		if v.tree.Device(td.PCI) == nil {
-			facts = append(facts, at(pci(td.PCI), "not there"))
-		}
+		facts = append(facts, lists.If(v.tree.Device(td.PCI) == nil, at(pci(td.PCI), "not there"))...)
 	}
-	if len(facts) == 0 {
-		return
+	if len(facts) > 0 {
+		add(finding.Finding{Subject: t.Name, Evidence: all(domain(t, "hostdev"), words.Few(facts, 4, "; "))})
 	}
-	add(finding.Finding{Subject: t.Name, Evidence: all(domain(t, "hostdev"), words.Few(facts, 4, "; "))})
 }
 
 // partOfGroup finds what keeps a tenant from starting: VFIO gives a group away only when no driver of the host works on
@@ -345,13 +328,13 @@ func partOfGroup(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	own := map[topology.PCIAddr]bool{}
 	for _, td := range t.Devices {
 		own[td.PCI] = true
-		for f := range each(v.PCI) {
+		for f := range lists.Refs(v.PCI) {
 			if td.Whole && f.Address.SameDevice(td.PCI) {
 				own[f.Address] = true
 			}
 		}
 	}
-	for g := range each(v.IOMMU.Groups) {
+	for g := range lists.Refs(v.IOMMU.Groups) {
 		if !slices.ContainsFunc(g.Devices, func(a topology.PCIAddr) bool { return own[a] }) {
 			continue
 		}
@@ -366,9 +349,7 @@ func partOfGroup(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		}
 		if len(facts) > 0 {
 			add(finding.Finding{Subject: t.Name,
-				Evidence: all(domain(t, "hostdev"), at(fmt.Sprintf("/sys/kernel/iommu_groups/%d/devices", g.ID),
-					addresses(g.Devices)),
-					words.Few(facts, 4, "; ")),
+				Evidence: all(domain(t, "hostdev"), at(groupPath(g), addresses(g.Devices)), words.Few(facts, 4, "; ")),
 				Consequence: "the tenant does not start: drivers of the host work on other devices of IOMMU group " +
 					fmt.Sprint(g.ID)})
 		}
@@ -379,9 +360,9 @@ func partOfGroup(v *view, t *topology.Tenant, add func(finding.Finding)) {
 // turns may be meant.
 func sharedDevice(v *view, add func(finding.Finding)) {
 	owners := map[topology.PCIAddr][]*topology.Tenant{}
-	for i := range v.Tenants {
-		for _, d := range v.Tenants[i].Devices {
-			owners[d.PCI] = lists.Add(owners[d.PCI], &v.Tenants[i])
+	for t := range lists.Refs(v.Tenants) {
+		for _, d := range t.Devices {
+			owners[d.PCI] = lists.Add(owners[d.PCI], t)
 		}
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(owners), topology.PCIAddr.Compare) {
@@ -409,7 +390,7 @@ func sharedDevice(v *view, add func(finding.Finding)) {
 // network, and a host that boots may start it by itself.
 func takesHostDevice(v *view, add func(finding.Finding)) {
 	needed := v.needed()
-	for t := range each(v.Tenants) {
+	for t := range lists.Refs(v.Tenants) {
 		for _, d := range t.Devices {
 			need, ok := needed[d.PCI]
 			if !ok {

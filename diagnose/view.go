@@ -2,7 +2,6 @@ package diagnose
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,16 +40,8 @@ func newView(h *topology.Host) *view {
 	withCPUs := lists.Count(h.NUMANodes, func(n topology.NUMANode) bool { return !n.CPUs.IsEmpty() })
 	// A machine that is known by its matrix alone has nodes without CPU lists.
 	v.several = withCPUs > 1 || withCPUs == 0 && len(h.NUMANodes) > 1
-	for i := range h.GPUs {
-		if g := &h.GPUs[i]; v.computes(g) {
-			v.gpus = append(v.gpus, g)
-		}
-	}
-	for i := range h.NICs {
-		if n := &h.NICs[i]; v.isFabric(n) {
-			v.fabric = append(v.fabric, n)
-		}
-	}
+	v.gpus = lists.Filter(slices.Collect(lists.Refs(h.GPUs)), v.computes)
+	v.fabric = lists.Filter(slices.Collect(lists.Refs(h.NICs)), v.isFabric)
 	v.serves = v.servesLabs()
 	return v
 }
@@ -60,17 +51,6 @@ func newView(h *topology.Host) *view {
 func Cards(h *topology.Host) ([]*topology.GPU, []*topology.NIC) {
 	v := newView(h)
 	return v.gpus, v.fabric
-}
-
-// each yields pointers to the elements of a list: those of the model are large, and need no copy.
-func each[T any](list []T) iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		for i := range list {
-			if !yield(&list[i]) {
-				return
-			}
-		}
-	}
 }
 
 // computes reports whether g is a card (or module) to compute on. One without a kind is named by a
@@ -112,36 +92,17 @@ func (v *view) servesLabs() bool {
 	if len(v.Tenants) > 0 || len(v.fabric) > 0 || v.CPUs.Isolated != nil && !v.CPUs.Isolated.IsEmpty() {
 		return true
 	}
-	for i := range v.PCI {
-		if topology.IsVFIO(v.PCI[i].Driver) {
-			return true
-		}
-	}
-	for _, p := range v.Memory.Hugepages {
-		// Hugepages that somebody has set aside are for databases or for virtual machines, and both mind a
-		// swap.
-		if p.Total > 0 {
-			return true
-		}
-	}
-	return slices.ContainsFunc(v.params, func(p param) bool {
-		return p.name == "isolcpus" || p.name == "nohz_full" || p.name == "hugepages"
-	})
+	// Hugepages that somebody has set aside are for databases or for virtual machines, and both mind a swap.
+	return slices.ContainsFunc(v.PCI, func(d topology.PCIDevice) bool { return topology.IsVFIO(d.Driver) }) ||
+		slices.ContainsFunc(v.Memory.Hugepages, func(p topology.HugepagePool) bool { return p.Total > 0 }) ||
+		slices.ContainsFunc(v.params, func(p param) bool {
+			return p.name == "isolcpus" || p.name == "nohz_full" || p.name == "hugepages"
+		})
 }
 
 // ifServing is Warning on a host that serves labs and Info elsewhere.
 func (v *view) ifServing() finding.Severity {
 	return words.Either(v.serves, finding.Warning, finding.Info)
-}
-
-// gpuAt returns the GPU at a, of any kind, or nil.
-func (v *view) gpuAt(a topology.PCIAddr) *topology.GPU {
-	for g := range each(v.GPUs) {
-		if g.Address != nil && *g.Address == a {
-			return g
-		}
-	}
-	return nil
 }
 
 // isCard reports whether the function at a belongs to a GPU that computes or a NIC of the fabric:
@@ -155,21 +116,17 @@ func (v *view) isCard(a topology.PCIAddr) bool {
 
 // standIn reports whether a is what an emulated host has in place of a GPU.
 func (v *view) standIn(a topology.PCIAddr) bool {
-	g := v.gpuAt(a)
+	g := v.GPU(a)
 	return g != nil && g.Kind == topology.GPUStandIn
 }
 
 // holders returns the tenants that have any of the given functions.
 func (v *view) holders(functions ...topology.PCIAddr) []*topology.Tenant {
-	var out []*topology.Tenant
-	for i := range v.Tenants {
-		if slices.ContainsFunc(v.Tenants[i].Devices, func(d topology.TenantDevice) bool {
+	return lists.Filter(slices.Collect(lists.Refs(v.Tenants)), func(t *topology.Tenant) bool {
+		return slices.ContainsFunc(t.Devices, func(d topology.TenantDevice) bool {
 			return slices.Contains(functions, d.PCI)
-		}) {
-			out = append(out, &v.Tenants[i])
-		}
-	}
-	return out
+		})
+	})
 }
 
 // stopped reports whether libvirt says that the tenant does not run. A state that is not known
@@ -203,18 +160,12 @@ func (v *view) needed() map[topology.PCIAddr]need {
 
 // describe names a function for people: address and, where they are known, slot and model.
 func (v *view) describe(a topology.PCIAddr) string {
-	s := a.String()
-	if d := v.tree.Device(a); d != nil {
-		var extra []string
-		if d.Slot != "" {
-			extra = append(extra, "slot "+d.Slot)
-		}
-		if d.DeviceName != "" {
-			extra = append(extra, d.DeviceName)
-		}
-		s += words.If(len(extra) > 0, " ("+strings.Join(extra, ", ")+")")
+	d := v.tree.Device(a)
+	if d == nil || d.Slot+d.DeviceName == "" {
+		return a.String()
 	}
-	return s
+	return fmt.Sprintf("%s (%s)", a, strings.Join(slices.Concat(lists.If(d.Slot != "", "slot "+d.Slot),
+		lists.If(d.DeviceName != "", d.DeviceName)), ", "))
 }
 
 // fromFiles reports whether the facts are from the files that the evidence names, and not from
@@ -242,6 +193,15 @@ func at(place string, facts ...string) string { return place + ": " + strings.Jo
 
 // all joins pieces of evidence.
 func all(pieces ...string) string { return strings.Join(pieces, "; ") }
+
+// nodeFile and siblings are files of a NUMA node and of a CPU.
+func nodeFile(id int, name string) string {
+	return fmt.Sprintf("/sys/devices/system/node/node%d/%s", id, name)
+}
+
+func siblings(cpu int) string {
+	return fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu)
+}
 
 // pci is the directory of a function.
 func pci(a topology.PCIAddr) string { return "/sys/bus/pci/devices/" + a.String() }

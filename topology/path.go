@@ -529,6 +529,11 @@ func (h *Host) NIC(a PCIAddr) *NIC {
 	return find(h.NICs, func(n *NIC) bool { return n.Address != nil && *n.Address == a })
 }
 
+// GPU returns the GPU at an address, of any kind; nil where the host has none.
+func (h *Host) GPU(a PCIAddr) *GPU {
+	return find(h.GPUs, func(g *GPU) bool { return g.Address != nil && *g.Address == a })
+}
+
 // Core returns the core that a CPU is a thread of; nil where that is not known.
 func (h *Host) Core(cpu int) *Core {
 	return find(h.Cores, func(c *Core) bool { return c.CPUs.Contains(cpu) })
