@@ -53,6 +53,7 @@ func (f function) above(ctx context.Context, network Network, netdevs []string) 
 	if err != nil {
 		return nil, err
 	}
+	r := reader{s: f.s}
 	var found, seen []string
 	for next := slices.Clone(netdevs); len(next) > 0; next = next[1:] {
 		netdev := next[0]
@@ -65,26 +66,19 @@ func (f function) above(ctx context.Context, network Network, netdevs []string) 
 				found = append(found, fmt.Sprintf("%s has address %s", netdev, a.Addr))
 			}
 		}
-		master, err := f.s.LinkName(netFile(netdev, "master"))
-		if err != nil {
-			return nil, err
-		}
+		master := r.link(netFile(netdev, "master"))
 		if master != "" {
 			found = append(found, fmt.Sprintf("%s belongs to %s", netdev, master))
 			next = append(next, master)
 		}
-		entries, err := f.s.List(netFile(netdev, ""))
-		if err != nil {
-			return nil, err
-		}
-		for _, entry := range entries {
+		for _, entry := range r.list(netFile(netdev, "")) {
 			if upper, ok := strings.CutPrefix(entry, "upper_"); ok && upper != master {
 				found = append(found, fmt.Sprintf("%s%s stands on %s", kindOf(f.s, upper), upper, netdev))
 				next = append(next, upper)
 			}
 		}
 	}
-	return found, nil
+	return found, r.err
 }
 
 // kindOf returns what the kernel calls the kind of a network device, with a space: "vlan "; "" where it has no name.
@@ -122,20 +116,17 @@ func (f function) foreign(ctx context.Context, network Network, netdevs []string
 // Soft RoCE stands on a network device.
 func (f function) rdma(ctx context.Context, network Network, netdevs []string) ([]string, error) {
 	const class = "/sys/class/infiniband"
-	own, err1 := f.s.List(f.path("infiniband"))
-	all, err2 := f.s.List(class)
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, err
-	}
+	r := reader{s: f.s}
+	own := r.list(f.path("infiniband"))
 	var found []string
-	for _, name := range all {
+	for _, name := range r.list(class) {
 		lower, err := f.s.ValueOr(class+"/"+name+"/parent", "")
 		if err == nil && slices.Contains(netdevs, lower) {
 			found = append(found, fmt.Sprintf("RDMA device %s stands on %s", name, lower))
 		}
 	}
-	if len(own) == 0 {
-		return found, nil
+	if len(own) == 0 || r.err != nil {
+		return found, r.err
 	}
 	used, err := network.RDMA(ctx)
 	for _, name := range own {
@@ -185,19 +176,12 @@ func (f function) class() (topology.ID24, error) {
 
 // linkLayers returns what the ports of the function's RDMA devices are connected to: "Ethernet" is RoCE.
 func (f function) linkLayers() (layers []string, err error) {
-	devices, err := f.s.List(f.path("infiniband"))
-	for _, device := range devices {
-		ports, err := f.s.List(f.path("infiniband/" + device + "/ports"))
-		if err != nil {
-			return nil, err
-		}
-		for _, port := range ports {
-			layer, err := f.s.ValueOr(f.path("infiniband/"+device+"/ports/"+port+"/link_layer"), "")
-			if err != nil {
-				return nil, err
-			}
-			layers = append(layers, layer)
+	r := reader{s: f.s}
+	for _, device := range r.list(f.path("infiniband")) {
+		ports := f.path("infiniband/" + device + "/ports")
+		for _, port := range r.list(ports) {
+			layers = append(layers, r.value(ports+"/"+port+"/link_layer"))
 		}
 	}
-	return layers, err
+	return layers, r.err
 }

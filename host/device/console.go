@@ -1,7 +1,6 @@
 package device
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -12,16 +11,12 @@ import (
 
 // console says what of the host's console is on a function: nothing, as a rule.
 func (f function) console() ([]string, error) {
-	driver, err1 := f.driver()
-	boot, err2 := f.optional("boot_vga")
-	memory, err3 := f.s.ValueOr("/proc/iomem", "")
-	active, err4 := f.s.ValueOr("/sys/class/tty/console/active", "")
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return nil, err
-	}
+	r := reader{s: f.s}
+	driver, boot := r.link(f.path("driver")), r.value(f.path("boot_vga"))
+	memory, active := r.value("/proc/iomem"), r.value("/sys/class/tty/console/active")
 	var found []string
 	// With vfio-pci it has been given up as a screen already.
-	if boot != nil && *boot == "1" && driver != vfioPCI {
+	if boot == "1" && driver != vfioPCI {
 		found = append(found, "the firmware shows its messages on it (boot_vga)")
 	}
 	// Text consoles are on the first frame buffer (Documentation/fb/fbcon.rst); every other card
@@ -37,7 +32,7 @@ func (f function) console() ([]string, error) {
 			found = append(found, fmt.Sprintf("console %s is on it", tty))
 		}
 	}
-	return found, nil
+	return found, r.err
 }
 
 // functionOf returns the function that a link in sysfs leads to, or to something below.

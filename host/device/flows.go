@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,8 +77,8 @@ func (f *flow) netdevs(ctx context.Context, network Network) (netdevs []string, 
 	if f.remote.IsLoopback() {
 		return nil, nil
 	}
-	netdevs = append(netdevs, lists.Filter([]string{f.netdev, f.remote.Zone()},
-		func(known string) bool { return known != "" })...)
+	zone := f.remote.Zone()
+	netdevs = slices.Concat(lists.If(f.netdev != "", f.netdev), lists.If(zone != "", zone))
 	// There is no route to a link-local address without its device.
 	if f.remote.IsValid() && !(f.remote.Is6() && f.remote.IsLinkLocalUnicast()) {
 		routed, err := network.RouteTo(ctx, f.remote.WithZone(""))
@@ -223,13 +224,10 @@ var portals = []struct{ dir, file, what, fix string }{
 
 // portalFlows returns the servers in portals.
 func portalFlows(s *change.System, _ procfs.FS) ([]flow, error) {
+	r := reader{s: s}
 	var flows []flow
 	for _, p := range portals {
-		names, err := s.List(p.dir)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
+		for _, name := range r.list(p.dir) {
 			text, _ := s.Value(p.dir + "/" + name + "/" + p.file) // not known while it is set up
 			for _, a := range addressesIn(text) {
 				flows = append(flows, flow{what: fmt.Sprintf("%s with %s", p.what, a), remote: a,
@@ -237,7 +235,7 @@ func portalFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 			}
 		}
 	}
-	return flows, nil
+	return flows, r.err
 }
 
 // nvmeFlows returns the controllers of NVMe over TCP and RDMA: "traddr=10.0.0.1,trsvcid=4420,host_iface=eno3,..."
@@ -336,13 +334,8 @@ func storageConnections(_ *change.System, proc procfs.FS) ([]flow, error) {
 	}
 	var flows []flow
 	for _, l := range lines {
-		kind := storagePort(l.remotePort)
-		if kind == "" {
-			kind = storagePort(l.localPort)
-		}
-		if kind == "" && l.inode == 0 && !accepting[l.localPort] {
-			kind = "the kernel"
-		}
+		ofKernel := l.inode == 0 && !accepting[l.localPort]
+		kind := cmp.Or(storagePort(l.remotePort), storagePort(l.localPort), words.If(ofKernel, "the kernel"))
 		if l.state != tcpEstablished || kind == "" || l.remote.IsLoopback() || l.remote == l.local {
 			continue
 		}

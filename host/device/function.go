@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -364,22 +365,14 @@ func (f function) vf(index int) (topology.PCIAddr, error) {
 // netdevs returns the network devices of the function, sorted. Those of virtio and of subfunctions are one level
 // further down.
 func (f function) netdevs() ([]string, error) {
-	all, err1 := f.s.List(f.path("net"))
-	entries, err2 := f.s.List(f.path(""))
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, err
-	}
-	for _, name := range entries {
-		if !strings.HasPrefix(name, "virtio") && !strings.Contains(name, ".sf.") {
-			continue
+	r := reader{s: f.s}
+	all := r.list(f.path("net"))
+	for _, name := range r.list(f.path("")) {
+		if strings.HasPrefix(name, "virtio") || strings.Contains(name, ".sf.") {
+			all = append(all, r.list(f.path(name+"/net"))...)
 		}
-		more, err := f.s.List(f.path(name + "/net"))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, more...)
 	}
-	return all, nil
+	return all, r.err
 }
 
 // port returns the network device of a physical function, not those that stand for its virtual ones
@@ -402,6 +395,9 @@ func (f function) port() (string, error) {
 
 const fixIOMMU = "switch VT-d or AMD-Vi on in the machine's firmware, and the IOMMU in the kernel (rackless plan " +
 	"shows the arguments)"
+
+// alone is for a function that goes to a guest without any other.
+func alone(topology.PCIAddr) bool { return false }
 
 // viable returns an error where the function's IOMMU group has functions that the host uses and
 // that ours does not name: VFIO takes a group whole or not at all ("group N is not viable").
@@ -430,20 +426,13 @@ func (f function) viable(ours func(topology.PCIAddr) bool) error {
 		}
 		member := function{f.s, f.k, a}
 		driver, err1 := member.driver()
-		text, err2 := f.s.Value(member.path("class"))
+		class, err2 := member.class()
 		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
-		switch driver {
-		case "", vfioPCI, "pci-stub":
-			continue
-		}
-		class, err := topology.ParseID24(text)
-		if err != nil {
-			return fmt.Errorf("%s: %w", member.path("class"), err)
-		}
 		switch {
-		case class.Sub() == topology.SubPCIBridge && driver == "pcieport":
+		case slices.Contains([]string{"", vfioPCI, "pci-stub"}, driver),
+			class.Sub() == topology.SubPCIBridge && driver == "pcieport":
 			continue
 		case class.Base() == topology.ClassBridge:
 			return fmt.Errorf("IOMMU group %s of %s also has bridge %s, which driver %s uses: the kernel does not "+

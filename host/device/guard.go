@@ -169,13 +169,8 @@ func (sc *scene) route(a topology.PCIAddr) error {
 
 // needed refuses the NIC of ssh sessions, network storage and name servers.
 func (sc *scene) needed(a topology.PCIAddr) error {
-	var errs []error
-	for _, c := range sc.flows[a] {
-		if !c.soft || !sc.g.o.YesReally {
-			errs = append(errs, errors.New(c.text))
-		}
-	}
-	return errors.Join(errs...)
+	hard := lists.Filter(sc.flows[a], func(c carried) bool { return !c.soft || !sc.g.o.YesReally })
+	return errors.Join(lists.Map(hard, func(c carried) error { return errors.New(c.text) })...)
 }
 
 // processes refuses a function that a process has open, whatever was asked for: taking a GPU from one hangs for ever.
@@ -235,13 +230,15 @@ func (sc *scene) virtual(ctx context.Context, f function) []error {
 func (sc *scene) idle(ctx context.Context, pf topology.PCIAddr, vfs []topology.PCIAddr) []error {
 	var errs []error
 	for i, a := range vfs {
-		for _, err := range append(sc.hostUses(a), sc.function(a).idle(ctx)) {
-			if err != nil {
-				errs = append(errs, fmt.Errorf("virtual function %d of %s: %w", i, pf, err))
-			}
-		}
+		errs = append(errs, ofVirtual(i, pf, append(sc.hostUses(a), sc.function(a).idle(ctx)))...)
 	}
 	return errs
+}
+
+// ofVirtual says of errors which virtual function they are about.
+func ofVirtual(index int, pf topology.PCIAddr, errs []error) []error {
+	errs = lists.Filter(errs, func(err error) bool { return err != nil })
+	return lists.Map(errs, func(err error) error { return fmt.Errorf("virtual function %d of %s: %w", index, pf, err) })
 }
 
 // sriov refuses to change virtual functions that are in use, and to disturb the port that the host is reached through.
@@ -281,10 +278,7 @@ func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
 	if st.Count != o.Count {
 		errs = append(errs, sc.disturb(ctx, o.PF, "the number of its virtual functions changes, at which many drivers "+
 			"reset the port"))
-		vfs := make([]topology.PCIAddr, len(st.VFs))
-		for i, vf := range st.VFs {
-			vfs[i] = vf.Address
-		}
+		vfs := lists.Map(st.VFs, func(vf vfState) topology.PCIAddr { return vf.Address })
 		return append(errs, sc.idle(ctx, o.PF, vfs)...)
 	}
 	for _, want := range o.VFs {
@@ -296,13 +290,8 @@ func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
 			continue
 		}
 		vf := sc.function(have.Address)
-		for _, err := range append(sc.hostUses(have.Address), vf.idle(ctx), vf.viable(func(topology.PCIAddr) bool {
-			return false
-		})) {
-			if err != nil {
-				errs = append(errs, fmt.Errorf("virtual function %d of %s: %w", want.Index, o.PF, err))
-			}
-		}
+		errs = append(errs, ofVirtual(want.Index, o.PF, append(sc.hostUses(have.Address), vf.idle(ctx),
+			vf.viable(alone)))...)
 	}
 	return errs
 }
@@ -348,11 +337,8 @@ func (g *guards) link(l *Link) func(context.Context, *change.System) error {
 // nvidia refuses to unload NVIDIA's driver while a GPU that stays has it, or a process uses a GPU.
 func (g *guards) nvidia(name string) func(context.Context, *change.System) error {
 	return func(_ context.Context, s *change.System) error {
-		bound, err := s.List(pciDrivers + "/" + nvidiaDriver)
-		if err != nil {
-			return err
-		}
-		for _, entry := range bound {
+		r := reader{s: s}
+		for _, entry := range r.list(pciDrivers + "/" + nvidiaDriver) {
 			a, err := topology.ParsePCIAddr(entry)
 			if err != nil {
 				continue
@@ -364,15 +350,11 @@ func (g *guards) nvidia(name string) func(context.Context, *change.System) error
 				return fmt.Errorf("module %s: %w", name, err)
 			}
 		}
-		holders, err := s.List("/sys/module/" + name + "/holders")
-		if err != nil {
-			return err
-		}
-		for _, h := range holders {
+		for _, h := range r.list("/sys/module/" + name + "/holders") {
 			if !slices.Contains(nvidiaModules(), h) {
 				return fmt.Errorf("module %s is used by module %s: rmmod %s first", name, h, h)
 			}
 		}
-		return nil
+		return r.err
 	}
 }

@@ -68,16 +68,13 @@ func moduleState(s *change.System, name string) (change.State, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, lib := range []string{"/lib/modules/", "/usr/lib/modules/"} {
-		list, err := s.ValueOr(lib+release+"/modules.builtin", "")
-		if err != nil {
-			return "", err
-		}
-		if slices.ContainsFunc(strings.Fields(list), func(path string) bool { return moduleName(path) == name }) {
-			return moduleBuiltIn, nil
-		}
+	r := reader{s: s}
+	builtIn := r.value("/lib/modules/"+release+"/modules.builtin") + "\n" +
+		r.value("/usr/lib/modules/"+release+"/modules.builtin")
+	if slices.ContainsFunc(strings.Fields(builtIn), func(path string) bool { return moduleName(path) == name }) {
+		return moduleBuiltIn, r.err
 	}
-	return moduleAbsent, nil
+	return moduleAbsent, r.err
 }
 
 // moduleName returns the name of a module by the path of its file: "kernel/drivers/vfio/pci/vfio-pci.ko" is vfio_pci.
@@ -185,22 +182,15 @@ func moduleUsers(s *change.System, name string) ([]string, error) {
 // moduleFunctions returns the PCI functions that are bound to a module's drivers. The kernel does not count them as
 // users, and would unload the module under them.
 func moduleFunctions(s *change.System, name string) ([]string, error) {
+	r := reader{s: s}
 	dir := "/sys/module/" + name + "/drivers"
-	drivers, err := s.List(dir)
-	if err != nil {
-		return nil, err
-	}
 	var functions []string
-	for _, driver := range drivers {
-		bound, err := s.List(dir + "/" + driver)
-		if err != nil {
-			return nil, err
-		}
-		for _, entry := range bound {
+	for _, driver := range r.list(dir) {
+		for _, entry := range r.list(dir + "/" + driver) {
 			if a, err := topology.ParsePCIAddr(entry); err == nil {
 				functions = append(functions, a.String())
 			}
 		}
 	}
-	return functions, nil
+	return functions, r.err
 }

@@ -101,14 +101,11 @@ func (f function) sriov(ctx context.Context) (*sriovState, error) {
 		return st, nil
 	}
 	settings, err := f.settings(ctx)
-	if err != nil {
-		return nil, err
-	}
 	for i, a := range addresses {
 		vf := function{f.s, f.k, a}
 		driver, err1 := vf.driver()
 		override, err2 := vf.override()
-		if err := errors.Join(err1, err2); err != nil {
+		if err := errors.Join(err, err1, err2); err != nil {
 			return nil, err
 		}
 		one := vfState{Address: a, Driver: driver, Override: override}
@@ -306,7 +303,7 @@ func (f function) settle(ctx context.Context, want LabVF, have vfState) error {
 		return err
 	}
 	vf := function{f.s, f.k, have.Address}
-	if err := vf.viable(func(topology.PCIAddr) bool { return false }); err != nil {
+	if err := vf.viable(alone); err != nil {
 		return err
 	}
 	if have.Driver == vfioPCI {
