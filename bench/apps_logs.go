@@ -99,16 +99,14 @@ func (a *appLog) read(output []byte, each func(line string) error) (Tests, error
 	})
 	switch {
 	case err != nil:
-		return Tests{}, err
 	case !ended:
-		return Tests{}, BadOutput(a.tool, output, "the run did not come to its end")
+		err = BadOutput(a.tool, output, "the run did not come to its end")
 	case a.steps == 0:
-		return Tests{}, BadOutput(a.tool, output, "no step was timed")
+		err = BadOutput(a.tool, output, "no step was timed")
 	}
-	t := res.of(a.name)
-	t.Figures = append(t.Figures, newFigure(MetricStepRate, 0, 0, float64(a.steps)/a.step))
+	res.add(a.name, newFigure(MetricStepRate, 0, 0, float64(a.steps)/a.step))
 	if a.days > 0 {
-		t.Figures = append(t.Figures, newFigure(MetricSimulated, 0, 0, float64(a.steps)/a.days))
+		res.add(a.name, newFigure(MetricSimulated, 0, 0, float64(a.steps)/a.days))
 	}
-	return res.checked(a.tool, output)
+	return res.checked(a.tool, output, err)
 }

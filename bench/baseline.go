@@ -196,10 +196,10 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 	if err := dec.Decode(b); err != nil {
 		return nil, err
 	}
-	if b.Schema != BaselineSchema {
+	switch {
+	case b.Schema != BaselineSchema:
 		return nil, fmt.Errorf("schema %q, want %q", b.Schema, BaselineSchema)
-	}
-	if len(b.Figures) == 0 {
+	case len(b.Figures) == 0:
 		return nil, errors.New("it has no figures")
 	}
 	seen := map[Key]bool{}
@@ -208,25 +208,21 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 		bad := func(format string, args ...any) error {
 			return fmt.Errorf("figure %d, %s %s: %s", i+1, e.Test, e.Metric, fmt.Sprintf(format, args...))
 		}
-		if e.Test == "" || e.Client == "" || e.Metric == "" {
+		switch {
+		case e.Test == "" || e.Client == "" || e.Metric == "":
 			return nil, bad("test, client and metric are needed")
-		}
-		if seen[e.Key] {
+		case seen[e.Key]:
 			return nil, bad("it is there twice")
-		}
-		seen[e.Key] = true
-		if !(e.Value > 0) || math.IsInf(e.Value, 0) {
+		case !(e.Value > 0) || math.IsInf(e.Value, 0):
 			return nil, bad("value %v: want a number above 0", e.Value)
-		}
-		if e.Lower != nil && !(*e.Lower >= 0) {
+		case e.Lower != nil && !(*e.Lower >= 0):
 			return nil, bad("lower %v: want a share of 0 or more", *e.Lower)
-		}
-		if e.Upper != nil && !(*e.Upper >= 0) {
+		case e.Upper != nil && !(*e.Upper >= 0):
 			return nil, bad("upper %v: want a share of 0 or more", *e.Upper)
-		}
-		if cmp.Or(e.Lower, e.Upper) == nil {
+		case cmp.Or(e.Lower, e.Upper) == nil:
 			return nil, bad("it has neither a lower nor an upper bound, and so cannot fail: leave it out")
 		}
+		seen[e.Key] = true
 	}
 	return b, nil
 }

@@ -208,36 +208,28 @@ func (e Engine) variant(words []string) (Engine, error) {
 	}
 	if e.group != nil {
 		var g Group
-		for _, w := range words {
-			if err := g.apply(w); err != nil {
-				return Engine{}, err
-			}
-		}
-		return e.In(g), nil
+		err := applyAll(words, g.apply)
+		return e.In(g), err
 	}
-	if t, ok := e.plugin.(transfer); ok {
-		for _, w := range words {
-			if err := t.apply(w); err != nil {
-				return Engine{}, err
-			}
-		}
-		e.plugin, e.Name = t, t.name()
-		return e, nil
+	switch p := e.plugin.(type) {
+	case transfer:
+		err := applyAll(words, p.apply)
+		e.plugin, e.Name = p, p.name()
+		return e, err
+	case perftest:
+		err := applyAll(words, p.apply)
+		err = cmp.Or(err, p.permitted())
+		e.plugin, e.Name, e.metrics = p, p.name(), p.metrics()
+		return e, err
 	}
-	p, ok := e.plugin.(perftest)
-	if !ok {
-		return Engine{}, fmt.Errorf("%s has no variants", e.Name)
-	}
+	return Engine{}, fmt.Errorf("%s has no variants", e.Name)
+}
+
+func applyAll(words []string, apply func(word string) error) (err error) {
 	for _, w := range words {
-		if err := p.apply(w); err != nil {
-			return Engine{}, err
-		}
+		err = cmp.Or(err, apply(w))
 	}
-	if err := p.permitted(); err != nil {
-		return Engine{}, err
-	}
-	e.plugin, e.Name, e.metrics = p, p.name(), p.metrics()
-	return e, nil
+	return err
 }
 
 // Server returns the command that the server's node runs, nil where there is none. It ends by

@@ -366,10 +366,7 @@ func (r *route) judge(j *Judgement, resent float64) {
 
 // wireText says what the limit of the wire was computed from.
 func (r *route) wireText(links, ibMTU int) string {
-	text := fmt.Sprintf("%g Gb/s", r.rate())
-	if links > 1 {
-		text = fmt.Sprintf("%d links of %g Gb/s", links, r.rate())
-	}
+	text := words.If(links > 1, fmt.Sprintf("%d links of ", links)) + fmt.Sprintf("%g Gb/s", r.rate())
 	if r.iperf {
 		return fmt.Sprintf("%s, MTU %d, headers counted", text, min(r.Client.MTU, r.Server.MTU))
 	}
@@ -567,18 +564,11 @@ type examinedFact struct {
 
 // examined formats facts, the known ones first.
 func examined(facts []examinedFact) string {
-	var known, unknown []string
-	for _, f := range facts {
-		if f.known {
-			known = append(known, f.what)
-		} else {
-			unknown = append(unknown, f.what)
-		}
+	of := func(known bool) string {
+		some := lists.Filter(facts, func(f examinedFact) bool { return f.known == known })
+		return strings.Join(lists.Map(some, func(f examinedFact) string { return f.what }), ", ")
 	}
-	text := "what is known: " + strings.Join(known, ", ")
-	if len(known) == 0 {
-		text = "what is known, which is only the port's rate"
-	}
-	text += words.If(len(unknown) > 0, "; not known: "+strings.Join(unknown, ", "))
-	return text
+	known, unknown := of(true), of(false)
+	return "what is known" + words.Either(known == "", ", which is only the port's rate", ": "+known) +
+		words.If(unknown != "", "; not known: "+unknown)
 }

@@ -147,10 +147,19 @@ func (t *Tests) of(name string) *Test {
 	return lists.Obtain(&t.All, func(x Test) bool { return x.Name == name }, Test{Name: name})
 }
 
-// checked returns the tests where there are some, each with figures or an error.
-func (t *Tests) checked(tool string, output []byte) (Tests, error) {
-	if len(t.All) == 0 {
-		return Tests{}, BadOutput(tool, output, "there is no result")
+// add adds figures to those of the test with a name.
+func (t *Tests) add(name string, figures ...Figure) {
+	x := t.of(name)
+	x.Figures = append(x.Figures, figures...)
+}
+
+// checked returns the tests where the output could be read and has some, each with figures or an error.
+func (t *Tests) checked(tool string, output []byte, err error) (Tests, error) {
+	if err == nil && len(t.All) == 0 {
+		err = BadOutput(tool, output, "there is no result")
+	}
+	if err != nil {
+		return Tests{}, err
 	}
 	for i := range t.All {
 		if x := &t.All[i]; x.Err == nil && len(x.Figures) == 0 {

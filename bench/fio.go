@@ -61,10 +61,7 @@ func ParseFio(output []byte) (Tests, error) {
 	} else {
 		jobs, err = t.fioText(output)
 	}
-	if err != nil {
-		return Tests{}, err
-	}
-	for len(jobs) > 0 {
+	for err == nil && len(jobs) > 0 {
 		job := jobs[0]
 		copies := 1
 		// Without group_reporting fio reports each copy of a job by itself, one after the other, under the name and the
@@ -79,7 +76,7 @@ func ParseFio(output []byte) (Tests, error) {
 		t.fioTests(job, copies)
 		jobs = jobs[copies:]
 	}
-	return t.checked(toolFio, output)
+	return t.checked(toolFio, output, err)
 }
 
 // fioDocument reads the JSON. Options of the file's global section hold for each job that has none of its own.

@@ -58,17 +58,13 @@ func ParseNVSHMEM(output []byte) (Tests, error) {
 			kind = ""
 			row, err := makeRow(cols, fields, Row{})
 			if err == nil {
-				t := res.of(name + kind)
-				t.Figures = append(t.Figures, row.Figures...)
+				res.add(name+kind, row.Figures...)
 			}
 			return err
 		}
 		return nil
 	})
-	if err != nil {
-		return Tests{}, err
-	}
-	return res.checked(toolNVSHMEM, output)
+	return res.checked(toolNVSHMEM, output, err)
 }
 
 // Lines of DeepEP's tests: the best of many settings, in GB/s of 10^9 bytes over RDMA and over NVLink, and of the
@@ -86,12 +82,10 @@ func ParseDeepEP(output []byte) (Tests, error) {
 	var res Tests
 	set := func(test, metric, printed string, scale float64) error {
 		v, err := ParseValue(metric, printed)
-		if err != nil {
-			return err
+		if err == nil {
+			res.add(test, newFigure(metric, 0, 0, v*scale))
 		}
-		t := res.of(test)
-		t.Figures = append(t.Figures, newFigure(metric, 0, 0, v*scale))
-		return nil
+		return err
 	}
 	err := EachLine(toolDeepEP, output, func(line string) (err error) {
 		if m := deepEPBest.FindStringSubmatch(line); m != nil {
@@ -111,8 +105,5 @@ func ParseDeepEP(output []byte) (Tests, error) {
 		}
 		return err
 	})
-	if err != nil {
-		return Tests{}, err
-	}
-	return res.checked(toolDeepEP, output)
+	return res.checked(toolDeepEP, output, err)
 }

@@ -69,7 +69,7 @@ func ParseIMB(output []byte) (Tests, error) {
 			}
 		}
 	}
-	return t.res.checked(toolIMB, output)
+	return t.res.checked(toolIMB, output, nil)
 }
 
 // read takes one line. Its error is a bare reason.
@@ -98,8 +98,7 @@ func (t *imbText) read(line string) (err error) {
 		t.cols, err = imbHeader(t.name, fields)
 	case t.cols == nil || len(fields) == 0 || strings.Trim(fields[0], "0123456789") != "":
 	case imbCutShort.MatchString(line):
-		x := t.res.of(t.name)
-		x.Err = badResult(toolIMB, "%s", Shorten(line))
+		t.res.of(t.name).Err = badResult(toolIMB, "%s", Shorten(line))
 	case !strings.HasSuffix(line, "\n"):
 		err = errors.New("the output ends within a row")
 	default:
@@ -107,8 +106,7 @@ func (t *imbText) read(line string) (err error) {
 		if row, err = makeRow(t.cols, fields, Row{}); err == nil {
 			err = t.checkRate(fields, row.Bytes)
 		}
-		x := t.res.of(t.name)
-		x.Figures = append(x.Figures, row.Figures...)
+		t.res.add(t.name, row.Figures...)
 	}
 	return err
 }

@@ -47,13 +47,7 @@ func gpus(ctx context.Context, ask execFunc, node string) (int, error) {
 	if err != nil || out.ExitCode != 0 {
 		return 0, err
 	}
-	n := 0
-	for line := range strings.Lines(string(out.Stdout)) {
-		if strings.HasPrefix(line, "GPU ") {
-			n++
-		}
-	}
-	return n, nil
+	return strings.Count("\n"+string(out.Stdout), "\nGPU "), nil
 }
 
 func (ncclTests) client(_, _ Endpoint, o Options) []string {
@@ -134,10 +128,7 @@ func ncclFailure(output []byte) error {
 	if !ncclGaveUp.Match(output) {
 		return nil
 	}
-	sign := ncclWarning
-	if !sign.Match(output) {
-		sign = ncclGaveUp
-	}
+	sign := words.Either(ncclWarning.Match(output), ncclWarning, ncclGaveUp)
 	return EachLine(toolNCCLTests, output, func(line string) error {
 		if !sign.MatchString(line) {
 			return nil
@@ -215,8 +206,7 @@ func (t *ncclTable) read(line string) error {
 		}
 		kind, row, err := ncclRow(t.titles[:t.columns], fields)
 		if len(row) > 0 {
-			x := t.res.of(kind)
-			x.Figures = append(x.Figures, row...)
+			t.res.add(kind, row...)
 		}
 		return err
 	}
@@ -256,8 +246,7 @@ const maxHostName = 64
 
 // ncclLoggers returns how the lines of NCCL's log begin in an output: "host:pid:".
 func ncclLoggers(output []byte) map[string]bool {
-	all := lists.SetOf(ncclLogLine.FindAllSubmatch(output, -1), func(m [][]byte) string { return string(m[1]) })
-	return all
+	return lists.SetOf(ncclLogLine.FindAllSubmatch(output, -1), func(m [][]byte) string { return string(m[1]) })
 }
 
 // ncclLog returns what stands in a line before NCCL's log, and whether the log is in it: a row is
@@ -412,8 +401,7 @@ func ncclDocument(document []byte) (Tests, error) {
 		if err != nil {
 			return Tests{}, badResult(toolNCCLTests, "result %d: %v", i+1, err)
 		}
-		x := t.of(kind)
-		x.Figures = append(x.Figures, figures...)
+		t.add(kind, figures...)
 	}
-	return t.checked(toolNCCLTests, document)
+	return t.checked(toolNCCLTests, document, nil)
 }

@@ -118,10 +118,7 @@ func ParseNVBandwidths(output []byte) (Tests, error) {
 			m.res.of(nvTestName(open)).Err, err = err, nil
 		}
 	}
-	if err != nil {
-		return Tests{}, err
-	}
-	return m.res.checked(toolNVBandwidth, output)
+	return m.res.checked(toolNVBandwidth, output, err)
 }
 
 // nvJSON finds nvbandwidth's JSON behind what a launcher printed.
@@ -253,13 +250,11 @@ func (m *nvMatrix) end() {
 		m.testcase, m.both = "", m.testcase
 		return
 	}
-	t := m.res.of(nvTestName(m.testcase))
-	worst := slices.Min[[]float64]
-	if m.latency {
-		worst = slices.Max[[]float64]
-	}
+	name := nvTestName(m.testcase)
+	m.res.add(name)
 	if len(m.values) > 0 {
-		t.Figures = append(t.Figures, newFigure(m.metric(), 0, 0, worst(m.values)))
+		worst := words.Either(m.latency, slices.Max[[]float64], slices.Min[[]float64])
+		m.res.add(name, newFigure(m.metric(), 0, 0, worst(m.values)))
 	}
 	m.testcase = ""
 }
@@ -308,8 +303,7 @@ func (m *nvMatrix) document(document []byte) error {
 			err = fmt.Errorf("status %q %s", Shorten(c.Status), Shorten(c.Error))
 		}
 		if err != nil {
-			t := m.res.of(nvTestName(c.Name))
-			t.Err = badResult(toolNVBandwidth, "%s: %v", word(c.Name), err)
+			m.res.of(nvTestName(c.Name)).Err = badResult(toolNVBandwidth, "%s: %v", word(c.Name), err)
 			continue
 		}
 		m.end()

@@ -221,15 +221,12 @@ func ParseStressNG(output []byte) (Tests, error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return Tests{}, err
-	}
-	if bytes.Contains(output, []byte("stream: memory rate")) {
+	if err == nil && bytes.Contains(output, []byte("stream: memory rate")) {
 		figures, err := ParseStressStream(output, 0)
 		x := t.of(stressorName("stream", instances["stream"]))
 		x.Figures, x.Err = append(figures, x.Figures...), err
 	}
-	return t.checked(toolStressNG, output)
+	return t.checked(toolStressNG, output, err)
 }
 
 // addStressor adds a row: name, operations, real time, times of user and system, operations a second of real time and

@@ -13,15 +13,6 @@ import (
 // domain is the evidence on a tenant.
 func domain(t *topology.Tenant, facts ...string) string { return at("virsh dumpxml "+t.Name, facts...) }
 
-// pinned returns all CPUs that virtual CPUs of t are pinned to.
-func pinned(t *topology.Tenant) topology.CPUSet {
-	var s topology.CPUSet
-	for _, p := range t.Pins {
-		s = s.Union(p.CPUs)
-	}
-	return s
-}
-
 // unpinned returns the virtual CPUs of t that no pin holds.
 func unpinned(t *topology.Tenant) topology.CPUSet {
 	if t.VCPUs == 0 {
@@ -34,7 +25,7 @@ func unpinned(t *topology.Tenant) topology.CPUSet {
 // bound returns all CPUs that virtual CPUs of t are held to, by pins or by the cpuset of those without. It is empty
 // where they may run anywhere.
 func bound(t *topology.Tenant) topology.CPUSet {
-	own := pinned(t)
+	own := t.Pinned()
 	if t.Floating == nil || !own.IsEmpty() && unpinned(t).IsEmpty() {
 		return own
 	}
@@ -43,7 +34,7 @@ func bound(t *topology.Tenant) topology.CPUSet {
 
 // held writes what holds the virtual CPUs of t.
 func held(t *topology.Tenant) string {
-	if own := pinned(t); !own.IsEmpty() || t.Floating == nil {
+	if own := t.Pinned(); !own.IsEmpty() || t.Floating == nil {
 		return "vcpupin " + own.String()
 	}
 	return "vcpu cpuset=" + t.Floating.String()
@@ -54,7 +45,7 @@ func held(t *topology.Tenant) string {
 func sharedCPUs(_ *view, p tenantPair, add func(finding.Finding)) {
 	a, b := p.a, p.b
 	both := bound(a).Intersect(bound(b))
-	if both.IsEmpty() || pinned(a).IsEmpty() && pinned(b).IsEmpty() &&
+	if both.IsEmpty() || a.Pinned().IsEmpty() && b.Pinned().IsEmpty() &&
 		bound(a).Union(bound(b)).Len() >= a.VCPUs+b.VCPUs {
 		return
 	}
@@ -183,7 +174,7 @@ func fewCPUs(v *view, t *topology.Tenant, add func(finding.Finding)) {
 // emulatorShares counts I/O threads with the emulator. Other tenants that are shut off have no
 // virtual CPU to stop.
 func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	own := pinned(t)
+	own := t.Pinned()
 	// That the emulator of a tenant without pins runs where its virtual CPUs do is RL060's.
 	if own.IsEmpty() && (t.EmulatorCPUs == nil || t.Floating != nil && t.EmulatorCPUs.Equal(*t.Floating)) {
 		return
@@ -211,13 +202,13 @@ func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		facts[0] += " iothreadpin=" + t.IOThreadCPUs.String()
 	}
 	for o := range lists.Refs(v.Tenants) {
-		hit := threads.Intersect(pinned(o))
+		hit := threads.Intersect(o.Pinned())
 		if o == t {
 			hit = hit.Difference(v.forPages(t))
 		}
 		if !hit.IsEmpty() && (o == t || !stopped(o)) {
 			both = both.Union(hit)
-			facts = append(facts, domain(o, "vcpupin "+pinned(o).String()))
+			facts = append(facts, domain(o, "vcpupin "+o.Pinned().String()))
 		}
 	}
 	if both.IsEmpty() {
@@ -254,7 +245,7 @@ func (v *view) forPages(t *topology.Tenant) (cpus topology.CPUSet) {
 // sharedCores looks at cores, where sharedCPUs looks at threads. Besides speed it is a matter of
 // safety: caches of a core are a channel between its threads.
 func sharedCores(v *view, p tenantPair, add func(finding.Finding)) {
-	onA, onB := pinned(p.a), pinned(p.b)
+	onA, onB := p.a.Pinned(), p.b.Pinned()
 	// CPUs of both are RL060.
 	onlyA, onlyB := onA.Difference(onB), onB.Difference(onA)
 	var split topology.CPUSet

@@ -37,7 +37,7 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if len(torn) == 0 {
 		return
 	}
-	own := pinned(t)
+	own := t.Pinned()
 	var order []int
 	var outside topology.CPUSet
 	for c := range lists.Refs(v.Cores) {
@@ -134,10 +134,10 @@ func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		v.flatCells(t, add)
 		return
 	}
-	nodes := v.NodesOf(pinned(t))
+	nodes := v.NodesOf(t.Pinned())
 	facts := []string{fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("numa cells=%d", *t.GuestNodes)}
 	_, _, far := v.guestCards(t)
-	if own := pinned(t); !own.IsEmpty() {
+	if own := t.Pinned(); !own.IsEmpty() {
 		facts = append(facts, "vcpupin "+own.String())
 	} else {
 		most := 0

@@ -168,11 +168,7 @@ func (c *comparison) tenants() {
 		if own[t.Name] || c.p.Lab.Tenants == lab.TenantsIgnore {
 			continue
 		}
-		var pinned topology.CPUSet
-		for _, pin := range t.Pins {
-			pinned = pinned.Union(pin.CPUs)
-		}
-		if both := pinned.Intersect(given); !both.IsEmpty() {
+		if both := t.Pinned().Intersect(given); !both.IsEmpty() {
 			c.note("virtual machine %s is pinned to CPUs %s, which the plan gives to the lab", t.Name, both)
 		}
 		for _, d := range t.Devices {

@@ -18,6 +18,7 @@ import (
 	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
@@ -233,10 +234,7 @@ func (j *job) emulatorOf(text string) (string, error) {
 
 // reorder pins the virtual CPUs to the CPUs that they have, the threads of a core side by side.
 func (j *job) reorder(context.Context) (string, error) {
-	var own topology.CPUSet
-	for _, p := range j.machine.Tenant.Pins {
-		own = own.Union(p.CPUs)
-	}
+	own := j.machine.Tenant.Pinned()
 	var order []int
 	for i := range j.host.Cores {
 		if c := j.host.Cores[i].CPUs; c.IsSubsetOf(own) {
@@ -277,14 +275,11 @@ func (j *job) place(ctx context.Context, cells bool) (string, error) {
 // housekeeping returns CPUs for the threads of a machine's emulator: online, not isolated, of no tenant, and as far as
 // there are such, no sibling of a tenant's and on the NUMA nodes of its own CPUs.
 func housekeeping(h *topology.Host, t *topology.Tenant) topology.CPUSet {
-	var taken, cores, own topology.CPUSet
-	for i, o := range append(slices.Clone(h.Tenants), *t) {
-		for _, p := range o.Pins {
-			taken = taken.Union(p.CPUs)
-			if i == len(h.Tenants) {
-				own = own.Union(p.CPUs)
-			}
-		}
+	var cores topology.CPUSet
+	own := t.Pinned()
+	taken := own
+	for o := range lists.Refs(h.Tenants) {
+		taken = taken.Union(o.Pinned())
 	}
 	for i := range h.Cores {
 		if h.Cores[i].CPUs.Overlaps(taken) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/chart"
@@ -33,6 +34,7 @@ type scope struct {
 	pair     pair // no names where it is many
 	points   map[chartPoint]point
 	keys     []chartPoint // of points, sorted
+	figures  map[chartPoint][]figureKey
 }
 
 // A point is a figure of a chart.
@@ -51,35 +53,23 @@ const maxPairCharts = 3
 func (r *results) scopes() []scope {
 	// Emulated pairs never join those of hardware: whether a pair is emulated stays in the key of the group.
 	together := len(r.pairs) > maxPairCharts
-	group := func(p pair) pair {
+	of := func(p pair) pair {
 		if together {
 			p.Client, p.Server = "", ""
 		}
 		return p
 	}
-	var out []scope
-	var figures []map[chartPoint][]figureKey // of each scope
-	index := make(map[pair]int)
+	var out group.List[pair, scope]
 	for _, p := range r.pairs {
-		g := group(p)
-		i, ok := index[g]
-		if !ok {
-			i = len(out)
-			index[g] = i
-			out = append(out, scope{Title: p.String(), pair: g, Emulated: p.Emulated,
-				points: make(map[chartPoint]point)})
-			figures = append(figures, make(map[chartPoint][]figureKey))
-		}
-		out[i].Pairs++
+		out.At(of(p), scope{Title: p.String(), pair: of(p), Emulated: p.Emulated, points: map[chartPoint]point{},
+			figures: map[chartPoint][]figureKey{}}).Pairs++
 	}
 	for _, k := range r.keys {
-		i := index[group(k.Pair)]
-		c := chartPoint{Test: k.Test, Bytes: k.Bytes, Metric: k.Metric}
-		figures[i][c] = append(figures[i][c], k)
+		s, c := out.At(of(k.Pair), scope{}), chartPoint{Test: k.Test, Bytes: k.Bytes, Metric: k.Metric}
+		s.figures[c] = append(s.figures[c], k)
 	}
-	for i := range out {
-		s := &out[i]
-		for c, keys := range figures[i] {
+	for s := range lists.Refs(out.All) {
+		for c, keys := range s.figures {
 			s.points[c] = r.point(keys, together)
 		}
 		s.keys = slices.SortedFunc(maps.Keys(s.points), comparePoints)
@@ -87,7 +77,7 @@ func (r *results) scopes() []scope {
 			s.Title = words.Count(s.Pairs, "pair") + " together"
 		}
 	}
-	return out
+	return out.All
 }
 
 // point is the figure of one pair, or of all pairs together.
@@ -178,22 +168,12 @@ func (s scope) charts(id string) []chart.Chart {
 // linesAndBars parts the wanted points by how they are drawn. The number of sizes is that of all wanted points
 // together, so that the runs of one test are drawn in the same way.
 func (s scope) linesAndBars(wanted func(chartPoint) bool) (lines, bars []chartPoint) {
-	sizes := make(map[int64]bool)
-	for _, k := range s.keys {
-		if wanted(k) && k.Bytes > 0 {
-			sizes[k.Bytes] = true
-		}
+	all := lists.Filter(s.keys, wanted)
+	sized := lists.Filter(all, func(k chartPoint) bool { return k.Bytes > 0 })
+	if len(lists.SetOf(sized, func(k chartPoint) int64 { return k.Bytes })) < 3 {
+		return nil, all
 	}
-	for _, k := range s.keys {
-		switch {
-		case !wanted(k):
-		case len(sizes) >= 3 && k.Bytes > 0:
-			lines = append(lines, k)
-		default:
-			bars = append(bars, k)
-		}
-	}
-	return lines, bars
+	return sized, lists.Filter(all, func(k chartPoint) bool { return k.Bytes == 0 })
 }
 
 // lineChart draws the points as lines, one for each test, metric and run. Charts of lines do not share their axes: a
@@ -311,10 +291,7 @@ func oneTest(all []line) bool {
 func asRun(s chart.Series, run string) chart.Series {
 	if run != "" {
 		s.Name = run + ": " + s.Name
-		s.Dash = 0
-		if run == "B" {
-			s.Dash = 1
-		}
+		s.Dash = words.Either(run == "B", 1, 0)
 		s.Marker = s.Dash
 	}
 	return s
@@ -349,22 +326,16 @@ const derivedText = "computed from another column"
 
 // name is "A: ib_write_bw, 64 KiB".
 func (k chartPoint) name() string {
-	name := k.Test
-	if k.Run != "" {
-		name = k.Run + ": " + name
-	}
-	return name + words.If(k.Bytes > 0, ", "+show.Size(k.Bytes))
+	return words.If(k.Run != "", k.Run+": ") + k.Test + words.If(k.Bytes > 0, ", "+show.Size(k.Bytes))
 }
 
 // pointsOf are points as a chart draws them.
 func (s scope) pointsOf(keys []chartPoint) []chart.Point {
-	var out []chart.Point
-	for _, k := range keys {
+	return lists.Map(keys, func(k chartPoint) chart.Point {
 		p := s.points[k]
-		out = append(out, chart.Point{X: float64(k.Bytes), Y: p.Median, Low: p.Min, High: p.Max, Title: s.title(k),
-			Value: show.Exact(p.Median), Bytes: k.Bytes})
-	}
-	return out
+		return chart.Point{X: float64(k.Bytes), Y: p.Median, Low: p.Min, High: p.Max, Title: s.title(k),
+			Value: show.Exact(p.Median), Bytes: k.Bytes}
+	})
 }
 
 // title is a point in words.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
@@ -76,18 +77,13 @@ func Compare(a, b Data) Comparison {
 	ra, rb := collect(a), collect(named)
 	c := Comparison{Schema: CompareSchema, A: compared(a, ra), B: compared(b, rb),
 		Differences: differences(a, b, renamed), Figures: []ComparedFigure{}}
-	at := map[bench.Key]int{}
+	var figures group.List[bench.Key, ComparedFigure]
 	for side, r := range []*results{ra, rb} {
 		for _, k := range r.keys {
 			id := bench.Key{Test: k.Test, Client: k.Pair.Client, Server: k.Pair.Server, Metric: k.Metric,
 				Bytes: k.Bytes}
-			i, ok := at[id]
-			if !ok {
-				i = len(c.Figures)
-				at[id] = i
-				c.Figures = append(c.Figures, ComparedFigure{Key: id, Unit: r.unitOf(k.Test, k.Metric)})
-			}
-			f, s := &c.Figures[i], spreadOf(r.values[k])
+			f := figures.At(id, ComparedFigure{Key: id, Unit: r.unitOf(k.Test, k.Metric)})
+			s := spreadOf(r.values[k])
 			if side == 0 {
 				f.A, f.CountA, f.a = new(s.Median), s.N, s
 				continue
@@ -109,8 +105,9 @@ func Compare(a, b Data) Comparison {
 			}
 		}
 	}
-	for i := range c.Figures {
-		switch f := &c.Figures[i]; {
+	c.Figures = append(c.Figures, figures.All...)
+	for f := range lists.Refs(c.Figures) {
+		switch {
 		case f.A == nil:
 			f.Problem = "A does not have it"
 		case f.B == nil:
@@ -155,11 +152,11 @@ func namedAs(a, b Data) (named Data, renamed bool) {
 		}
 	}
 	b.Samples, b.Distributions = slices.Clone(b.Samples), slices.Clone(b.Distributions)
-	for i := range b.Samples {
-		rename(&b.Samples[i].Client, &b.Samples[i].Server)
+	for s := range lists.Refs(b.Samples) {
+		rename(&s.Client, &s.Server)
 	}
-	for i := range b.Distributions {
-		rename(&b.Distributions[i].Client, &b.Distributions[i].Server)
+	for d := range lists.Refs(b.Distributions) {
+		rename(&d.Client, &d.Server)
 	}
 	return b, true
 }
@@ -265,13 +262,8 @@ func differences(a, b Data, renamed bool) []Difference {
 		}
 		seen[f.Key] = true
 		add(f.Key, !slices.Contains(idle, f.Key), func(d Data) string {
-			var all []string
-			for _, g := range d.Environment {
-				if g.Key == f.Key {
-					all = append(all, g.Value)
-				}
-			}
-			return joined(all, "; ")
+			same := lists.Filter(d.Environment, func(g Fact) bool { return g.Key == f.Key })
+			return joined(lists.Map(same, func(g Fact) string { return g.Value }), "; ")
 		})
 	}
 	add("lab", false, func(d Data) string { return d.Lab })
@@ -279,10 +271,7 @@ func differences(a, b Data, renamed bool) []Difference {
 	add("nodes", len(a.Nodes) > 0 && len(b.Nodes) > 0, func(d Data) string { return number(len(d.Nodes)) })
 	if renamed {
 		add("names of the nodes", false, overSamples(func(s bench.Sample) string {
-			if s.Server == "" {
-				return ""
-			}
-			return between(s.Client, s.Server)
+			return words.If(s.Server != "", between(s.Client, s.Server))
 		}))
 	}
 	add("rackless", false, func(d Data) string { return d.Rackless })
@@ -300,10 +289,7 @@ func joined(all []string, sep string) string {
 
 // overSamples is what all samples say.
 func overSamples(text func(s bench.Sample) string) func(Data) string {
-	return func(d Data) string {
-		all := lists.Map(d.Samples, text)
-		return joined(all, "; ")
-	}
+	return func(d Data) string { return joined(lists.Map(d.Samples, text), "; ") }
 }
 
 // overNodes is what nodes say: once, if all say the same.
@@ -361,18 +347,12 @@ var compareMetricsShown = []string{bench.MetricBWAverage, bench.MetricThroughput
 
 // comparedText prints a value of a figure; "–" where there is none.
 func comparedText(v *float64, s spread) string {
-	if v == nil {
-		return notRecorded
-	}
-	return s.figure(*v)
+	return words.Either(v == nil, notRecorded, s.figure(words.Value(v)))
 }
 
 // ratioText and changeText are how B is to A.
 func (f ComparedFigure) ratioText() string {
-	if f.Ratio == nil {
-		return notRecorded
-	}
-	return ratioNumber(*f.Ratio)
+	return words.Either(f.Ratio == nil, notRecorded, ratioNumber(words.Value(f.Ratio)))
 }
 
 // ratioNumber has three decimals: a ratio is computed, and its zeros are digits.
@@ -385,10 +365,7 @@ func (f ComparedFigure) changeText() string {
 	if f.Change == nil {
 		return notRecorded
 	}
-	text := show.Number(*f.Change, 3, max(f.a.Decimals, f.b.Decimals))
-	if *f.Change > 0 {
-		text = "+" + text
-	}
+	text := words.If(*f.Change > 0, "+") + show.Number(*f.Change, 3, max(f.a.Decimals, f.b.Decimals))
 	return strings.Replace(text, "-", "−", 1)
 }
 

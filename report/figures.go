@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
@@ -50,10 +51,7 @@ func (s spread) figure(v float64) string { return show.Number(v, 4, s.Decimals) 
 
 // repeats is "n=3, 1.2 to 1.4", or nothing where there were none.
 func (s spread) repeats() string {
-	if s.N < 2 {
-		return ""
-	}
-	return fmt.Sprintf("n=%d, %s to %s", s.N, s.figure(s.Min), s.figure(s.Max))
+	return words.If(s.N > 1, fmt.Sprintf("n=%d, %s to %s", s.N, s.figure(s.Min), s.figure(s.Max)))
 }
 
 // A failure is a measurement that gave no figure.
@@ -95,22 +93,18 @@ func compareTests(a, b string) int {
 
 // kindRank goes by the suffix that perftest gives its programs.
 func kindRank(test string) int {
-	switch {
-	case strings.HasSuffix(test, "_bw"):
-		return 0
-	case strings.HasSuffix(test, "_lat"):
-		return 1
-	}
-	return 2
+	return rank([]string{"_bw", "_lat"}, func(suffix string) bool { return strings.HasSuffix(test, suffix) })
+}
+
+// rank is the place of the first that is reports true for; those without one come last.
+func rank(all []string, is func(string) bool) int {
+	i := slices.IndexFunc(all, is)
+	return words.Either(i < 0, len(all), i)
 }
 
 // verbRank puts write first, the operation that RDMA is most often quoted by.
 func verbRank(test string) int {
-	verbs := []string{"_write_", "_read_", "_send_"}
-	if i := slices.IndexFunc(verbs, func(v string) bool { return strings.Contains(test, v) }); i >= 0 {
-		return i
-	}
-	return len(verbs)
+	return rank([]string{"_write_", "_read_", "_send_"}, func(v string) bool { return strings.Contains(test, v) })
 }
 
 // fault says why a sample is not a figure; it is empty for a figure. A zero is a failed
@@ -202,12 +196,8 @@ func (r *results) unitOf(test, metric string) string {
 
 // nodeOrder compares names of nodes by their place in the lab. Names that are no node of it come after, by name.
 func nodeOrder(nodes []Node) func(a, b string) int {
-	place := func(name string) int {
-		if i := slices.IndexFunc(nodes, func(n Node) bool { return n.Name == name }); i >= 0 {
-			return i
-		}
-		return len(nodes)
-	}
+	names := lists.Map(nodes, func(n Node) string { return n.Name })
+	place := func(name string) int { return rank(names, func(n string) bool { return n == name }) }
 	return func(a, b string) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) }
 }
 
@@ -234,28 +224,18 @@ func retried(samples []bench.Sample, failed bench.Sample) bool {
 
 // spreadOf describes values; there must be at least one.
 func spreadOf(values []float64) spread {
-	v := slices.Clone(values)
-	slices.Sort(v)
+	v := slices.Sorted(slices.Values(values))
 	n := len(v)
-	s := spread{N: n, Min: v[0], Median: v[(n-1)/2] + (v[n/2]-v[(n-1)/2])/2, Max: v[n-1]}
-	s.Decimals = 2 // no tool prints fewer, but zeros at the end are lost in a float64
-	// The most of all repeats: 1.5 beside 1.25 was printed as 1.50.
-	for _, x := range v {
-		s.Decimals = max(s.Decimals, show.Decimals(x))
-	}
-	return s
+	return spread{N: n, Min: v[0], Median: v[(n-1)/2] + (v[n/2]-v[(n-1)/2])/2, Max: v[n-1],
+		// The most of all repeats: 1.5 beside 1.25 was printed as 1.50. No tool prints fewer than two, but zeros at the
+		// end are lost in a float64.
+		Decimals: max(2, lists.Max(v, show.Decimals))}
 }
 
 // spreadOfMedians describes what differs between pairs: the medians of their repeats, with no more
 // decimals than these had.
 func spreadOfMedians(of []spread) spread {
-	medians := make([]float64, len(of))
-	decimals := 0
-	for i, s := range of {
-		medians[i] = s.Median
-		decimals = max(decimals, s.Decimals)
-	}
-	all := spreadOf(medians)
-	all.Decimals = decimals
+	all := spreadOf(lists.Map(of, func(s spread) float64 { return s.Median }))
+	all.Decimals = lists.Max(of, func(s spread) int { return s.Decimals })
 	return all
 }

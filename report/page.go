@@ -250,12 +250,8 @@ func decimalsIn(s string) int {
 // newFigureCell shows the median. The values behind it stay in the page, so that others can compute with them.
 func newFigureCell(values []float64) figureCell {
 	s := spreadOf(values)
-	exact := make([]string, len(values))
-	for i, v := range values {
-		exact[i] = show.Exact(v)
-	}
 	return figureCell{Text: s.figure(s.Median), Median: show.Exact(s.Median), Repeats: s.repeats(),
-		Values: strings.Join(exact, " ")}
+		Values: strings.Join(lists.Map(values, show.Exact), " ")}
 }
 
 // iterationsText is the number of iterations of the repeats in a row, as a range if they differ.
@@ -271,25 +267,11 @@ func iterationsText(n [2]int64) string {
 
 // tableCaption says with what the figures were made and whether they are emulated.
 func tableCaption(d Data, t figureTable) string {
-	var tools []string
-	for _, s := range d.Samples {
-		if s.Test == t.Test {
-			tools = append(tools, strings.TrimSpace(s.Tool+" "+s.Version))
-		}
-	}
-	var parts []string
-	if t.OnePair {
-		parts = append(parts, t.Rows[0].String())
-	}
-	if text := joined(tools, ", "); text != "" {
-		parts = append(parts, text)
-	}
-	if t.Mixed {
-		parts = append(parts, "partly emulated")
-	} else if t.Rows[0].Emulated {
-		parts = append(parts, "emulated")
-	}
-	return strings.Join(parts, "; ")
+	tools := joined(lists.Map(d.Samples, func(s bench.Sample) string {
+		return words.If(s.Test == t.Test, strings.TrimSpace(s.Tool+" "+s.Version))
+	}), ", ")
+	return strings.Join(slices.Concat(lists.If(t.OnePair, t.Rows[0].String()), lists.If(tools != "", tools),
+		lists.If(t.Mixed, "partly emulated"), lists.If(!t.Mixed && t.Rows[0].Emulated, "emulated")), "; ")
 }
 
 // commands lists every pair of command lines once, in the order first run.

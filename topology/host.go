@@ -326,6 +326,15 @@ type TenantCell struct {
 	MemoryMode  string  `json:"memory_mode,omitempty"`
 }
 
+// Pinned returns all CPUs that virtual CPUs of the tenant are pinned to.
+func (t *Tenant) Pinned() CPUSet {
+	var all CPUSet
+	for _, p := range t.Pins {
+		all = all.Union(p.CPUs)
+	}
+	return all
+}
+
 // UnmarshalJSON refuses virtual CPUs that no CPUSet can hold.
 func (t *Tenant) UnmarshalJSON(text []byte) error {
 	type plain Tenant

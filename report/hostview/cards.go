@@ -71,12 +71,8 @@ func (v *view) wrong(d *topology.PCIDevice) bool {
 // storageAlone reports whether a storage controller is worth drawing when no disk of it is known:
 // NVMe, RAID and SAS are, the SATA controller of every chipset is not.
 func storageAlone(class topology.ID24) bool {
-	switch class.Sub() {
 	// SCSI, RAID, SAS and non-volatile memory, by base class and subclass of PCI.
-	case 0x0100, 0x0104, 0x0107, 0x0108:
-		return true
-	}
-	return false
+	return slices.Contains([]uint16{0x0100, 0x0104, 0x0107, 0x0108}, class.Sub())
 }
 
 // newCard makes a card; lines that would be empty are left out. about is what findings call it.
@@ -108,25 +104,13 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 	if g.Kind == topology.GPUDisplay {
 		return v.newCard(g.ID(), cardScreen, "Screen", at, nil, joined(" · ", model, driver))
 	}
-	var memory, bar, links, group, parts string
-	if g.MemoryBytes != nil {
-		memory = words.Size(*g.MemoryBytes)
+	memory, bar := optionalSize(g.MemoryBytes), words.If(g.BAR1Bytes != nil, "BAR "+optionalSize(g.BAR1Bytes))
+	links := counted(words.Value(g.NVLinks), "NVLink")
+	if links != "" && v.isAMD(g) {
+		links = fmt.Sprintf("XGMI x%d", *g.NVLinks)
 	}
-	if g.BAR1Bytes != nil {
-		bar = "BAR " + words.Size(*g.BAR1Bytes)
-	}
-	if g.NVLinks != nil && *g.NVLinks > 0 {
-		links = words.Count(*g.NVLinks, "NVLink")
-		if v.isAMD(g) {
-			links = fmt.Sprintf("XGMI x%d", *g.NVLinks)
-		}
-	}
-	if d != nil && d.IOMMUGroup != nil {
-		group = "group " + intText(d.IOMMUGroup)
-	}
-	if len(g.Functions) > 1 {
-		parts = "+ " + words.Count(len(g.Functions)-1, "function")
-	}
+	group := words.If(words.Value(d).IOMMUGroup != nil, "group "+intText(words.Value(d).IOMMUGroup))
+	parts := words.If(len(g.Functions) > 1, "+ "+words.Count(len(g.Functions)-1, "function"))
 	// NVLinks tell more than the size of a BAR, which moves down a line.
 	if links != "" {
 		parts, bar = joined(" · ", parts, bar), "" // one line has no room for all
@@ -141,36 +125,20 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 // VM cuts off the host.
 func (v *view) nicCard(n *topology.NIC, d *topology.PCIDevice) card {
 	name := cmp.Or(v.names[n.ID()], "VF") // a virtual function whose physical function is elsewhere has no name
-	mtu := ""
-	if m := nicMTU(n); m != unknown {
-		mtu = "MTU " + m
-	}
-	vfs := ""
-	if t := v.vfText(n, d); t != none {
-		vfs = t + " VFs"
-	}
-	route := ""
-	if slices.ContainsFunc(v.Host.Routes, func(r topology.Route) bool { return slices.Contains(r.PCI, n.ID()) }) {
-		route = "default route"
-	}
+	mtu := words.If(nicMTU(n) != unknown, "MTU "+nicMTU(n))
+	vfs := words.If(v.vfText(n, d) != none, v.vfText(n, d)+" VFs")
+	routed := slices.ContainsFunc(v.Host.Routes, func(r topology.Route) bool { return slices.Contains(r.PCI, n.ID()) })
 	own := joined(" · ", strings.Join(n.Netdevs, ","), strings.Join(n.RDMA, ","))
 	c := v.newCard(n.ID(), cardNIC, name, v.addressOrName(n.Address, n.Name),
-		slices.Concat([]string{n.Name}, n.Netdevs, n.RDMA), route, own, joined(" · ", nicSpeed(n), mtu),
-		joined(" · ", foreign(n.Driver), vfs, modelText(n.Model, d)))
-	c.Own = own
-	if route != "" {
-		c.Strong = 1
-	}
+		slices.Concat([]string{n.Name}, n.Netdevs, n.RDMA), words.If(routed, "default route"), own,
+		joined(" · ", nicSpeed(n), mtu), joined(" · ", foreign(n.Driver), vfs, modelText(n.Model, d)))
+	c.Own, c.Strong = own, words.Either(routed, 1, 0)
 	return c
 }
 
 // foreign is a driver that says something about who holds the device.
 func foreign(driver string) string {
-	switch driver {
-	case "vfio-pci", "pci-stub", "uio_pci_generic", "igb_uio":
-		return driver
-	}
-	return ""
+	return words.If(slices.Contains([]string{"vfio-pci", "pci-stub", "uio_pci_generic", "igb_uio"}, driver), driver)
 }
 
 // diskCard is the card of a storage controller with its disks. What is mounted from them stands in bold: the host may
@@ -185,29 +153,16 @@ func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 	var size uint64
 	known := true
 	for _, k := range disks {
-		names = append(names, k.Name)
-		mounts = append(mounts, k.Mounts...)
-		if k.SizeBytes == nil {
-			known = false
-		} else {
-			size += *k.SizeBytes
-		}
+		names, mounts = append(names, k.Name), append(mounts, k.Mounts...)
+		known, size = known && k.SizeBytes != nil, size+words.Value(k.SizeBytes)
 		// The disk's own name; pci.ids knows the controller.
 		model = cmp.Or(k.Model, model)
 	}
-	total, holds := "", ""
 	// A sum without one of the disks would be a wrong total.
-	if known {
-		total = words.Size(size)
-	}
-	if len(mounts) > 0 {
-		holds = "holds " + some(mounts, 4)
-	}
-	c := v.newCard(id, cardDisk, some(names, 2), at, names, holds,
+	total := words.If(known, words.Size(size))
+	c := v.newCard(id, cardDisk, some(names, 2), at, names, prefixed("holds ", some(mounts, 4)),
 		joined(" · ", total, strings.TrimPrefix(model, "NVMe SSD Controller ")))
-	if holds != "" {
-		c.Strong = 1
-	}
+	c.Strong = words.Either(len(mounts) > 0, 1, 0)
 	return c
 }
 

@@ -1,11 +1,15 @@
 package hostview
 
 import (
+	"bytes"
 	"cmp"
+	_ "embed" // for the template
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"sync"
+	"text/template"
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
@@ -25,13 +29,13 @@ var EnvForms = []string{NCCLEnv, UCXEnv, OpenMPIEnv, MVAPICHEnv}
 
 // A library is what reads the variables of a form, with the names that it has for them.
 type library struct {
-	title   string // with the source of the names
+	Title   string // with the source of the names
 	devices string // "NAME=" and what stands before the first device
 	between string // devices
 	noPort  bool   // devices are named without their port
-	why     string // the reason for devices
-	gid     string // the index of a RoCE GID
-	network string // the network devices over which ranks find each other, as devices
+	Why     string // the reason for devices
+	GID     string // the index of a RoCE GID
+	Network string // the network devices over which ranks find each other, as devices
 	// class is the variable of the class of traffic over RoCE, level of that over InfiniBand
 	class, level string
 }
@@ -56,70 +60,77 @@ type rdmaLink struct {
 	nic  *topology.NIC
 	name string // mlx5_0
 	port *topology.RDMAPort
-	left string // why it is left out
+	Left string // why it is left out
+}
+
+//go:embed env.tmpl
+var envText string
+
+var envTemplate = sync.OnceValue(func() *template.Template {
+	join := func(all []string) string { return strings.Join(all, ", ") }
+	return template.Must(template.New("env").Funcs(template.FuncMap{"join": join}).Parse(envText))
+})
+
+// An envFile is what the template writes. What the library chooses well by itself is a comment.
+type envFile struct {
+	library
+	*topology.Host
+	Form, Name, Devices string
+	Links, Used         []rdmaLink
 }
 
 // WriteEnv writes the variables by which a library uses the RDMA devices of the host, each below the reason for its
-// value. What the library chooses well by itself is a comment.
+// value.
 func (d *Document) WriteEnv(w io.Writer, form string) error {
-	lib := libraries[form]
-	var b strings.Builder
-	say := func(format string, args ...any) { fmt.Fprintf(&b, "# "+format+"\n", args...) }
-	say("%s of %s, for a shell (set -a; . FILE) and for --env-file.", lib.title,
-		cmp.Or(d.Provenance.Name, "this machine"))
+	e := envFile{library: libraries[form], Host: d.Host, Form: form, Name: cmp.Or(d.Provenance.Name, "this machine"),
+		Links: rdmaLinks(d.Host)}
 	var names []string
-	var used []rdmaLink
-	for _, x := range rdmaLinks(d.Host) {
-		if x.left != "" {
-			say("Not %s: %s.", x.device(), x.left)
-			continue
+	for _, x := range e.Links {
+		if x.Left == "" {
+			e.Used = append(e.Used, x)
+			names = lists.Add(names, words.Either(e.noPort, x.name, x.String()))
 		}
-		used = append(used, x)
-		names = lists.Add(names, words.Either(lib.noPort, x.name, x.device()))
 	}
-	if len(used) == 0 {
-		say("No RDMA port is up: there is nothing to set.")
-		_, err := io.WriteString(w, b.String())
-		return err
+	e.Devices = e.devices + strings.Join(names, e.between)
+	var b bytes.Buffer
+	err := envTemplate().Execute(&b, e)
+	if err == nil {
+		_, err = b.WriteTo(w)
 	}
-	nearest(d.Host, used, say)
-	say("RDMA locks memory: \"ulimit -l\" has to say unlimited for its user (limits.conf(5): memlock).")
-	if form == OpenMPIEnv {
-		say("UCX or an error, so that nothing goes over TCP without notice.")
-		b.WriteString("OMPI_MCA_pml=ucx\n")
-	}
-	say("%s", lib.why)
-	fmt.Fprintf(&b, "%s%s\n", lib.devices, strings.Join(names, lib.between))
-	if form == MVAPICHEnv {
-		mvapich(&b, d.Host, used, say)
-	}
-	gidIndex(&b, form, used, say)
-	if lib.network != "" {
-		bootstrap(&b, d.Host, lib.network, used, say)
-	}
-	classes(lib, used, say)
-	if form == NCCLEnv {
-		guestTree(d.Host, say)
-	}
-	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// mvapich sets what MVAPICH2 does not find out by itself.
-//
-// Source: MVAPICH2's user guide; NVIDIA's GPUDirect RDMA user manual, section 3.1.
-func mvapich(b *strings.Builder, h *topology.Host, used []rdmaLink, say func(string, ...any)) {
-	if slices.ContainsFunc(used, func(x rdmaLink) bool { return x.port.LinkLayer == "Ethernet" }) {
-		say("The ports are RoCE.")
-		b.WriteString("MV2_USE_RoCE=1\n")
-	}
-	if slices.ContainsFunc(h.GPUs, func(g topology.GPU) bool { return g.Driver == "nvidia" }) {
-		say("Buffers may be in memory of GPUs; with GPUDirect RDMA where rackless gpudirect says ok (MVAPICH2-GDR).")
-		b.WriteString("MV2_USE_CUDA=1\n")
-	}
+// RoCE reports whether a port carries RDMA over Ethernet.
+func (e envFile) RoCE() bool { return slices.ContainsFunc(e.Used, rdmaLink.roce) }
+
+// NVIDIA reports whether the host has a GPU with NVIDIA's driver.
+func (e envFile) NVIDIA() bool {
+	return slices.ContainsFunc(e.GPUs, func(g topology.GPU) bool { return g.Driver == "nvidia" })
 }
 
-func (x rdmaLink) device() string { return fmt.Sprintf("%s:%d", x.name, x.port.Number) }
+// TrafficClass is the variable of the class of traffic.
+func (e envFile) TrafficClass() string { return words.Either(e.RoCE(), e.class, e.level) }
+
+// Route is the network device of the default route, "" where there is none.
+func (e envFile) Route() string {
+	return strings.Join(lists.Map(e.Routes[:min(1, len(e.Routes))],
+		func(r topology.Route) string { return r.Netdev }), "")
+}
+
+// Netdevs are the network devices of the ports.
+func (e envFile) Netdevs() string {
+	return strings.Join(slices.Compact(lists.Flat(e.Used, func(x rdmaLink) []string { return x.nic.Netdevs })), ",")
+}
+
+// HiddenTree reports whether NCCL cannot see how near GPUs and NICs are.
+func (e envFile) HiddenTree() bool {
+	isSwitch := func(d topology.PCIDevice) bool { return d.Bridge != nil && d.Bridge.Port == topology.PortSwitch }
+	return e.IsVirtual() && len(e.GPUs) > 0 && len(e.NICs) > 0 && !slices.ContainsFunc(e.PCI, isSwitch)
+}
+
+func (x rdmaLink) String() string { return fmt.Sprintf("%s:%d", x.name, x.port.Number) }
+
+func (x rdmaLink) roce() bool { return x.port.LinkLayer == "Ethernet" }
 
 // rdmaLinks returns the RDMA ports of a host in the order of its NICs.
 func rdmaLinks(h *topology.Host) []rdmaLink {
@@ -132,9 +143,9 @@ func rdmaLinks(h *topology.Host) []rdmaLink {
 			x := rdmaLink{nic: nic, name: dev.Name, port: p}
 			switch {
 			case topology.IsSoftRDMA(dev.Name):
-				x.left = "it is computed by the kernel"
+				x.Left = "it is computed by the kernel"
 			case p.State != "" && p.State != "ACTIVE":
-				x.left = "it is " + p.State
+				x.Left = "it is " + p.State
 			case p.RateGbps != nil:
 				fastest = max(fastest, *p.RateGbps)
 			}
@@ -143,27 +154,27 @@ func rdmaLinks(h *topology.Host) []rdmaLink {
 	}
 	for i := range all {
 		x := &all[i]
-		if r := x.port.RateGbps; x.left == "" && r != nil && *r*2 <= fastest {
-			x.left = fmt.Sprintf("it has %g Gb/s, and others have %g", *r, fastest)
+		if r := x.port.RateGbps; x.Left == "" && r != nil && *r*2 <= fastest {
+			x.Left = fmt.Sprintf("it has %g Gb/s, and others have %g", *r, fastest)
 			if slices.ContainsFunc(x.nic.Netdevs, func(n string) bool { return routed[n] }) {
-				x.left += "; the default route goes over it"
+				x.Left += "; the default route goes over it"
 			}
 		}
 	}
 	return all
 }
 
-// nearest says which ports are nearest to each GPU, which NCCL decides by itself and people pin processes by.
-func nearest(h *topology.Host, used []rdmaLink, say func(string, ...any)) {
-	tree := topology.NewTree(h)
-	for i := range h.GPUs {
-		g := &h.GPUs[i]
+// Nearest says which ports are nearest to each GPU, which NCCL decides by itself and people pin processes by.
+func (e envFile) Nearest() (all []string) {
+	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	tree := topology.NewTree(e.Host)
+	for g := range lists.Refs(e.GPUs) {
 		if g.Kind == topology.GPUDisplay {
 			continue
 		}
 		var best []string
 		var class topology.PathClass
-		for _, x := range used {
+		for _, x := range e.Used {
 			p := tree.Path(g.ID(), x.nic.ID())
 			switch {
 			case p.Class == topology.PathUnknown || len(best) > 0 && p.Class > class:
@@ -171,88 +182,41 @@ func nearest(h *topology.Host, used []rdmaLink, say func(string, ...any)) {
 			case len(best) == 0 || p.Class < class:
 				best, class = nil, p.Class
 			}
-			best = append(best, x.device())
+			best = append(best, x.String())
 		}
 		if len(best) > 0 {
 			say("Nearest to GPU %s: %s (%s).", g.ID(), strings.Join(best, ", "), class)
 		}
 	}
-	for _, n := range h.NUMANodes {
-		at := lists.Filter(used, func(x rdmaLink) bool { return x.nic.NUMANode != nil && *x.nic.NUMANode == n.ID })
+	for _, n := range e.NUMANodes {
+		at := lists.Filter(e.Used, func(x rdmaLink) bool { return x.nic.NUMANode != nil && *x.nic.NUMANode == n.ID })
 		if len(at) > 0 && n.CPUs.Len() > 0 {
 			say("Processes that use %s belong on CPUs %s (NUMA node %d).",
-				strings.Join(lists.Map(at, rdmaLink.device), ", "), n.CPUs, n.ID)
+				words.Join(at, ", "), n.CPUs, n.ID)
 		}
 	}
+	return all
 }
 
-// classes says why no class of traffic is set: switches decide which of them lose no packet.
-func classes(lib library, used []rdmaLink, say func(string, ...any)) {
-	roce := slices.ContainsFunc(used, func(x rdmaLink) bool { return x.port.LinkLayer == "Ethernet" })
-	say("%s is not set: the switches say which class they carry without loss, and no file of this machine does.",
-		words.Either(roce, lib.class, lib.level))
+// A gidIndex is the GIDs of RoCE. Libraries take one index, which is right on all ports or on none.
+type gidIndex struct {
+	Found, Missing []string // ports, with what was found
+	Index          int
+	Same           bool
 }
 
-// gidIndex sets the GID of RoCE where one index is right on all ports, which all libraries take one of.
-func gidIndex(b *strings.Builder, form string, used []rdmaLink, say func(string, ...any)) {
-	name := libraries[form].gid
-	var found, missing []string
-	index, same, roce := -1, true, false
-	for _, x := range used {
-		if x.port.LinkLayer != "Ethernet" {
+// GIDs finds the GID of each RoCE port.
+func (e envFile) GIDs() *gidIndex {
+	found := &gidIndex{Index: -1, Same: true}
+	for _, x := range lists.Filter(e.Used, rdmaLink.roce) {
+		g, ok := lists.Lookup(x.port.GIDs, func(g topology.GID) bool { return g.IsV2() && g.Addr().Is4() })
+		if !ok {
+			found.Missing = append(found.Missing, x.String())
 			continue
 		}
-		roce = true
-		i := slices.IndexFunc(x.port.GIDs, func(g topology.GID) bool { return g.IsV2() && g.Addr().Is4() })
-		if i < 0 {
-			missing = append(missing, x.device())
-			continue
-		}
-		g := x.port.GIDs[i]
-		found = append(found, fmt.Sprintf("%s has %d (%s)", x.device(), g.Index, g.Addr()))
-		same = same && (index < 0 || index == g.Index)
-		index = g.Index
+		found.Found = append(found.Found, fmt.Sprintf("%s has %d (%s)", x, g.Index, g.Addr()))
+		found.Same = found.Same && (found.Index < 0 || found.Index == g.Index)
+		found.Index = g.Index
 	}
-	switch {
-	case !roce:
-		say("%s is for RoCE, and these ports are InfiniBand.", name)
-	case len(missing) > 0:
-		say("%s is not set: no RoCE v2 GID of an IPv4 address is known of %s. Give each port an address.", name,
-			strings.Join(missing, ", "))
-	case same:
-		say("The RoCE v2 GID of the port's IPv4 address: %s.", strings.Join(found, ", "))
-		fmt.Fprintf(b, "%s=%d\n", name, index)
-	default:
-		say("%s is not set, as one index is not right on all ports: %s.", name, strings.Join(found, ", "))
-		if form == NCCLEnv {
-			say("NCCL 2.21 and newer find the GID of each port by these.")
-			b.WriteString("NCCL_IB_ROCE_VERSION_NUM=2\nNCCL_IB_ADDR_FAMILY=AF_INET\n")
-		}
-	}
-}
-
-// bootstrap sets the network over which ranks find each other.
-func bootstrap(b *strings.Builder, h *topology.Host, variable string, used []rdmaLink, say func(string, ...any)) {
-	for _, r := range h.Routes {
-		say("Ranks find each other over the network of the default route; data goes over the ports above.")
-		fmt.Fprintf(b, "%s%s\n", variable, r.Netdev)
-		return
-	}
-	devs := lists.Flat(used, func(x rdmaLink) []string { return x.nic.Netdevs })
-	if len(devs) > 0 {
-		say("There is no default route: ranks find each other over the network devices of the ports above.")
-		fmt.Fprintf(b, "%s%s\n", variable, strings.Join(slices.Compact(devs), ","))
-	}
-}
-
-// guestTree says when NCCL cannot see how near GPUs and NICs are.
-func guestTree(h *topology.Host, say func(string, ...any)) {
-	isSwitch := func(d topology.PCIDevice) bool { return d.Bridge != nil && d.Bridge.Port == topology.PortSwitch }
-	if h.IsVirtual() && len(h.GPUs) > 0 && len(h.NICs) > 0 && !slices.ContainsFunc(h.PCI, isSwitch) {
-		say("NCCL_TOPO_FILE is worth having here: this is a virtual machine whose PCI tree has no switch, so that " +
-			"NCCL does not know which GPU and NIC are near. Make the file from the host's tree (NCCL_TOPO_DUMP_FILE " +
-			"there).")
-		return
-	}
-	say("NCCL_TOPO_FILE is not needed: the PCI tree shows how near GPUs and NICs are.")
+	return found
 }

@@ -1,9 +1,10 @@
 package hostview
 
 import (
-	"github.com/rackless/rackless/internal/words"
 	"math"
 	"slices"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // layoutBlock draws a root complex.

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 
 	"github.com/rackless/rackless/topology"
@@ -124,12 +124,8 @@ func alikeRows(rows []matrixRow) []matrixRow {
 		}
 		kept, out = append(kept, i), append(out, r)
 	}
-	for n := range out {
-		cells := make([]string, len(kept))
-		for k, i := range kept {
-			cells[k] = out[n].Cells[i]
-		}
-		out[n].Cells = cells
+	for r := range lists.Refs(out) {
+		r.Cells = lists.Map(kept, func(i int) string { return r.Cells[i] })
 	}
 	return out
 }
@@ -172,33 +168,20 @@ func betweenLines(rows []matrixRow) []string {
 // stands behind the classes of a row, under the heads.
 func matrixTable(rows, columns []matrixRow, heads []string, more func(matrixRow) []string) []string {
 	// Programs read the output of nvidia-smi topo -m by its columns: an empty head stands above the names there, too.
-	table := []show.Column{{}}
-	table = append(table, lists.Map(columns, func(c matrixRow) show.Column { return show.Column{Name: c.Name} })...)
-	table = append(table, lists.Map(heads, func(h string) show.Column { return show.Column{Name: h} })...)
-	var cells [][]string
-	for _, r := range rows {
-		row := []string{r.Name}
-		row = append(row, lists.Map(r.Cells[:len(columns)], classCell)...)
-		cells = append(cells, append(row, more(r)...))
-	}
-	return show.Lines(table, cells)
+	names := lists.Map(columns, func(c matrixRow) string { return c.Name })
+	cells := lists.Map(rows, func(r matrixRow) []string {
+		return slices.Concat([]string{r.Name}, lists.Map(r.Cells[:len(columns)], classCell), more(r))
+	})
+	return show.Lines(show.Columns(slices.Concat([]string{""}, names, heads)...), cells)
 }
 
 // classCell is a class as the matrix shows it. nvidia-smi sets the X apart in the same way.
 func classCell(class string) string {
-	if class == "X" {
-		return " X"
-	}
-	return orUnknown(class)
+	return words.Either(class == "X", " X", orUnknown(class))
 }
 
 // orNA is a number, or what nvidia-smi prints for none.
-func orNA(n *int) string {
-	if n == nil {
-		return "N/A"
-	}
-	return strconv.Itoa(*n)
-}
+func orNA(n *int) string { return words.Either(n == nil, "N/A", intText(n)) }
 
 // legendLines explain the classes and name the NICs.
 func (v *view) legendLines() []string {

@@ -199,17 +199,7 @@ func (v *view) expected() []pageExpectation {
 // newPageGrid is a grid at its full width: a page scrolls where a terminal has to drop columns.
 func newPageGrid(g grid) pageGrid {
 	g.limit(maxPageRows)
-	out := pageGrid{grid: g}
-	for _, r := range g.Rows {
-		row := make([]string, len(r))
-		for i, c := range r {
-			most := 200
-			if c.cpus != nil {
-				most = 40 // a stride or a count says more than a hundred numbers
-			}
-			row[i] = c.fit(most)
-		}
-		out.Texts = append(out.Texts, row)
-	}
-	return out
+	// A stride or a count of CPUs says more than a hundred numbers.
+	text := func(c cell) string { return c.fit(words.Either(c.cpus != nil, 40, 200)) }
+	return pageGrid{grid: g, Texts: lists.Map(g.Rows, func(r []cell) []string { return lists.Map(r, text) })}
 }

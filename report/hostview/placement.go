@@ -85,6 +85,9 @@ func (p *Placement) class(owner int) string {
 // ownersOf are the owners of the threads of a core. Threads without an owner are left out: siblings that stay idle are
 // with who has the core.
 func (p *Placement) ownersOf(cpus topology.CPUSet) []int {
+	if p == nil {
+		return nil
+	}
 	var out []int
 	for c := range cpus.All() {
 		if i := slices.IndexFunc(p.Owners, func(o Owner) bool { return o.CPUs.Contains(c) }); i >= 0 {
@@ -157,11 +160,7 @@ func (p *picture) holdings(at *Placement, r *room, x, y, width int) int {
 
 // guests counts the lab nodes; without a placement there are none.
 func (p *Placement) guests() int {
-	n := 0
-	if p != nil {
-		n += lists.Count(p.Owners, func(o Owner) bool { return o.Role == RoleGuest })
-	}
-	return n
+	return lists.Count(words.Value(p).Owners, func(o Owner) bool { return o.Role == RoleGuest })
 }
 
 // maxGuests is how many lab nodes are described; of more only the first line is shown.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
@@ -154,18 +155,14 @@ func (v *view) groupOf(n *topology.NUMANode) (title string, order int) {
 // packagesOf returns the packages that CPUs are in, as the packages or else the cores have it.
 func (v *view) packagesOf(cpus topology.CPUSet) []int {
 	var ids []int
-	for i := range v.Host.Packages {
-		if v.Host.Packages[i].CPUs.Overlaps(cpus) {
-			ids = append(ids, v.Host.Packages[i].ID)
-		}
+	for p := range lists.Refs(v.Host.Packages) {
+		ids = append(ids, lists.If(p.CPUs.Overlaps(cpus), p.ID)...)
 	}
 	if len(ids) > 0 {
 		return ids
 	}
-	for i := range v.Host.Cores {
-		if c := &v.Host.Cores[i]; c.Package != nil && c.CPUs.Overlaps(cpus) {
-			ids = append(ids, *c.Package)
-		}
+	for c := range lists.Refs(v.Host.Cores) {
+		ids = append(ids, lists.If(c.Package != nil && c.CPUs.Overlaps(cpus), words.Value(c.Package))...)
 	}
 	return lists.Distinct(ids)
 }
@@ -179,13 +176,8 @@ func (v *view) packageTitle(ids []int) string {
 		names := lists.Map(ids, strconv.Itoa)
 		return "Packages " + some(names, 6)
 	}
-	title := fmt.Sprintf("Package %d", ids[0])
-	for i := range v.Host.Packages {
-		if p := &v.Host.Packages[i]; p.ID == ids[0] && p.Model != v.cpuModel() {
-			title += prefixed(" · ", p.Model)
-		}
-	}
-	return title
+	p := lists.Find(v.Host.Packages, func(p topology.Package) bool { return p.ID == ids[0] })
+	return fmt.Sprintf("Package %d", ids[0]) + words.If(p.Model != v.cpuModel(), prefixed(" · ", p.Model))
 }
 
 // nodeRoom is the room of a NUMA node.
@@ -205,19 +197,13 @@ func (v *view) nodeRoom(n *topology.NUMANode, blocks []block) room {
 		memory = "no memory"
 	case n.MemoryBytes != nil:
 		memory = words.Size(*n.MemoryBytes)
-		if n.FreeBytes != nil {
-			free = words.Size(*n.FreeBytes) + " free"
-		}
+		free = words.If(n.FreeBytes != nil, words.Size(words.Value(n.FreeBytes))+" free")
 	case slices.ContainsFunc(v.Host.NUMANodes, func(n topology.NUMANode) bool { return n.MemoryBytes != nil }):
 		memory = "memory not known" // where it is known of others; a matrix, for one, never says
 	}
-	kind := ""
-	if special(n) {
-		kind = nodeKind(n)
-	}
 	line(v.coresText(n.CPUs), memory)
 	line(free)
-	line(kind)
+	line(words.If(special(n), nodeKind(n)))
 	if pools := poolsText(n.Hugepages); pools != unknown && pools != none {
 		line("hugepages " + pools)
 	}
@@ -255,13 +241,10 @@ func (v *view) coresText(cpus topology.CPUSet) string {
 
 // tenantsOn names the tenants whose virtual CPUs are pinned to some of the CPUs.
 func (v *view) tenantsOn(cpus topology.CPUSet) []string {
-	var names []string
-	for t := range lists.Refs(v.Host.Tenants) {
-		if slices.ContainsFunc(t.Pins, func(p topology.Pin) bool { return p.CPUs.Overlaps(cpus) }) {
-			names = append(names, t.Name)
-		}
-	}
-	return names
+	held := lists.Filter(v.Host.Tenants, func(t topology.Tenant) bool {
+		return slices.ContainsFunc(t.Pins, func(p topology.Pin) bool { return p.CPUs.Overlaps(cpus) })
+	})
+	return lists.Map(held, func(t topology.Tenant) string { return t.Name })
 }
 
 // cacheCells are the cores of a node by the L3 that they share. Where no cores are known each CPU is a cell.
@@ -271,31 +254,18 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 	if cpus.Len() > maxCells*8 {
 		return nil
 	}
-	isolated := v.Host.CPUs.Isolated
-	var out []cacheCells
-	at := map[int]int{} // by L3
+	isolated := words.Value(v.Host.CPUs.Isolated)
+	var out group.List[int, cacheCells] // by L3
 	total := 0
-	owners := func(cpus topology.CPUSet) []int {
-		if v.Placement == nil {
-			return nil
-		}
-		return slices.Compact(v.Placement.ownersOf(cpus))
-	}
 	// -1 is the group of the cores whose L3 is not known.
 	add := func(l3 *int, own topology.CPUSet, efficient bool) {
-		id := words.ValueOr(l3, -1)
-		i, ok := at[id]
-		if !ok {
-			i = len(out)
-			at[id] = i
-			out = append(out, cacheCells{Known: l3 != nil, Full: v.cacheText(l3)})
-		}
-		out[i].Cells = append(out[i].Cells, coreCell{Threads: own.Len(), Efficient: efficient, Owners: owners(own),
-			Isolated: isolated != nil && own.Overlaps(*isolated)})
+		at := out.At(words.ValueOr(l3, -1), cacheCells{Known: l3 != nil, Full: v.cacheText(l3)})
+		at.Cells = append(at.Cells, coreCell{Threads: own.Len(), Efficient: efficient, Isolated: own.Overlaps(isolated),
+			Owners: slices.Compact(v.Placement.ownersOf(own))})
 		total++
 	}
-	for i := range v.Host.Cores {
-		if c := &v.Host.Cores[i]; c.CPUs.Overlaps(cpus) {
+	for c := range lists.Refs(v.Host.Cores) {
+		if c.CPUs.Overlaps(cpus) {
 			add(c.L3, c.CPUs, c.Kind == topology.KindEfficiency)
 		}
 	}
@@ -308,7 +278,7 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 	if total > maxCells {
 		return nil
 	}
-	return out
+	return out.All
 }
 
 // cacheText describes an L3.
@@ -407,20 +377,13 @@ func collapsed(all []branch, any *bool) []branch {
 // cardKey is what alike cards have in common. Own is the line with names of that device alone, in which all cards
 // differ.
 func cardKey(c card) string {
-	k := "|" + c.Kind + markKey(c.Marks) + fmt.Sprint(c.Owners)
-	for _, l := range c.Lines {
-		k += words.If(l != c.Own, "|"+l)
-	}
-	return k
+	lines := lists.Filter(c.Lines, func(l string) bool { return l != c.Own })
+	return fmt.Sprintf("|%s%s%v%q", c.Kind, markKey(c.Marks), c.Owners, lines)
 }
 
 // markKey is what findings have in common that say the same of different devices.
 func markKey(all []mark) string {
-	k := ""
-	for _, m := range all {
-		k += m.ID + string(m.Severity)
-	}
-	return k
+	return words.Join(lists.Map(all, func(m mark) string { return m.ID + string(m.Severity) }), "")
 }
 
 // merged is the branch that stands for all of these. The members stay on the card: pointing at it shows them all.
@@ -439,10 +402,7 @@ func merged(all []branch, cards []card) branch {
 	c.Full, c.Members = strings.Join(full, "\n"), cards
 	b.Cards = []card{c}
 	if b.Bridge != nil && len(all) > 1 {
-		ports := make([]string, len(all))
-		for i, s := range all {
-			ports[i] = s.Bridge.Full
-		}
+		ports := lists.Map(all, func(b branch) string { return b.Bridge.Full })
 		b.Bridge = &bridgeBox{Text: strconv.Itoa(len(all)) + " ports", Full: strings.Join(ports, "\n"),
 			Marks: b.Bridge.Marks}
 	}

@@ -510,9 +510,7 @@ func TestColoursFollowTheReaderAndFallBack(t *testing.T) {
 func TestTheSignsOfFindingsDifferInShape(t *testing.T) {
 	shapes := map[finding.Severity]string{}
 	for _, s := range []finding.Severity{finding.Error, finding.Warning, finding.Info} {
-		var b bytes.Buffer
-		svgMark(&b, markShape{Severity: s})
-		shapes[s] = b.String()
+		shapes[s] = svgMark(markShape{Severity: s})
 	}
 	if !strings.Contains(shapes[finding.Error], "<rect") || !strings.Contains(shapes[finding.Info], "<circle") ||
 		strings.Contains(shapes[finding.Warning], "<rect") {

@@ -128,11 +128,11 @@ func (v *view) onlineCPUs() topology.CPUSet {
 	h := v.Host
 	all := h.CPUs.Online
 	if all.IsEmpty() {
-		for i := range h.Cores {
-			all = all.Union(h.Cores[i].CPUs)
+		for c := range lists.Refs(h.Cores) {
+			all = all.Union(c.CPUs)
 		}
-		for i := range h.NUMANodes {
-			all = all.Union(h.NUMANodes[i].CPUs)
+		for n := range lists.Refs(h.NUMANodes) {
+			all = all.Union(n.CPUs)
 		}
 	}
 	return all
@@ -143,28 +143,18 @@ func (v *view) totalMemory() *uint64 {
 	if v.Host.Memory.TotalBytes != nil {
 		return v.Host.Memory.TotalBytes
 	}
-	var sum *uint64
-	for i := range v.Host.NUMANodes {
-		m := v.Host.NUMANodes[i].MemoryBytes
-		switch {
-		// A sum without one of them would be a wrong total.
-		case m == nil:
-			return nil
-		case sum == nil:
-			sum = new(*m)
-		default:
-			*sum += *m
-		}
+	nodes := v.Host.NUMANodes
+	// A sum without one of them would be a wrong total.
+	if len(nodes) == 0 || slices.ContainsFunc(nodes, func(n topology.NUMANode) bool { return n.MemoryBytes == nil }) {
+		return nil
 	}
-	return sum
+	return new(lists.Sum(nodes, func(n topology.NUMANode) uint64 { return *n.MemoryBytes }))
 }
 
 // memoryText is the memory of the machine; nothing where it is not known.
 func (v *view) memoryText() string {
-	if m := v.totalMemory(); m != nil {
-		return words.Size(*m) + " memory"
-	}
-	return ""
+	m := v.totalMemory()
+	return words.If(m != nil, words.Size(words.Value(m))+" memory")
 }
 
 // iommuText says whether the IOMMU is on; nothing where no source tells.
@@ -206,12 +196,7 @@ func (v *view) tuningText() string {
 		hugepages = "hugepages " + hugepages
 	}
 	bytes := lists.Sum(m.Swap, func(s topology.Swap) uint64 { return s.SizeBytes })
-	swap := ""
-	if bytes > 0 {
-		swap = "swap " + words.Size(bytes)
-	} else if m.SwapKnown {
-		swap = "no swap"
-	}
+	swap := words.Either(bytes > 0, "swap "+words.Size(bytes), words.If(m.SwapKnown, "no swap"))
 	// The kernel's numbers mean nothing to a reader; one that a later kernel adds is shown as it is.
 	balancing := cmp.Or(map[string]string{"0": "off", "1": "on", "2": "tiering"}[m.NUMABalancing], m.NUMABalancing)
 	return joined(", ", hugepages, swap, prefixed("NUMA balancing ", balancing), prefixed("THP ", m.THP))
@@ -219,20 +204,16 @@ func (v *view) tuningText() string {
 
 // routeTexts are the default routes, one line each.
 func (v *view) routeTexts() []string {
-	var lines []string
-	for _, r := range v.Host.Routes {
-		s := fmt.Sprintf("Default route (%s): %s", orUnknown(r.Family), orUnknown(r.Netdev))
-		lines = append(lines, s+prefixed(" on ", some(r.PCI, 4))+prefixed(" to ", r.Gateway))
-	}
-	return lines
+	return lists.Map(v.Host.Routes, func(r topology.Route) string {
+		return fmt.Sprintf("Default route (%s): %s", orUnknown(r.Family), orUnknown(r.Netdev)) +
+			prefixed(" on ", some(r.PCI, 4)) + prefixed(" to ", r.Gateway)
+	})
 }
 
 // contradictions are what the sources of the host tell differently, one line each.
 func (v *view) contradictions() []string {
-	var lines []string
-	for _, c := range v.Host.Contradictions {
-		lines = append(lines, fmt.Sprintf("%s: %s by %s; %s by %s", c.Fact, orUnknown(c.Value), orUnknown(c.Source),
-			orUnknown(c.Other), orUnknown(c.By)))
-	}
-	return lines
+	return lists.Map(v.Host.Contradictions, func(c topology.Contradiction) string {
+		return fmt.Sprintf("%s: %s by %s; %s by %s", c.Fact, orUnknown(c.Value), orUnknown(c.Source),
+			orUnknown(c.Other), orUnknown(c.By))
+	})
 }

@@ -50,12 +50,7 @@ func (v *view) nodeGrid() grid {
 		g.Heads = append(g.Heads, head{Name: "kind", Least: 4})
 	}
 	for n := range lists.Refs(v.Host.NUMANodes) {
-		cores := 0
-		for j := range v.Host.Cores {
-			if c := v.Host.Cores[j].NUMANode; c != nil && *c == n.ID {
-				cores++
-			}
-		}
+		cores := lists.Count(v.Host.Cores, func(c topology.Core) bool { return c.NUMANode != nil && *c.NUMANode == n.ID })
 		// Without a list of cores, 0 of them would be wrong of every node.
 		coreText := words.Either(len(v.Host.Cores) == 0, unknown, strconv.Itoa(cores))
 		row := cells(strconv.Itoa(n.ID), "", coreText, optionalSize(n.MemoryBytes), optionalSize(n.FreeBytes),
@@ -74,10 +69,7 @@ func special(n *topology.NUMANode) bool { return n.Kind != "" && n.Kind != "dram
 
 // nodeKind says what the memory of a node is.
 func nodeKind(n *topology.NUMANode) string {
-	of := ""
-	if n.GPU != nil {
-		of = "of " + n.GPU.String()
-	}
+	of := words.If(n.GPU != nil, "of "+words.Value(n.GPU).String())
 	return orUnknown(joined(" ", n.Kind, n.MemoryMode, of))
 }
 
@@ -86,28 +78,13 @@ func (v *view) l3Text(cpus topology.CPUSet) string {
 	if len(v.Host.L3) == 0 {
 		return unknown
 	}
-	count, sizes := 0, map[uint64]bool{} // 0: not known
-	for c := range lists.Refs(v.Host.L3) {
-		if !c.CPUs.Overlaps(cpus) {
-			continue
-		}
-		count++
-		if c.SizeBytes == nil {
-			sizes[0] = true
-		} else {
-			sizes[*c.SizeBytes] = true
-		}
-	}
-	if count == 0 {
+	here := lists.Filter(v.Host.L3, func(c topology.L3) bool { return c.CPUs.Overlaps(cpus) })
+	if len(here) == 0 {
 		return none
 	}
 	// A size is told only where all of them have it: of unequal caches the number alone is true.
-	for size := range sizes {
-		if len(sizes) == 1 && size > 0 {
-			return fmt.Sprintf("%d x %s", count, words.Size(size))
-		}
-	}
-	return strconv.Itoa(count)
+	sizes := lists.Distinct(lists.Map(here, func(c topology.L3) uint64 { return words.Value(c.SizeBytes) }))
+	return strconv.Itoa(len(here)) + words.If(len(sizes) == 1 && sizes[0] > 0, " x "+words.Size(sizes[0]))
 }
 
 // gpuGrid lists the GPUs, those that only drive a screen last. These have no name, since the matrix leaves them out.
@@ -122,14 +99,10 @@ func (v *view) gpuGrid() grid {
 		model := modelText(gpu.Model, d)
 		// Such a GPU stands in the table, and its row must not be taken for one that computes.
 		model += words.If(gpu.Kind == topology.GPUDisplay, " (display)")
-		var link *topology.Link
-		var group *int
-		if d != nil {
-			link, group = d.Link, d.IOMMUGroup
-		}
+		at := words.Value(d)
 		g.Rows = append(g.Rows, cells(name, addressText(gpu.Address), model, intText(v.nodeOf(gpu.NUMANode)),
-			linkText(link), driverText(gpu.Driver, d),
-			intText(group), optionalSize(gpu.BAR1Bytes), optionalSize(gpu.MemoryBytes)))
+			linkText(at.Link), driverText(gpu.Driver, d),
+			intText(at.IOMMUGroup), optionalSize(gpu.BAR1Bytes), optionalSize(gpu.MemoryBytes)))
 	}
 	for _, gpu := range v.gpus {
 		add(v.names[gpu.ID()], gpu)
@@ -185,13 +158,9 @@ func (v *view) nicGrid() grid {
 	}}
 	for _, n := range v.nics {
 		d := v.device(n.Address)
-		var link *topology.Link
-		if d != nil {
-			link = d.Link
-		}
 		g.Rows = append(g.Rows, cells(v.names[n.ID()], addressText(n.Address), listText(n.Netdevs), listText(n.RDMA),
-			nicSpeed(n), nicMTU(n), intText(v.nodeOf(n.NUMANode)), linkText(link), v.vfText(n, d), driverText(n.Driver,
-				d), modelText(n.Model, d)))
+			nicSpeed(n), nicMTU(n), intText(v.nodeOf(n.NUMANode)), linkText(words.Value(d).Link), v.vfText(n, d),
+			driverText(n.Driver, d), modelText(n.Model, d)))
 	}
 	return g
 }
@@ -214,9 +183,7 @@ func nicSpeed(n *topology.NIC) string {
 func nicMTU(n *topology.NIC) string {
 	var all []int
 	for _, p := range n.Ports {
-		if p.MTU != nil {
-			all = append(all, *p.MTU)
-		}
+		all = append(all, lists.If(p.MTU != nil, words.Value(p.MTU))...)
 	}
 	if len(all) == 0 {
 		return unknown
@@ -241,9 +208,7 @@ func (v *view) settingGrid() grid {
 		var mtus, trust, pfc, rings, offloads, firmware, module []string
 		for _, d := range n.Devices {
 			for _, p := range d.Ports {
-				if p.ActiveMTU != nil {
-					mtus = append(mtus, strconv.Itoa(*p.ActiveMTU))
-				}
+				mtus = append(mtus, lists.If(p.ActiveMTU != nil, intText(p.ActiveMTU))...)
 			}
 		}
 		for _, p := range n.Ports {
@@ -329,15 +294,11 @@ func (v *view) diskGrid() grid {
 		{Name: "disk"}, {Name: "address"}, {Name: "node", Right: true, Keep: true}, {Name: "size", Right: true},
 		{Name: "holds", Least: 12}, {Name: "model", Least: 10, Drop: 1},
 	}}
-	// Two passes keep the order of the host within both parts.
-	for _, lived := range []bool{true, false} {
-		for d := range lists.Refs(v.Host.Storage) {
-			if len(d.Mounts) > 0 != lived {
-				continue
-			}
-			g.Rows = append(g.Rows, cells(d.Name, addressText(d.PCI), intText(v.diskNode(d)), optionalSize(d.SizeBytes),
-				listText(d.Mounts), orUnknown(d.Model)))
-		}
+	lived := func(d topology.Disk) bool { return len(d.Mounts) > 0 }
+	spare := func(d topology.Disk) bool { return !lived(d) }
+	for _, d := range slices.Concat(lists.Filter(v.Host.Storage, lived), lists.Filter(v.Host.Storage, spare)) {
+		g.Rows = append(g.Rows, cells(d.Name, addressText(d.PCI), intText(v.diskNode(&d)), optionalSize(d.SizeBytes),
+			listText(d.Mounts), orUnknown(d.Model)))
 	}
 	return g
 }
@@ -359,10 +320,7 @@ func (v *view) tenantGrid() grid {
 		{Name: "memory", Right: true}, {Name: "nodes", Least: 6, Drop: 1}, {Name: "devices", Least: 12},
 	}}
 	for t := range lists.Refs(v.Host.Tenants) {
-		var held topology.CPUSet
-		for _, p := range t.Pins {
-			held = held.Union(p.CPUs)
-		}
+		held := t.Pinned()
 		devices := lists.Map(t.Devices, func(d topology.TenantDevice) string {
 			return words.If(d.Virtual, "a VF of ") + d.PCI.String()
 		})
@@ -444,11 +402,7 @@ func (c cell) String() string {
 
 // cells makes a row of texts.
 func cells(texts ...string) []cell {
-	row := make([]cell, len(texts))
-	for i, t := range texts {
-		row[i].text = t
-	}
-	return row
+	return lists.Map(texts, func(t string) cell { return cell{text: t} })
 }
 
 // tell drops the columns in which no cell says anything, but for the first three, which say what a row is.
@@ -483,9 +437,7 @@ func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
 		}
 	}
 	total := func() int {
-		sum := gap * (len(keep) - 1)
-		sum += lists.Sum(keep, func(i int) int { return widths[i] })
-		return sum
+		return gap*(len(keep)-1) + lists.Sum(keep, func(i int) int { return widths[i] })
 	}
 	for total() > width {
 		// The widest column that can give gives; columns go only when none can.
@@ -513,13 +465,10 @@ func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
 		}
 		keep = append(keep[:drop:drop], keep[drop+1:]...)
 	}
-	heads = append(heads, lists.Map(keep, func(i int) head { return g.Heads[i] })...)
 	for _, r := range g.Rows {
-		row := make([]string, 0, len(keep))
-		row = append(row, lists.Map(keep, func(i int) string { return r[i].fit(widths[i]) })...)
-		rows = append(rows, row)
+		rows = append(rows, lists.Map(keep, func(i int) string { return r[i].fit(widths[i]) }))
 	}
-	return heads, rows
+	return lists.Map(keep, func(i int) head { return g.Heads[i] }), rows
 }
 
 // limit leaves out the rows after the first n, and counts them.

@@ -10,8 +10,10 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/topology"
 )
 
 // TableOptions say what the terminal can do.
@@ -72,7 +74,6 @@ func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 	}
 	t.findings(v.Findings)
 	t.sourced(v)
-	t.unread(v)
 	return show.Wrapf(t.Flush(), "print host %q", d.Provenance.Name)
 }
 
@@ -211,7 +212,8 @@ func (t *terminal) finding(g findingGroup) {
 	}
 }
 
-// sourced lists what the sources of the host tell differently, and what follows from them and none of them states.
+// sourced lists what the sources of the host tell differently, what follows from them and none of them states, and what
+// was there and could not be had.
 func (t *terminal) sourced(v *view) {
 	list := func(title string, items []string) {
 		if len(items) == 0 {
@@ -228,21 +230,7 @@ func (t *terminal) sourced(v *view) {
 	}
 	list("Contradictions: the first value is used", v.contradictions())
 	list("Inferred: no source states it", v.Host.Inferred)
-}
-
-// unread lists what was there and could not be had.
-func (t *terminal) unread(v *view) {
-	all := v.Host.Unread
-	if len(all) == 0 {
-		return
-	}
+	all := lists.Map(v.Host.Unread, func(u topology.Unread) string { return u.Path + ": " + u.Why })
 	what := words.Either(len(all) > 1, fmt.Sprintf("%d files or commands", len(all)), "1 file or command")
-	t.Title("Not read: " + what)
-	for i, u := range all {
-		if i == maxUnread {
-			fmt.Fprintf(t, "and %d more; -o json has all\n", len(all)-i)
-			break
-		}
-		t.Wrap("  ", "    ", u.Path+": "+u.Why)
-	}
+	list("Not read: "+what, all)
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 
 	"github.com/rackless/rackless/topology"
@@ -15,10 +16,7 @@ import (
 
 // optionalSize is a size, or unknown.
 func optionalSize(n *uint64) string {
-	if n == nil {
-		return unknown
-	}
-	return words.Size(*n)
+	return words.Either(n == nil, unknown, words.Size(words.Value(n)))
 }
 
 // unknown stands in a table where a fact is not known, none where it is known that there is nothing.
@@ -45,12 +43,7 @@ func joined(sep string, parts ...string) string {
 }
 
 // intText prints an optional number.
-func intText(n *int) string {
-	if n == nil {
-		return unknown
-	}
-	return strconv.Itoa(*n)
-}
+func intText(n *int) string { return words.Either(n == nil, unknown, strconv.Itoa(words.Value(n))) }
 
 // rateText is "Gen4 x16"; a part that is not known is left out, and a speed that is no generation's stays in GT/s.
 func rateText(gts *float64, width *int) string {
@@ -169,11 +162,8 @@ func setText(s *topology.CPUSet, letters int) string {
 
 // pagesText is "16 x 1 GiB (5 free)" of a pool.
 func pagesText(p topology.HugepagePool) string {
-	s := fmt.Sprintf("%d x %s", p.Total, words.Size(p.SizeBytes))
-	if p.Free != nil {
-		s += fmt.Sprintf(" (%d free)", *p.Free)
-	}
-	return s
+	return fmt.Sprintf("%d x %s", p.Total, words.Size(p.SizeBytes)) +
+		words.If(p.Free != nil, fmt.Sprintf(" (%d free)", words.Value(p.Free)))
 }
 
 // poolsText lists the pools that have pages. It is none where the pools are known and empty, and
@@ -182,13 +172,8 @@ func poolsText(pools []topology.HugepagePool) string {
 	if len(pools) == 0 {
 		return unknown
 	}
-	var parts []string
-	for _, p := range pools {
-		if p.Total > 0 {
-			parts = append(parts, pagesText(p))
-		}
-	}
-	return cmp.Or(strings.Join(parts, ", "), none)
+	full := lists.Filter(pools, func(p topology.HugepagePool) bool { return p.Total > 0 })
+	return cmp.Or(strings.Join(lists.Map(full, pagesText), ", "), none)
 }
 
 // distancesText prints a row of the SLIT; of many nodes only what it ranges over.
