@@ -28,10 +28,7 @@ type judged struct {
 
 // subject is the card, even where the link is that of a switch on it.
 func (j *judged) subject() string {
-	if j.end != nil {
-		return j.end.Address.String()
-	}
-	return j.dev.Address.String()
+	return cmp.Or(j.end, j.dev).Address.String()
 }
 
 // links returns the links to judge, by address: those of GPUs, NICs, drives and accelerators, and
@@ -168,21 +165,16 @@ func (j *judged) speeds() string {
 
 // port names the port above for a fix.
 func (j *judged) port() string {
-	if j.link.Port == nil {
-		return "the port above it"
-	}
-	return "port " + j.link.Port.Address.String()
+	p := j.link.Port
+	return words.Either(p == nil, "the port above it", "port "+words.Value(p).Address.String())
 }
 
 // driverFact tells which driver is bound: "driver=nvidia", "driver=none", or nothing where it is not known.
 func driverFact(d *topology.PCIDevice) string {
-	switch {
-	case d.Driver != "":
-		return "driver=" + d.Driver
-	case d.DriverKnown:
-		return "driver=none"
+	if d.Driver == "" && !d.DriverKnown {
+		return "driver not known"
 	}
-	return "driver not known"
+	return "driver=" + cmp.Or(d.Driver, "none")
 }
 
 // slowLink is silent where there is an excuse. sleepyLink tells of those.

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -105,24 +106,18 @@ func rdmaOffBond(v *view, b *topology.Bond, add func(finding.Finding)) {
 	}
 	different := allRDMA && slices.ContainsFunc(cards, func(a topology.PCIAddr) bool { return !a.SameDevice(cards[0]) })
 	var why string
-	switch b.Mode {
+	switch {
 	// No NIC follows these modes, whatever cards its members are on.
-	case "balance-rr", "broadcast", "balance-tlb", "balance-alb":
+	case slices.Contains([]string{"balance-rr", "broadcast", "balance-tlb", "balance-alb"}, b.Mode):
 		why = "in this mode"
-	case "802.3ad", "balance-xor", "active-backup":
-		if !different {
-			return
-		}
+	case slices.Contains([]string{"802.3ad", "balance-xor", "active-backup"}, b.Mode) && different:
 		why = "across different cards"
-	default:
+	}
+	if len(devices) == 0 || why == "" {
 		return
 	}
-	if len(devices) == 0 {
-		return
-	}
-	slices.Sort(devices)
 	add(finding.Finding{Subject: b.Name,
-		Evidence:    all(bondFact(b), at("/sys/class/infiniband", strings.Join(slices.Compact(devices), " "))),
+		Evidence:    all(bondFact(b), at("/sys/class/infiniband", strings.Join(lists.Distinct(devices), " "))),
 		Consequence: "NICs do not follow a bond " + why + ": RDMA stays on each port alone, without its failover"})
 }
 
@@ -138,13 +133,7 @@ func roceMTU(mtu int) int {
 
 // mtuOf returns the MTU of a network device or bond; nil where it is not known.
 func (v *view) mtuOf(name string) *int {
-	if p := v.Netdev(name); p != nil && p.MTU != nil {
-		return p.MTU
-	}
-	if b := v.Bond(name); b != nil {
-		return b.MTU
-	}
-	return nil
+	return cmp.Or(words.Value(v.Netdev(name)).MTU, words.Value(v.Bond(name)).MTU)
 }
 
 // smallMTU gathers NICs with the same MTU: on one host they mostly have the same mistake.
@@ -189,12 +178,9 @@ func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
 		}
 		// The reader names the function; actions do so with mlx5 ("mlx5_comp3@pci:0000:41:00.0"),
 		// or name the network device ("enp65s0f0-TxRx-3").
-		mine := n.Address != nil && strings.Contains(q.Device, n.Address.String())
 		// The hyphen keeps eth1 from taking the interrupts of eth10.
-		for _, name := range n.Netdevs {
-			mine = mine || q.Device == name || strings.HasPrefix(q.Device, name+"-")
-		}
-		if mine {
+		if n.Address != nil && strings.Contains(q.Device, n.Address.String()) ||
+			slices.ContainsFunc(n.Netdevs, func(name string) bool { return strings.HasPrefix(q.Device+"-", name+"-") }) {
 			out = append(out, q)
 		}
 	}

@@ -24,10 +24,9 @@ func (v *view) betterSlot(p pairing) string {
 			"machine is not known"
 	}
 	for _, move := range []struct {
-		what      string
-		card, to  topology.PCIAddr
-		withinOne bool
-	}{{"NIC", *p.nic.Address, *p.gpu.Address, true}, {"GPU", *p.gpu.Address, *p.nic.Address, true}} {
+		what     string
+		card, to topology.PCIAddr
+	}{{"NIC", *p.nic.Address, *p.gpu.Address}, {"GPU", *p.gpu.Address, *p.nic.Address}} {
 		if port, where := v.freePort(move.card, move.to); port != nil {
 			return fmt.Sprintf("move the %s %s to the slot at port %s%s, %s, with nothing below it",
 				move.what, move.card, v.describe(port.Address), portLanes(port), where)
@@ -38,10 +37,7 @@ func (v *view) betterSlot(p pairing) string {
 		}
 	}
 	where := words.Either(p.via == topology.PathNODE, "below one root complex", "on one NUMA node")
-	seen := ""
-	if !v.fromFiles() {
-		seen = " (" + v.Provenance.Kind + " need not list empty ports)"
-	}
+	seen := words.If(!v.fromFiles(), " ("+v.Provenance.Kind+" need not list empty ports)")
 	return fmt.Sprintf("put NIC %s and GPU %s %s: no free port and no card to swap was seen there%s, so it takes a "+
 		"board with other slots, or other work for one of them", *p.nic.Address, *p.gpu.Address, where, seen)
 }
@@ -57,11 +53,8 @@ func portLanes(port *topology.PCIDevice) string {
 
 // lanesOf returns how many lanes a card uses: what its link has now, else at most.
 func (v *view) lanesOf(a topology.PCIAddr) float64 {
-	d := v.tree.Device(a)
-	if d == nil || d.Link == nil {
-		return 0
-	}
-	return cmp.Or(width(d.Link.Width), width(d.Link.MaxWidth))
+	link := words.Value(words.Value(v.tree.Device(a)).Link)
+	return cmp.Or(width(link.Width), width(link.MaxWidth))
 }
 
 // freePort returns the port nearest to a device that has nothing below it and as many lanes as the

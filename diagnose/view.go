@@ -3,7 +3,6 @@ package diagnose
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/finding"
@@ -171,21 +170,14 @@ func (v *view) describe(a topology.PCIAddr) string {
 // fromFiles reports whether the facts are from the files that the evidence names, and not from
 // another tool's account of them.
 func (v *view) fromFiles() bool {
-	switch v.Provenance.Kind {
-	case topology.SourceHwloc, topology.SourceNCCL, topology.SourceTopo, topology.SourceLspci, topology.SourceTexts,
-		topology.SourceVSphere:
-		return false
-	}
-	return true
+	return !slices.Contains([]string{topology.SourceHwloc, topology.SourceNCCL, topology.SourceTopo,
+		topology.SourceLspci, topology.SourceTexts, topology.SourceVSphere}, v.Provenance.Kind)
 }
 
 // origin is added to the evidence when the host was not read from files: the paths then only say
 // where the fact is on a live machine.
 func (v *view) origin() string {
-	if v.fromFiles() {
-		return ""
-	}
-	return " (as told by " + v.Provenance.Kind + ")"
+	return words.If(!v.fromFiles(), " (as told by "+v.Provenance.Kind+")")
 }
 
 // at is a piece of evidence: a place and what was read there.
@@ -208,18 +200,12 @@ func pci(a topology.PCIAddr) string { return "/sys/bus/pci/devices/" + a.String(
 
 // device names where a GPU or NIC is read: its directory, or its name in the dump that it is known from.
 func device(a *topology.PCIAddr, name string) string {
-	if a != nil {
-		return pci(*a)
-	}
-	return name
+	return words.Either(a == nil, name, pci(words.Value(a)))
 }
 
 // node is a fact on the NUMA node of something.
 func node(n *int) string {
-	if n == nil {
-		return "numa_node not known"
-	}
-	return "numa_node=" + strconv.Itoa(*n)
+	return words.Either(n == nil, "numa_node not known", fmt.Sprintf("numa_node=%d", words.Value(n)))
 }
 
 // join writes a list of values with commas, the form of a Subject.

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -173,11 +175,7 @@ func (f *FirmwareSetting) tool(ctx context.Context, run func(context.Context, ..
 // query returns the numbers of the parameter's line: that of the next boot, and before it, with
 // all, the default and the current one. There are none where the card does not have it.
 func (f *FirmwareSetting) query(ctx context.Context, s *change.System, all bool) ([]string, error) {
-	args := []string{"query", f.Parameter}
-	if all {
-		args = append([]string{"-e"}, args...)
-	}
-	out, err := f.tool(ctx, s.Query, args...)
+	out, err := f.tool(ctx, s.Query, append(lists.If(all, "-e"), "query", f.Parameter)...)
 	if columns := parseFirmware(string(out), f.Parameter); len(columns) > 0 || err == nil {
 		return columns, nil
 	}
@@ -249,14 +247,8 @@ func (f *FirmwareSetting) Restore(ctx context.Context, s *change.System, before 
 
 // Shell implements change.Scripted.
 func (f *FirmwareSetting) Shell() []string {
-	test, need := "same", "must"
-	if f.AtLeast {
-		test = "least"
-	}
-	if f.Optional {
-		need = "may"
-	}
-	return []string{fmt.Sprintf("firmware %s %s %d %s %s", f.Card, f.Parameter, f.Value, test, need)}
+	return []string{fmt.Sprintf("firmware %s %s %d %s %s", f.Card, f.Parameter, f.Value,
+		words.Either(f.AtLeast, "least", "same"), words.Either(f.Optional, "may", "must"))}
 }
 
 func (f *FirmwareSetting) set(ctx context.Context, s *change.System, value string) error {

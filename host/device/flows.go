@@ -296,27 +296,20 @@ func nbdFlows(s *change.System, proc procfs.FS) ([]flow, error) {
 	return flows, err
 }
 
-// storagePorts are the TCP ports of network storage. Source: IANA, and the manuals of Ceph and DRBD.
+// A portRange is the TCP ports of a kind of network storage.
+type portRange struct {
+	first, last uint64
+	kind        string
+}
+
+// storagePorts are from IANA, and from the manuals of Ceph and DRBD.
+var storagePorts = []portRange{{2049, 2049, "NFS"}, {139, 139, "SMB"}, {445, 445, "SMB"}, {3260, 3260, "iSCSI"},
+	{4420, 4420, "NVMe/TCP"}, {8009, 8009, "NVMe/TCP"}, {10809, 10809, "NBD"}, {3300, 3300, "Ceph"},
+	{6789, 6789, "Ceph"}, {6800, 7568, "Ceph"}, {7788, 7799, "DRBD"}, {24007, 24007, "GlusterFS"}}
+
+// storagePort returns the kind of storage at a port, "" for other ports.
 func storagePort(port uint64) string {
-	switch {
-	case port == 2049:
-		return "NFS"
-	case port == 445 || port == 139:
-		return "SMB"
-	case port == 3260:
-		return "iSCSI"
-	case port == 4420 || port == 8009:
-		return "NVMe/TCP"
-	case port == 10809:
-		return "NBD"
-	case port == 3300 || port == 6789 || port >= 6800 && port <= 7568:
-		return "Ceph"
-	case port >= 7788 && port <= 7799:
-		return "DRBD"
-	case port == 24007:
-		return "GlusterFS"
-	}
-	return ""
+	return lists.Find(storagePorts, func(r portRange) bool { return port >= r.first && port <= r.last }).kind
 }
 
 // storageConnections returns the TCP connections at ports of network storage, and all that the kernel itself has: those
@@ -326,12 +319,8 @@ func storageConnections(_ *change.System, proc procfs.FS) ([]flow, error) {
 	if err != nil {
 		return nil, err
 	}
-	accepting := map[uint64]bool{} // ports at which programs listen
-	for _, l := range lines {
-		if l.state == tcpListen && l.inode != 0 {
-			accepting[l.localPort] = true
-		}
-	}
+	listens := func(l tcpLine) bool { return l.state == tcpListen && l.inode != 0 }
+	accepting := lists.SetOf(lists.Filter(lines, listens), func(l tcpLine) uint64 { return l.localPort })
 	var flows []flow
 	for _, l := range lines {
 		ofKernel := l.inode == 0 && !accepting[l.localPort]

@@ -195,18 +195,18 @@ func (netlinkNetwork) SetVF(ctx context.Context, netdev string, index int, setti
 	case SettingVLAN:
 		// Few drivers take another protocol than 802.1Q, or being told of it.
 		if proto := words.ValueOr(to.VLANProto, unix.ETH_P_8021Q); proto != unix.ETH_P_8021Q {
-			err = netlink.LinkSetVfVlanQosProto(link, index, words.ValueOr(to.VLAN, 0), words.ValueOr(to.QoS, 0), proto)
+			err = netlink.LinkSetVfVlanQosProto(link, index, words.Value(to.VLAN), words.Value(to.QoS), proto)
 		} else {
-			err = netlink.LinkSetVfVlanQos(link, index, words.ValueOr(to.VLAN, 0), words.ValueOr(to.QoS, 0))
+			err = netlink.LinkSetVfVlanQos(link, index, words.Value(to.VLAN), words.Value(to.QoS))
 		}
 	case SettingRate:
-		err = setRate(ctx, link, index, words.ValueOr(to.MinRate, 0), words.ValueOr(to.MaxRate, 0))
+		err = setRate(ctx, link, index, words.Value(to.MinRate), words.Value(to.MaxRate))
 	case SettingSpoofChk:
-		err = netlink.LinkSetVfSpoofchk(link, index, words.ValueOr(to.SpoofChk, false))
+		err = netlink.LinkSetVfSpoofchk(link, index, words.Value(to.SpoofChk))
 	case SettingTrust:
-		err = netlink.LinkSetVfTrust(link, index, words.ValueOr(to.Trust, false))
+		err = netlink.LinkSetVfTrust(link, index, words.Value(to.Trust))
 	case SettingLinkState:
-		err = netlink.LinkSetVfState(link, index, uint32(words.ValueOr(to.LinkState, 0)))
+		err = netlink.LinkSetVfState(link, index, uint32(words.Value(to.LinkState)))
 	case SettingNodeGUID:
 		err = netlink.LinkSetVfNodeGUID(link, index, guidBytes(to.NodeGUID))
 	case SettingPortGUID:
@@ -247,7 +247,7 @@ func setRate(ctx context.Context, link netlink.Link, index, least, most int) err
 
 // guidBytes writes a GUID as people do, the highest byte first.
 func guidBytes(guid *uint64) net.HardwareAddr {
-	return binary.BigEndian.AppendUint64(nil, words.ValueOr(guid, 0))
+	return binary.BigEndian.AppendUint64(nil, words.Value(guid))
 }
 
 // Addresses implements Network.

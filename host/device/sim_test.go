@@ -455,5 +455,5 @@ func (m *sim) tree() map[string]string {
 func describeVF(vf VFSettings) string {
 	return fmt.Sprintf("%s vlan %d qos %d rate %d-%d spoofchk %v trust %v state %d", vf.MAC, words.ValueOr(vf.VLAN, -1),
 		words.ValueOr(vf.QoS, -1), words.ValueOr(vf.MinRate, -1), words.ValueOr(vf.MaxRate, -1),
-		words.ValueOr(vf.SpoofChk, false), words.ValueOr(vf.Trust, false), words.ValueOr(vf.LinkState, -1))
+		words.Value(vf.SpoofChk), words.Value(vf.Trust), words.ValueOr(vf.LinkState, -1))
 }

@@ -232,8 +232,8 @@ func (o *SRIOV) Shell() []string {
 	flags := map[bool]string{true: "on", false: "off"}
 	for _, vf := range o.VFs {
 		lines = append(lines, fmt.Sprintf("vf %s %d %s %s %s %s", o.PF, vf.Index, vf.Settings.MAC,
-			guidBytes(vf.Settings.NodeGUID), flags[words.ValueOr(vf.Settings.Trust, false)],
-			flags[words.ValueOr(vf.Settings.SpoofChk, false)]))
+			guidBytes(vf.Settings.NodeGUID), flags[words.Value(vf.Settings.Trust)],
+			flags[words.Value(vf.Settings.SpoofChk)]))
 	}
 	if o.Count > 0 {
 		lines = append(lines, fmt.Sprintf("rest %s %d", o.PF, o.Count))

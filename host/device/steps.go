@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -98,11 +99,7 @@ func (b *builder) collect() error {
 			if c.Kind == plan.KindVF {
 				continue
 			}
-			ids := c.Functions
-			if len(ids) == 0 {
-				ids = []string{c.ID}
-			}
-			for _, id := range ids {
+			for _, id := range slices.Concat(c.Functions, lists.If(len(c.Functions) == 0, c.ID)) {
 				a, err := topology.ParsePCIAddr(id)
 				if err != nil {
 					errs = append(errs, fmt.Errorf("node %q: %w: a host that is known by another tool's matrix "+
@@ -112,11 +109,8 @@ func (b *builder) collect() error {
 				if d := b.h.Device(a); b.guards.ours[a] || d != nil && d.IsBridge() {
 					continue
 				}
-				what := strings.ToUpper(c.Kind)
-				what += words.If(c.Model != "", ", "+c.Model)
-				if id != c.ID {
-					what = "comes with " + c.ID
-				}
+				what := strings.ToUpper(c.Kind) + words.If(c.Model != "", ", "+c.Model)
+				what = words.Either(id == c.ID, what, "comes with "+c.ID)
 				b.guards.ours[a] = true
 				b.whole = append(b.whole, given{&Driver{Address: a, Card: b.card(a), k: b.k}, n.Name, what})
 			}
@@ -186,13 +180,8 @@ func labSettings(mac string) (VFSettings, error) {
 
 // autoprobe returns whether new virtual functions got drivers on the host; they do unless somebody switched that off.
 func (b *builder) autoprobe(a topology.PCIAddr) bool {
-	if d := b.h.Device(a); d != nil && d.SRIOV != nil && d.SRIOV.Autoprobe != nil {
-		return *d.SRIOV.Autoprobe
-	}
-	if n := b.h.NIC(a); n != nil && n.SRIOV != nil && n.SRIOV.Autoprobe != nil {
-		return *n.SRIOV.Autoprobe
-	}
-	return true
+	function, nic := words.Value(b.h.Device(a)).SRIOV, words.Value(b.h.NIC(a)).SRIOV
+	return words.ValueOr(cmp.Or(words.Value(function).Autoprobe, words.Value(nic).Autoprobe), true)
 }
 
 // modules load VFIO. Their guard looks at all devices: it is the first step, and the one that can
@@ -257,16 +246,9 @@ func (b *builder) firmware() []change.Step {
 // GPUs for the console and for CUDA, and one that is held cannot be taken. With a GPU that stays,
 // the driver stays.
 func (b *builder) unloadNVIDIA() []change.Step {
-	found := false
-	for i := range b.h.PCI {
-		if d := &b.h.PCI[i]; d.Driver == nvidiaDriver {
-			found = true
-			if !b.guards.ours[d.Address] {
-				return nil
-			}
-		}
-	}
-	if !found {
+	gpus := lists.Filter(b.h.PCI, func(d topology.PCIDevice) bool { return d.Driver == nvidiaDriver })
+	stays := func(d topology.PCIDevice) bool { return !b.guards.ours[d.Address] }
+	if len(gpus) == 0 || slices.ContainsFunc(gpus, stays) {
 		return nil
 	}
 	var steps []change.Step
@@ -287,7 +269,7 @@ func (b *builder) emptyPFs() []change.Step {
 	for _, w := range b.whole {
 		a := w.op.Address
 		d := b.h.Device(a)
-		if d == nil || d.SRIOV == nil || d.SRIOV.Enabled == nil || *d.SRIOV.Enabled == 0 {
+		if d == nil || words.Value(words.Value(d.SRIOV).Enabled) == 0 {
 			continue
 		}
 		b.guards.emptied[a] = true
@@ -438,14 +420,10 @@ func (b *builder) bootFiles() ([]change.Step, error) {
 		}
 		steps = append(steps, step)
 	}
-	var list strings.Builder
-	list.WriteString("# Modules that devices are given to guests with, in order.\n")
-	for _, m := range vfioModules() {
-		list.WriteString(m.Name + "\n")
-	}
+	list := lists.Map(vfioModules(), func(m *Module) string { return m.Name + "\n" })
 	return append(steps, change.Step{
-		Op: &change.File{Path: "/etc/modules-load.d/rackless-" + b.l.Name + ".conf", Data: []byte(list.String()),
-			Mode: 0o644},
+		Op: &change.File{Path: "/etc/modules-load.d/rackless-" + b.l.Name + ".conf", Mode: 0o644,
+			Data: []byte("# Modules that devices are given to guests with, in order.\n" + strings.Join(list, ""))},
 		What: "have VFIO's modules loaded at each boot", Why: "guests get devices through VFIO",
 	}), nil
 }
