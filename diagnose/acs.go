@@ -56,8 +56,8 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 			return at(pci(p)+"/config", "ACSCtl: ReqRedir+")
 		})
 		add(finding.Finding{Subject: join(f.ports), Evidence: words.Few(facts, 4, "; "),
-			Consequence: fmt.Sprintf("traffic between %s and %s goes up to the root complex and back instead of across "+
-				"the switch: slower, and shared by all below it", f.a, f.b)})
+			Consequence: fmt.Sprintf("traffic between %s and %s goes up to the root complex and back instead of "+
+				"across the switch: slower, and shared by all below it", f.a, f.b)})
 	}
 }
 

@@ -184,7 +184,8 @@ func withoutNVLink(v *view, add func(finding.Finding)) {
 		return
 	}
 	links, errors := "NVLink", "nvidia-smi nvlink --status and -e, and dmesg for Xid 74 and NVSwitch errors; reset "+
-		"or reseat the GPU, start nvidia-fabricmanager where there are NVSwitches, or leave the GPU out (CUDA_VISIBLE_DEVICES)"
+		"or reseat the GPU, start nvidia-fabricmanager where there are NVSwitches, or leave the GPU out "+
+		"(CUDA_VISIBLE_DEVICES)"
 	if slices.ContainsFunc(v.gpus, func(g *topology.GPU) bool { return strings.Contains(g.Vendor, "AMD") }) {
 		links, errors = "XGMI link", "rocm-smi --showxgmierr, and dmesg for xgmi and RAS errors of amdgpu; reset "+
 			"all GPUs of the board (amd-smi reset), reseat the GPU, or leave it out (HIP_VISIBLE_DEVICES)"

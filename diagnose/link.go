@@ -350,9 +350,10 @@ func slotLimited(v *view, j judged, add func(finding.Finding)) {
 		return at(pci(a), slices.Concat(lists.If(slower, speedFact("max_link_speed", speed)),
 			lists.If(narrower, widthFact("max_link_width", width)))...)
 	}
-	f := finding.Finding{Severity: finding.Info, Subject: j.subject(), Evidence: all(most(j.dev.Address, devSpeed,
-		devWidth), most(j.link.Port.Address, j.speed, j.width)), Consequence: carries(j.speed, j.width, devSpeed, devWidth),
-		Fix: "nothing is broken; for more, move the card to a slot with more lanes or of a newer generation"}
+	f := finding.Finding{Severity: finding.Info, Subject: j.subject(),
+		Evidence:    all(most(j.dev.Address, devSpeed, devWidth), most(j.link.Port.Address, j.speed, j.width)),
+		Consequence: carries(j.speed, j.width, devSpeed, devWidth),
+		Fix:         "nothing is broken; for more, move the card to a slot with more lanes or of a newer generation"}
 	carried := topology.LinkGBps(j.speed, int(j.width))
 	if e := j.end; e != nil {
 		// From Mb/s to GB/s.

@@ -67,7 +67,8 @@ func fewerPages(v *view, add func(finding.Finding)) {
 		for _, id := range slices.Sorted(maps.Keys(ask.byNode)) {
 			f.Subject = fmt.Sprintf("node %d", id)
 			if n := v.NUMANode(id); n == nil {
-				f.Evidence = all(cmdlineIs(ask.written...), at("/sys/devices/system/node", fmt.Sprintf("no node%d", id)))
+				f.Evidence = all(cmdlineIs(ask.written...),
+					at("/sys/devices/system/node", fmt.Sprintf("no node%d", id)))
 				f.Consequence = "there is no such node: its pages were not set aside"
 				add(f)
 			} else if p := topology.Pool(n.Hugepages, bytes); p != nil && p.Total < ask.byNode[id] {
@@ -171,7 +172,8 @@ func bareNode(v *view, add func(finding.Finding)) {
 			continue
 		}
 		add(finding.Finding{Subject: fmt.Sprintf("node %d", n.ID),
-			Evidence:    all(at(nodeFile(n.ID, "meminfo"), "MemTotal=0"), at(nodeFile(n.ID, "cpulist"), n.CPUs.String())),
+			Evidence: all(at(nodeFile(n.ID, "meminfo"), "MemTotal=0"),
+				at(nodeFile(n.ID, "cpulist"), n.CPUs.String())),
 			Consequence: "all memory is far for work on CPUs " + n.CPUs.String()})
 	}
 }

@@ -180,7 +180,7 @@ func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
 		// or name the network device ("enp65s0f0-TxRx-3").
 		// The hyphen keeps eth1 from taking the interrupts of eth10.
 		if n.Address != nil && strings.Contains(q.Device, n.Address.String()) ||
-			slices.ContainsFunc(n.Netdevs, func(name string) bool { return strings.HasPrefix(q.Device+"-", name+"-") }) {
+			slices.ContainsFunc(n.Netdevs, func(s string) bool { return strings.HasPrefix(q.Device+"-", s+"-") }) {
 			out = append(out, q)
 		}
 	}

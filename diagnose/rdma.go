@@ -31,7 +31,9 @@ func netdevOf(n *topology.NIC, p *topology.RDMAPort) string {
 	if len(n.Ports) == 1 {
 		return n.Ports[0].Name
 	}
-	return lists.Find(n.Ports, func(d topology.Netdev) bool { return d.DevPort != nil && *d.DevPort == p.Number-1 }).Name
+	return lists.Find(n.Ports, func(d topology.Netdev) bool {
+		return d.DevPort != nil && *d.DevPort == p.Number-1
+	}).Name
 }
 
 // An rdmaPort is a port with what it belongs to.

@@ -102,7 +102,8 @@ func floatsIsolated(v *view, add func(finding.Finding)) {
 			continue
 		}
 		add(finding.Finding{Subject: t.Name,
-			Evidence: all(domain(t, words.Few(facts, 4, " ")), at("/sys/devices/system/cpu/isolated", isolated.String()))})
+			Evidence: all(domain(t, words.Few(facts, 4, " ")),
+				at("/sys/devices/system/cpu/isolated", isolated.String()))})
 	}
 }
 

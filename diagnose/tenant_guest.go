@@ -161,8 +161,8 @@ func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 	f := finding.Finding{Subject: t.Name,
 		Evidence: all(domain(t, facts...), at("/sys/devices/system/node", "nodes "+join(nodes))),
-		Consequence: "the guest sees one node where its CPUs and memory are on several: its kernel and programs place " +
-			"nothing near anything",
+		Consequence: "the guest sees one node where its CPUs and memory are on several: its kernel and programs " +
+			"place nothing near anything",
 		Fix: "give the guest a NUMA cell for each node (cpu/numa/cell), with numatune memnode and pins to match; or " +
 			"keep it on one node"}
 	if far.Len() > 1 {

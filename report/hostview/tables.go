@@ -50,7 +50,9 @@ func (v *view) nodeGrid() grid {
 		g.Heads = append(g.Heads, head{Name: "kind", Least: 4})
 	}
 	for n := range lists.Refs(v.Host.NUMANodes) {
-		cores := lists.Count(v.Host.Cores, func(c topology.Core) bool { return c.NUMANode != nil && *c.NUMANode == n.ID })
+		cores := lists.Count(v.Host.Cores, func(c topology.Core) bool {
+			return c.NUMANode != nil && *c.NUMANode == n.ID
+		})
 		// Without a list of cores, 0 of them would be wrong of every node.
 		coreText := words.Either(len(v.Host.Cores) == 0, unknown, strconv.Itoa(cores))
 		row := cells(strconv.Itoa(n.ID), "", coreText, optionalSize(n.MemoryBytes), optionalSize(n.FreeBytes),
