@@ -115,7 +115,7 @@ test-long: ## the long form of tests that only compute: more simulated studies, 
 	$(GO_TEST) -timeout 30m ./internal/planbench ./plan/build ./plan/search ./study ./study/stats -long
 
 AXE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rackless/judges/axe/package/axe.min.js
-test-judges: build site ## the files of rackless export held against the programs that read them (KubeVirt, Nova, Incus, Ansible, ReFrame); plan --compare against Nova and the kubelet; the pages against axe-core (npm, Chromium); the first time it fetches 700 MB, and compiles a kube-apiserver
+test-judges: build site ## the files of rackless export held against the programs that read them (KubeVirt, Nova, Incus, Ansible, Open MPI, ReFrame); plan --compare against Nova and the kubelet; the pages against axe-core (npm, Chromium); the first time it fetches 700 MB, and compiles a kube-apiserver
 	@hack/setup.sh test
 	hack/judges.sh
 	$(GO_TEST) -count=1 -timeout 30m ./render/export ./plan/rivals -judges

