@@ -193,6 +193,9 @@ var (
 	osuTail = regexp.MustCompile(`^P[0-9]+ Tail (?:Lat\(us\)|BW\(MB/s\))$`)
 )
 
+// osuPercentiles are the metrics of the columns that -z adds to a latency; none is of its 90th percentile.
+var osuPercentiles = map[string]string{"P50 Tail Lat(us)": MetricLatencyTypical, "P99 Tail Lat(us)": MetricLatencyP99}
+
 // sizeOrNone reads a message size that may be 0, as that of a latency may.
 func sizeOrNone(row *Row, field string) (err error) {
 	if row.Bytes, err = strconv.ParseInt(field, 10, 52); err != nil || row.Bytes < 0 {
@@ -228,7 +231,9 @@ func osuHeader(test, line string) ([]column, error) {
 		if title = strings.TrimSpace(title); title == "" {
 			continue
 		}
-		if osuTail.MatchString(title) {
+		if m, ok := osuPercentiles[title]; ok && metric == MetricLatencyAverage {
+			known = append(known, column{title: title, metric: m})
+		} else if osuTail.MatchString(title) {
 			known = append(known, column{title: title, read: aboveZero})
 		}
 		titles = append(titles, title)

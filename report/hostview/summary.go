@@ -154,7 +154,14 @@ func (v *view) totalMemory() *uint64 {
 // memoryText is the memory of the machine; nothing where it is not known.
 func (v *view) memoryText() string {
 	m := v.totalMemory()
-	return words.If(m != nil, words.Size(words.Value(m))+" memory")
+	var gpus uint64 // Linux counts what POWER9 and Grace GPUs have
+	for _, n := range v.Host.NUMANodes {
+		if n.Kind == "gpu" {
+			gpus += words.Value(n.MemoryBytes)
+		}
+	}
+	return words.If(m != nil, words.Size(words.Value(m))+" memory"+
+		words.If(gpus > 0, " ("+words.Size(gpus)+" of GPUs)"))
 }
 
 // iommuText says whether the IOMMU is on; nothing where no source tells.

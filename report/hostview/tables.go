@@ -203,13 +203,18 @@ var settings = []string{"SRIOV_EN", "NUM_OF_VFS", "ATS_ENABLED", "LINK_TYPE_P1",
 // settingGrid lists what decides how NICs treat packets, of those of which it is known.
 func (v *view) settingGrid() grid {
 	g := grid{Title: "Settings of NICs", Heads: []head{
-		{Name: ""}, {Name: "RDMA MTU", Right: true}, {Name: "trust"}, {Name: "PFC"}, {Name: "rings", Least: 6},
+		{Name: ""}, {Name: "RDMA port", Least: 8}, {Name: "RDMA MTU", Right: true}, {Name: "trust"}, {Name: "PFC"},
+		{Name: "rings", Least: 6},
 		{Name: "offloads", Least: 8}, {Name: "firmware", Least: 12}, {Name: "module", Least: 8, Drop: 1},
 	}}
 	for _, n := range v.nics {
-		var mtus, trust, pfc, rings, offloads, firmware, module []string
+		var states, mtus, trust, pfc, rings, offloads, firmware, module []string
 		for _, d := range n.Devices {
 			for _, p := range d.Ports {
+				if p.State != "" && p.State != "ACTIVE" { // those that work have a speed above
+					states = append(states, strings.TrimSpace(strings.Join([]string{p.LinkLayer, p.State,
+						words.If(p.PhysState != "", "("+p.PhysState+")")}, " ")))
+				}
 				mtus = append(mtus, lists.If(p.ActiveMTU != nil, intText(p.ActiveMTU))...)
 			}
 		}
@@ -241,8 +246,8 @@ func (v *view) settingGrid() grid {
 				firmware = append(firmware, name+"="+value)
 			}
 		}
-		if len(trust)+len(pfc)+len(rings)+len(offloads)+len(firmware)+len(module)+len(mtus) > 0 {
-			g.Rows = append(g.Rows, cells(v.names[n.ID()], listText(slices.Compact(mtus)),
+		if len(trust)+len(pfc)+len(rings)+len(offloads)+len(firmware)+len(module)+len(mtus)+len(states) > 0 {
+			g.Rows = append(g.Rows, cells(v.names[n.ID()], listText(states), listText(slices.Compact(mtus)),
 				listText(slices.Compact(trust)), listText(slices.Compact(pfc)), listText(rings), listText(offloads),
 				listText(firmware), listText(module)))
 		}

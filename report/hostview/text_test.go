@@ -1,6 +1,7 @@
 package hostview
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -252,11 +253,25 @@ func TestMemoryIsThatOfAllNodes(t *testing.T) {
 		{"as the kernel says", topology.Host{Memory: topology.Memory{TotalBytes: new(uint64(250 * gib))},
 			NUMANodes: nodes}, "250 GiB memory"},
 		{"the sum", topology.Host{NUMANodes: nodes}, "256 GiB memory"},
+		{"of GPUs too", topology.Host{NUMANodes: append(slices.Clone(nodes), topology.NUMANode{ID: 255, Kind: "gpu",
+			MemoryBytes: new(uint64(16 * gib))})}, "272 GiB memory (16 GiB of GPUs)"},
 		{"one node does not say", topology.Host{NUMANodes: half}, ""},
 		{"nobody says", topology.Host{}, ""},
 	} {
 		if got := newView(NewDocument(&tt.host, nil)).memoryText(); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
+	}
+}
+
+func TestRDMAPortsThatDoNotWorkAreShown(t *testing.T) {
+	port := func(name, state, physical string) topology.NIC {
+		return topology.NIC{Name: name, RDMA: []string{name}, Devices: []topology.RDMADevice{{Name: name,
+			Ports: []topology.RDMAPort{{Number: 1, State: state, PhysState: physical, LinkLayer: "Ethernet"}}}}}
+	}
+	h := &topology.Host{NICs: []topology.NIC{port("mlx5_0", "ACTIVE", "LinkUp"), port("mlx5_1", "DOWN", "Disabled")}}
+	rows := newView(NewDocument(h, nil)).settingGrid().Rows
+	if len(rows) != 1 || rows[0][1].String() != "Ethernet DOWN (Disabled)" {
+		t.Errorf("rows %v", rows)
 	}
 }
