@@ -23,7 +23,8 @@ import (
 )
 
 // rackless inspect, run inside, reads each built-in profile back. The machines boot the small image
-// of nested nodes: what a kernel sees of its machine does not depend on what else is there.
+// of nested nodes: what a kernel sees of its machine does not depend on what else is there. One follows the other,
+// early in the run: parallel subtests begin after all labs, and the longest of them ended minutes after all else.
 func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -47,7 +48,6 @@ func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 	}
 	for _, p := range emulate.Builtin() {
 		t.Run(p.Name, func(t *testing.T) {
-			t.Parallel()
 			const coresPerNode = 2 // so that each node has more than one
 			p := p.Scale(p.NUMANodes[0].Cores / coresPerNode)
 			if p.Name == "epyc-7551p" {

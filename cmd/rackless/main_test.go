@@ -3,10 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,7 +25,13 @@ import (
 
 // TestMain makes this test binary the program too: scripts call it by the name rackless, and so
 // does the daemon that up starts.
+//
+// Unless -parallel says otherwise, one more test runs at a time than there are CPUs: those that start machines wait
+// for them a third of the time, and the tests of the other packages end before these.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+1)); err != nil {
+		panic(err)
+	}
 	testscript.Main(m, map[string]func(){"rackless": main})
 }
 
