@@ -88,21 +88,21 @@ publish-cluster: build ## write the tests of the last make cluster-demo, with th
 		cp "$$dir/samples.jsonl" "$$dir/report.json" docs/studies/cluster-tests/
 	bin/rackless report cluster --format md >docs/studies/cluster-tests.md
 
-test: ## install what the tests need and run them all, those that start labs too; make lint runs go vet
+test: ## install what the tests need and run them all, those that start labs too
 	@hack/setup.sh test
 	@$(MAKE) --no-print-directory run-tests
 
 # What tests count, such as the faults that prepare survived: go test says nothing of a test that passes.
 TALLY := $(CURDIR)/out/tally
 
-# Without the tables of a debugger, compiling takes a fifth less. make lint runs go vet.
+# Without the tables of a debugger, compiling takes a fifth less. make test and make lint run go vet.
 NO_DWARF := -gcflags=all=-dwarf=false
 GO_TEST := $(GO) test -vet=off $(NO_DWARF) -ldflags=-w
 
 .PHONY: run-tests
 run-tests:
 	@mkdir -p $(TALLY)
-	RACKLESS_TALLY=$(TALLY) $(GO_TEST) -timeout 60m ./...
+	RACKLESS_TALLY=$(TALLY) $(GO_TEST) -vet=all -timeout 60m ./...
 	@echo "What the tests counted:"
 	@find $(TALLY) -type f | sort | xargs cat
 
