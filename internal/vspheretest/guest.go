@@ -57,8 +57,7 @@ func (t *tools) agent(ctx *simulator.Context, ref types.ManagedObjectReference, 
 	case !ok:
 		return nil, &types.ManagedObjectNotFound{Obj: ref}
 	case vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn:
-		return nil, &types.InvalidPowerState{ExistingState: vm.Runtime.PowerState,
-			RequestedState: types.VirtualMachinePowerStatePoweredOn}
+		return nil, wrongPower(vm, types.VirtualMachinePowerStatePoweredOn)
 	case t.server.Guest == nil:
 		return nil, new(types.GuestOperationsUnavailable)
 	case !named || login.Username != guestUser || login.Password != guestPassword:
@@ -75,7 +74,7 @@ func (t *tools) agent(ctx *simulator.Context, ref types.ManagedObjectReference, 
 const program = `sh -c "exec $1" & echo $! >"$0"; wait $!`
 
 // start starts a line, and returns its process number in the guest.
-func (t *tools) start(a *guest.Agent, line string) (int64, error) {
+func (t *tools) start(a *guest.Agent, line string) (int64, types.BaseMethodFault) {
 	note := "/run/tools-" + guest.NewMachineID()
 	p := &types.GuestProcessInfo{CmdLine: line, StartTime: time.Now()}
 	started := make(chan error, 1)
@@ -97,7 +96,7 @@ func (t *tools) start(a *guest.Agent, line string) (int64, error) {
 		select {
 		case err := <-started:
 			if err != nil {
-				return 0, err
+				return 0, new(types.GuestOperationsFault)
 			}
 		case <-time.After(10 * time.Millisecond):
 		}
@@ -124,9 +123,12 @@ func (t *tools) transfer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// at is the address of a file of a guest.
+// at is the address of a file of a guest; "" if there is no such guest.
 func at(ctx *simulator.Context, ref types.ManagedObjectReference, path string) string {
-	vm := ctx.Map.Get(ref).(*simulator.VirtualMachine)
+	vm, ok := ctx.Map.Get(ref).(*simulator.VirtualMachine)
+	if !ok {
+		return ""
+	}
 	return fmt.Sprintf("https://*%s?%s", transfers, url.Values{"vm": {vm.Name}, "path": {path}}.Encode())
 }
 
@@ -139,42 +141,31 @@ type GuestProcessManager struct {
 // StartProgramInGuest starts a program.
 func (m *GuestProcessManager) StartProgramInGuest(ctx *simulator.Context,
 	req *types.StartProgramInGuest) soap.HasFault {
-	body := &methods.StartProgramInGuestBody{}
 	a, fault := m.tools.agent(ctx, req.Vm, req.Auth)
-	spec := req.Spec.GetGuestProgramSpec()
-	if fault == nil && !strings.HasPrefix(spec.ProgramPath, "/") {
+	spec, res := req.Spec.GetGuestProgramSpec(), new(types.StartProgramInGuestResponse)
+	switch {
+	case fault != nil:
+	case !strings.HasPrefix(spec.ProgramPath, "/"):
 		fault = new(types.FileNotFound)
+	default:
+		res.Returnval, fault = m.tools.start(a, spec.ProgramPath+" "+spec.Arguments)
 	}
-	if fault != nil {
-		body.Fault_ = simulator.Fault("", fault)
-		return body
-	}
-	pid, err := m.tools.start(a, spec.ProgramPath+" "+spec.Arguments)
-	if err != nil {
-		body.Fault_ = simulator.Fault(err.Error(), new(types.GuestOperationsFault))
-		return body
-	}
-	body.Res = &types.StartProgramInGuestResponse{Returnval: pid}
-	return body
+	return &methods.StartProgramInGuestBody{Res: res, Fault_: refused(fault)}
 }
 
 // ListProcessesInGuest says which of the programs that it has started have ended.
 func (m *GuestProcessManager) ListProcessesInGuest(ctx *simulator.Context,
 	req *types.ListProcessesInGuest) soap.HasFault {
-	body := &methods.ListProcessesInGuestBody{}
-	if _, fault := m.tools.agent(ctx, req.Vm, req.Auth); fault != nil {
-		body.Fault_ = simulator.Fault("", fault)
-		return body
-	}
+	_, fault := m.tools.agent(ctx, req.Vm, req.Auth)
 	m.tools.mu.Lock()
 	defer m.tools.mu.Unlock()
-	body.Res = new(types.ListProcessesInGuestResponse)
+	res := new(types.ListProcessesInGuestResponse)
 	for _, pid := range req.Pids {
 		if p := m.tools.programs[pid]; p != nil {
-			body.Res.Returnval = append(body.Res.Returnval, *p)
+			res.Returnval = append(res.Returnval, *p)
 		}
 	}
-	return body
+	return &methods.ListProcessesInGuestBody{Res: res, Fault_: refused(fault)}
 }
 
 // A GuestFileManager transfers files. Its name is that of the managed object.
@@ -183,59 +174,42 @@ type GuestFileManager struct {
 	tools *tools
 }
 
-// missing says that a file is not in a guest.
-func (m *GuestFileManager) missing(a *guest.Agent, path string) types.BaseMethodFault {
-	if r, err := a.Run(m.tools.ctx, guest.Command{Argv: []string{"test", "-f", path}}); err != nil || r.ExitCode != 0 {
-		return &types.FileNotFound{FileFault: types.FileFault{File: path}}
+// with returns what runs programs in a virtual machine that has a file.
+func (m *GuestFileManager) with(path string, ctx *simulator.Context, ref types.ManagedObjectReference,
+	auth types.BaseGuestAuthentication) (*guest.Agent, types.BaseMethodFault) {
+	a, fault := m.tools.agent(ctx, ref, auth)
+	if fault != nil {
+		return nil, fault
 	}
-	return nil
+	if r, err := a.Run(m.tools.ctx, guest.Command{Argv: []string{"test", "-f", path}}); err != nil || r.ExitCode != 0 {
+		return nil, &types.FileNotFound{FileFault: types.FileFault{File: path}}
+	}
+	return a, nil
 }
 
 // InitiateFileTransferFromGuest says where a file is to be read.
 func (m *GuestFileManager) InitiateFileTransferFromGuest(ctx *simulator.Context,
 	req *types.InitiateFileTransferFromGuest) soap.HasFault {
-	body := &methods.InitiateFileTransferFromGuestBody{}
-	a, fault := m.tools.agent(ctx, req.Vm, req.Auth)
-	if fault == nil {
-		fault = m.missing(a, req.GuestFilePath)
-	}
-	if fault != nil {
-		body.Fault_ = simulator.Fault("", fault)
-		return body
-	}
-	body.Res = &types.InitiateFileTransferFromGuestResponse{
-		Returnval: types.FileTransferInformation{Url: at(ctx, req.Vm, req.GuestFilePath)}}
-	return body
+	_, fault := m.with(req.GuestFilePath, ctx, req.Vm, req.Auth)
+	return &methods.InitiateFileTransferFromGuestBody{Res: &types.InitiateFileTransferFromGuestResponse{
+		Returnval: types.FileTransferInformation{Url: at(ctx, req.Vm, req.GuestFilePath)}}, Fault_: refused(fault)}
 }
 
 // InitiateFileTransferToGuest says where a file is to be written.
 func (m *GuestFileManager) InitiateFileTransferToGuest(ctx *simulator.Context,
 	req *types.InitiateFileTransferToGuest) soap.HasFault {
-	body := &methods.InitiateFileTransferToGuestBody{}
-	if _, fault := m.tools.agent(ctx, req.Vm, req.Auth); fault != nil {
-		body.Fault_ = simulator.Fault("", fault)
-		return body
-	}
-	body.Res = &types.InitiateFileTransferToGuestResponse{Returnval: at(ctx, req.Vm, req.GuestFilePath)}
-	return body
+	_, fault := m.tools.agent(ctx, req.Vm, req.Auth)
+	return &methods.InitiateFileTransferToGuestBody{Res: &types.InitiateFileTransferToGuestResponse{
+		Returnval: at(ctx, req.Vm, req.GuestFilePath)}, Fault_: refused(fault)}
 }
 
 // DeleteFileInGuest removes a file.
 func (m *GuestFileManager) DeleteFileInGuest(ctx *simulator.Context, req *types.DeleteFileInGuest) soap.HasFault {
-	body := &methods.DeleteFileInGuestBody{}
-	a, fault := m.tools.agent(ctx, req.Vm, req.Auth)
-	if fault == nil {
-		fault = m.missing(a, req.FilePath)
-	}
+	a, fault := m.with(req.FilePath, ctx, req.Vm, req.Auth)
 	if fault == nil {
 		if _, err := a.Output(m.tools.ctx, "rm", req.FilePath); err != nil {
 			fault = new(types.FileFault)
 		}
 	}
-	if fault != nil {
-		body.Fault_ = simulator.Fault("", fault)
-		return body
-	}
-	body.Res = new(types.DeleteFileInGuestResponse)
-	return body
+	return &methods.DeleteFileInGuestBody{Res: new(types.DeleteFileInGuestResponse), Fault_: refused(fault)}
 }

@@ -1,12 +1,22 @@
 package vspheretest
 
 import (
+	"slices"
+
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 )
+
+// refused is the fault of an answer that has one. The result beside it is not sent.
+func refused(fault types.BaseMethodFault) *soap.Fault {
+	if fault == nil {
+		return nil
+	}
+	return simulator.Fault("", fault)
+}
 
 // A HostPciPassthruSystem sets the number of virtual functions. Its name is that of the managed object.
 type HostPciPassthruSystem struct {
@@ -18,40 +28,32 @@ type HostPciPassthruSystem struct {
 // UpdatePassthruConfig changes a function, or refuses the request.
 func (p *HostPciPassthruSystem) UpdatePassthruConfig(_ *simulator.Context,
 	req *types.UpdatePassthruConfig) soap.HasFault {
-	body := &methods.UpdatePassthruConfigBody{}
-	for _, c := range req.Config {
-		if !p.update(c) {
-			body.Fault_ = simulator.Fault("", &types.InvalidArgument{InvalidProperty: "config"})
-			return body
-		}
+	body := &methods.UpdatePassthruConfigBody{Res: new(types.UpdatePassthruConfigResponse)}
+	if slices.ContainsFunc(req.Config, func(c types.BaseHostPciPassthruConfig) bool { return !p.update(c) }) {
+		body.Fault_ = refused(&types.InvalidArgument{InvalidProperty: "config"})
 	}
-	body.Res = new(types.UpdatePassthruConfigResponse)
 	return body
 }
 
 func (p *HostPciPassthruSystem) update(c types.BaseHostPciPassthruConfig) bool {
-	for _, have := range p.host.Config.PciPassthruInfo {
-		info := have.GetHostPciPassthruInfo()
-		if info.Id != c.GetHostPciPassthruConfig().Id {
-			continue
+	id, enabled := c.GetHostPciPassthruConfig().Id, c.GetHostPciPassthruConfig().PassthruEnabled
+	vfs, ok := c.(*types.HostSriovConfig)
+	if !ok {
+		info := function(p.host, id)
+		if info != nil {
+			info.PassthruEnabled, info.PassthruActive = enabled, enabled
 		}
-		sriov, ok := c.(*types.HostSriovConfig)
-		if !ok {
-			info.PassthruEnabled, info.PassthruActive = c.GetHostPciPassthruConfig().PassthruEnabled,
-				c.GetHostPciPassthruConfig().PassthruEnabled
-			return true
-		}
-		s, ok := have.(*types.HostSriovInfo)
-		if !ok || sriov.NumVirtualFunction < 0 || sriov.NumVirtualFunction > s.MaxVirtualFunctionSupported {
-			return false
-		}
-		s.SriovEnabled, s.NumVirtualFunctionRequested = sriov.SriovEnabled, sriov.NumVirtualFunction
-		if !p.server.NeedsRestart {
-			inForce(s)
-		}
-		return true
+		return info != nil
 	}
-	return false
+	s := pf(p.host, id)
+	if s == nil || vfs.NumVirtualFunction < 0 || vfs.NumVirtualFunction > s.MaxVirtualFunctionSupported {
+		return false
+	}
+	s.SriovEnabled, s.NumVirtualFunctionRequested = vfs.SriovEnabled, vfs.NumVirtualFunction
+	if !p.server.NeedsRestart {
+		inForce(s)
+	}
+	return true
 }
 
 // inForce makes the virtual functions that were asked for.
@@ -75,16 +77,12 @@ type HostPowerSystem struct{ mo.HostPowerSystem }
 
 // ConfigurePowerPolicy changes the policy.
 func (p *HostPowerSystem) ConfigurePowerPolicy(_ *simulator.Context, req *types.ConfigurePowerPolicy) soap.HasFault {
-	body := &methods.ConfigurePowerPolicyBody{}
-	for _, policy := range policies {
-		if policy.Key == req.Key {
-			p.Info.CurrentPolicy = policy
-			body.Res = new(types.ConfigurePowerPolicyResponse)
-			return body
-		}
+	i := slices.IndexFunc(policies, func(policy types.HostPowerPolicy) bool { return policy.Key == req.Key })
+	if i < 0 {
+		return &methods.ConfigurePowerPolicyBody{Fault_: refused(&types.InvalidArgument{InvalidProperty: "key"})}
 	}
-	body.Fault_ = simulator.Fault("", &types.InvalidArgument{InvalidProperty: "key"})
-	return body
+	p.Info.CurrentPolicy = policies[i]
+	return &methods.ConfigurePowerPolicyBody{Res: new(types.ConfigurePowerPolicyResponse)}
 }
 
 // A HostKernelModuleSystem has options of modules. Its name is that of the managed object.
@@ -96,25 +94,20 @@ type HostKernelModuleSystem struct {
 // QueryConfiguredModuleOptionString returns the options of a module.
 func (m *HostKernelModuleSystem) QueryConfiguredModuleOptionString(_ *simulator.Context,
 	req *types.QueryConfiguredModuleOptionString) soap.HasFault {
-	body := &methods.QueryConfiguredModuleOptionStringBody{}
 	options, ok := m.options[req.Name]
 	if !ok {
-		body.Fault_ = simulator.Fault("", new(types.NotFound))
-		return body
+		return &methods.QueryConfiguredModuleOptionStringBody{Fault_: refused(new(types.NotFound))}
 	}
-	body.Res = &types.QueryConfiguredModuleOptionStringResponse{Returnval: options}
-	return body
+	return &methods.QueryConfiguredModuleOptionStringBody{
+		Res: &types.QueryConfiguredModuleOptionStringResponse{Returnval: options}}
 }
 
 // UpdateModuleOptionString changes them.
 func (m *HostKernelModuleSystem) UpdateModuleOptionString(_ *simulator.Context,
 	req *types.UpdateModuleOptionString) soap.HasFault {
-	body := &methods.UpdateModuleOptionStringBody{}
 	if _, ok := m.options[req.Name]; !ok {
-		body.Fault_ = simulator.Fault("", new(types.NotFound))
-		return body
+		return &methods.UpdateModuleOptionStringBody{Fault_: refused(new(types.NotFound))}
 	}
 	m.options[req.Name] = req.Options
-	body.Res = new(types.UpdateModuleOptionStringResponse)
-	return body
+	return &methods.UpdateModuleOptionStringBody{Res: new(types.UpdateModuleOptionStringResponse)}
 }

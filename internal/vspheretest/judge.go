@@ -11,41 +11,45 @@ import (
 // judge refuses what a vCenter refuses and its simulator does not. An object that the session has of its own takes the
 // place of the simulator's, and its methods those that this lacks.
 func (s *Server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+	object := ctx.Map.Get(m.This)
 	switch req := m.Body.(type) {
-	case *types.ReconfigVM_Task:
-		if vm, ok := ctx.Map.Get(req.This).(*simulator.VirtualMachine); ok {
-			if s.Meddle != nil {
-				s.Meddle(vm)
-			}
-			if vm.Name != Running { // it is a clone, and the simulator's forget how they boot
-				vm.Config.Firmware = s.VM(Template).Config.Firmware
-			}
-			return nil, s.judgeSpec(vm, &req.Spec)
-		}
 	case *types.Destroy_Task:
-		return nil, s.judgeDestroy(ctx, req.This)
-	case *types.RelocateVM_Task:
-		if vm, ok := ctx.Map.Get(req.This).(*simulator.VirtualMachine); ok {
-			return nil, s.judgeMove(ctx, vm, req.Spec.Host)
-		}
-	case *types.InstantClone_Task:
-		if vm, ok := ctx.Map.Get(req.This).(*simulator.VirtualMachine); ok {
-			ctx.Session.Registry.Put(&instantCloner{vm})
-		}
+		return nil, s.judgeDestroy(ctx, m.This)
 	case *types.CreateDVS_Task:
-		if f, ok := ctx.Map.Get(req.This).(*simulator.Folder); ok {
+		if f, ok := object.(*simulator.Folder); ok {
 			ctx.Session.Registry.Put(&folder{f})
 		}
 	case *types.ReconfigureDvs_Task:
-		if dvs, ok := ctx.Map.Get(req.This).(*simulator.DistributedVirtualSwitch); ok {
+		if dvs, ok := object.(*simulator.DistributedVirtualSwitch); ok {
 			return nil, s.judgeSwitch(ctx, dvs, req.Spec)
 		}
-	case *types.PowerOnVM_Task:
-		if vm, ok := ctx.Map.Get(req.This).(*simulator.VirtualMachine); ok {
-			return nil, s.judgePower(vm)
+	}
+	vm, ok := object.(*simulator.VirtualMachine)
+	if !ok {
+		return nil, nil
+	}
+	switch req := m.Body.(type) {
+	case *types.ReconfigVM_Task:
+		if s.Meddle != nil {
+			s.Meddle(vm)
 		}
+		if vm.Name != Running { // it is a clone, and the simulator's forget how they boot
+			vm.Config.Firmware = s.VM(Template).Config.Firmware
+		}
+		return nil, s.judgeSpec(vm, &req.Spec)
+	case *types.RelocateVM_Task:
+		return nil, s.judgeMove(ctx, vm, req.Spec.Host)
+	case *types.InstantClone_Task:
+		ctx.Session.Registry.Put(&instantCloner{vm})
+	case *types.PowerOnVM_Task:
+		return nil, s.judgePower(vm)
 	}
 	return nil, nil
+}
+
+// wrongPower is the fault of a virtual machine that is not in the state that a call needs.
+func wrongPower(vm *simulator.VirtualMachine, need types.VirtualMachinePowerState) types.BaseMethodFault {
+	return &types.InvalidPowerState{ExistingState: vm.Runtime.PowerState, RequestedState: need}
 }
 
 // judgeSpec refuses a change of a virtual machine.
@@ -56,8 +60,7 @@ func (s *Server) judgeSpec(vm *simulator.VirtualMachine, spec *types.VirtualMach
 		return new(types.ConcurrentAccess)
 	case on && (spec.CpuAffinity != nil || spec.NumCPUs != 0 || spec.NumCoresPerSocket != nil ||
 		len(spec.DeviceChange) > 0):
-		return &types.InvalidPowerState{ExistingState: vm.Runtime.PowerState,
-			RequestedState: types.VirtualMachinePowerStatePoweredOff}
+		return wrongPower(vm, types.VirtualMachinePowerStatePoweredOff)
 	}
 	for _, c := range spec.DeviceChange {
 		d := c.GetVirtualDeviceConfigSpec()

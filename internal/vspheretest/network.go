@@ -42,7 +42,7 @@ type HostNetworkSystem struct {
 // AddVirtualSwitch makes a switch.
 func (n *HostNetworkSystem) AddVirtualSwitch(req *types.AddVirtualSwitch) soap.HasFault {
 	refuse := func(fault types.BaseMethodFault) soap.HasFault {
-		return &methods.AddVirtualSwitchBody{Fault_: simulator.Fault("", fault)}
+		return &methods.AddVirtualSwitchBody{Fault_: refused(fault)}
 	}
 	if req.Spec == nil || req.Spec.Mtu < minMTU || req.Spec.Mtu > maxMTU || req.Spec.NumPorts == 0 {
 		return refuse(&types.InvalidArgument{InvalidProperty: "spec"})
@@ -72,7 +72,7 @@ func (n *HostNetworkSystem) RemovePortGroup(ctx *simulator.Context, req *types.R
 		return ok && card.DeviceName == req.PgName
 	})
 	if used {
-		return &methods.RemovePortGroupBody{Fault_: simulator.Fault("", &types.ResourceInUse{Name: req.PgName})}
+		return &methods.RemovePortGroupBody{Fault_: refused(&types.ResourceInUse{Name: req.PgName})}
 	}
 	return n.HostNetworkSystem.RemovePortGroup(ctx, req)
 }
@@ -81,7 +81,7 @@ func (n *HostNetworkSystem) RemovePortGroup(ctx *simulator.Context, req *types.R
 func (n *HostNetworkSystem) RemoveVirtualSwitch(req *types.RemoveVirtualSwitch) soap.HasFault {
 	for _, s := range n.NetworkInfo.Vswitch {
 		if s.Name == req.VswitchName && len(s.Portgroup) > 0 {
-			return &methods.RemoveVirtualSwitchBody{Fault_: simulator.Fault("", &types.ResourceInUse{Name: s.Name})}
+			return &methods.RemoveVirtualSwitchBody{Fault_: refused(&types.ResourceInUse{Name: s.Name})}
 		}
 	}
 	return n.HostNetworkSystem.RemoveVirtualSwitch(req)
@@ -216,8 +216,7 @@ func (s *Server) judgeDestroy(ctx *simulator.Context, ref types.ManagedObjectRef
 	switch o := ctx.Map.Get(ref).(type) {
 	case *simulator.VirtualMachine:
 		if o.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
-			return &types.InvalidPowerState{ExistingState: o.Runtime.PowerState,
-				RequestedState: types.VirtualMachinePowerStatePoweredOff}
+			return wrongPower(o, types.VirtualMachinePowerStatePoweredOff)
 		}
 	case *simulator.DistributedVirtualPortgroup:
 		dvs := ctx.Map.Get(*o.Config.DistributedVirtualSwitch).(*simulator.DistributedVirtualSwitch)
@@ -242,8 +241,7 @@ func (s *Server) judgeDestroy(ctx *simulator.Context, ref types.ManagedObjectRef
 func (s *Server) judgeMove(ctx *simulator.Context, vm *simulator.VirtualMachine,
 	to *types.ManagedObjectReference) types.BaseMethodFault {
 	if vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
-		return &types.InvalidPowerState{ExistingState: vm.Runtime.PowerState,
-			RequestedState: types.VirtualMachinePowerStatePoweredOff}
+		return wrongPower(vm, types.VirtualMachinePowerStatePoweredOff)
 	}
 	h, ok := ctx.Map.Get(*to).(*simulator.HostSystem)
 	if !ok || ofHost(vm) {
@@ -273,15 +271,14 @@ func (c *instantCloner) InstantCloneTask(ctx *simulator.Context, req *types.Inst
 	var fault types.BaseMethodFault
 	switch to := req.Spec.Location; {
 	case c.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn:
-		fault = &types.InvalidPowerState{ExistingState: c.Runtime.PowerState,
-			RequestedState: types.VirtualMachinePowerStatePoweredOn}
+		fault = wrongPower(c.VirtualMachine, types.VirtualMachinePowerStatePoweredOn)
 	case to.Folder == nil || to.Pool == nil || to.DiskMoveType != "":
 		fault = &types.InvalidArgument{InvalidProperty: "spec.location"}
 	case ofHost(c.VirtualMachine):
 		fault = &types.InvalidVmConfig{Property: "hardware.device"}
 	}
 	if fault != nil {
-		return &methods.InstantClone_TaskBody{Fault_: simulator.Fault("", fault)}
+		return &methods.InstantClone_TaskBody{Fault_: refused(fault)}
 	}
 	res := c.CloneVMTask(ctx, &types.CloneVM_Task{This: c.Self, Folder: *req.Spec.Location.Folder, Name: req.Spec.Name,
 		Spec: types.VirtualMachineCloneSpec{Location: req.Spec.Location, PowerOn: true,
