@@ -27,21 +27,6 @@ type decoder struct {
 	compiled map[string]*regexp.Regexp // by pattern; most files need one or two
 }
 
-// key is a key that a mapping may have and what to do with its value. set is given the value's dotted path.
-type key struct {
-	name string
-	set  func(path string, n ast.Node)
-}
-
-// mapping decodes a mapping with a fixed set of keys.
-func (d *decoder) mapping(path string, n ast.Node, known []key) {
-	names := make([]string, len(known))
-	for i, k := range known {
-		names[i] = k.name
-	}
-	d.Mapping(path, n, names, func(i int, path string, n ast.Node) { known[i].set(path, n) })
-}
-
 // matches reports whether a text is of one of the patterns of this package.
 func (d *decoder) matches(pattern, s string) bool {
 	re := d.compiled[pattern]
@@ -55,28 +40,7 @@ func (d *decoder) matches(pattern, s string) bool {
 // document decodes the whole file.
 func (d *decoder) document(body ast.Node) *file {
 	var f file
-	d.mapping("", body, []key{
-		{"name", func(path string, n ast.Node) { f.Name = d.nameText(path, n) }},
-		{"driver", func(path string, n ast.Node) { f.Driver = enum(d, path, n, drivers(), nil) }},
-		{"workload", func(path string, n ast.Node) { f.Workload = enum(d, path, n, Workloads(), nil) }},
-		{"host", func(path string, n ast.Node) { f.Host = d.host(path, n) }},
-		{"hugepages", func(path string, n ast.Node) { f.Hugepages = d.hugepages(path, n) }},
-		{"tenants", func(path string, n ast.Node) { f.Tenants = d.tenants(path, n) }},
-		{"fabric", func(path string, n ast.Node) { f.Fabric = d.fabric(path, n) }},
-		{"affinity", func(path string, n ast.Node) { f.Affinity = d.affinity(path, n) }},
-		{"links", func(path string, n ast.Node) { f.Links = d.links(path, n) }},
-		{"vsphere", func(path string, n ast.Node) { f.VSphere = d.vsphere(path, n) }},
-		{"slurm", func(path string, n ast.Node) { f.Slurm = d.slurm(path, n) }},
-		{"arch", func(path string, n ast.Node) { f.Arch = enum(d, path, n, arches(), nil) }},
-		{"home", func(path string, n ast.Node) { f.Home = enum(d, path, n, homes(), nil) }},
-		{"defaults", func(path string, n ast.Node) {
-			f.Defaults = new(settings)
-			if !strictyaml.IsNull(n) { // "defaults:" with every line below it commented out
-				d.mapping(path, n, d.settingKeys(f.Defaults))
-			}
-		}},
-		{"nodes", func(path string, n ast.Node) { f.Nodes = d.nodes(path, n) }},
-	})
+	d.Fields("", body, &f)
 	// A document that is not even a mapping has its fault already.
 	if len(d.Errs) == 0 || strictyaml.IsMapping(body) {
 		d.require("name", "add a line such as \"name: pair\"")
@@ -92,19 +56,7 @@ func (d *decoder) require(name, fix string) {
 	}
 }
 
-func (d *decoder) fabric(path string, n ast.Node) *fileFabric {
-	var f fileFabric
-	if strictyaml.IsNull(n) {
-		return &f
-	}
-	d.mapping(path, n, []key{
-		{"mtu", func(path string, n ast.Node) { f.MTU = d.Integer(path, n, MinMTU, MaxMTU) }},
-		{"subnet", func(path string, n ast.Node) { f.Subnet = d.subnet(path, n) }},
-	})
-	return &f
-}
-
-func (d *decoder) nodes(path string, n ast.Node) fileNodeList {
+func (d *decoder) nodes(path string, n ast.Node) *fileNodeList {
 	var list fileNodeList
 	if strictyaml.IsNull(n) {
 		d.Fail(d.Keys[path], Error{Key: path, What: "no nodes",
@@ -120,41 +72,30 @@ func (d *decoder) nodes(path string, n ast.Node) fileNodeList {
 		if strictyaml.IsNull(value) { // "vm00:" alone is a node with every default
 			return
 		}
-		var node fileNode
-		known := append(d.settingKeys(&node.settings), key{"count", func(path string, n ast.Node) {
-			node.Count = d.Integer(path, n, 1, MaxNodes)
-		}})
-		d.mapping(path, value, known)
-		list[len(list)-1].node = node
+		d.Fields(path, value, &list[len(list)-1].node)
 	})
 	if len(list) == 0 && len(d.Errs) == before {
 		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "no nodes", Fix: "write for example {vm: {count: 2}}"})
 	}
-	return list
+	return &list
 }
 
-// settingKeys returns the keys that a node and defaults share.
-func (d *decoder) settingKeys(s *settings) []key {
-	return []key{
-		{"cpus", func(path string, n ast.Node) { s.CPUs = d.cpus(path, n) }},
-		{"memory", func(path string, n ast.Node) { s.Memory = d.memory(path, n) }},
-		{"image", func(path string, n ast.Node) { s.Image = d.imageText(path, n) }},
-		{"nics", func(path string, n ast.Node) { s.NICs = d.devices(path, n, nicKind) }},
-		{"nic", func(path string, n ast.Node) { s.NIC = d.nicModel(path, n) }},
-		{"gpus", func(path string, n ast.Node) { s.GPUs = d.devices(path, n, gpuKind) }},
-		{"vfs", func(path string, n ast.Node) { s.VFs = d.devices(path, n, vfKind) }},
-		{"smt", func(path string, n ast.Node) { s.SMT = d.setting(path, n) }},
-		{"guest_numa", func(path string, n ast.Node) { s.GuestNUMA = d.setting(path, n) }},
-		{"setup", func(path string, n ast.Node) { s.Setup = d.steps(path, n) }},
-	}
-}
-
-func (d *decoder) nameText(path string, n ast.Node) string {
+func (d *decoder) labName(path string, n ast.Node) *string {
 	s, ok := d.Text(path, n, "text")
-	if ok {
-		d.checkName(path, "lab name", s, strictyaml.PlaceOf(n))
+	if !ok {
+		return nil
 	}
-	return s
+	d.checkName(path, "lab name", s, strictyaml.PlaceOf(n))
+	return &s
+}
+
+// nodeName decodes the name of a node that is made elsewhere.
+func (d *decoder) nodeName(path string, n ast.Node) *string {
+	s, ok := d.Text(path, n, "the name of a node")
+	if !ok {
+		return nil
+	}
+	return &s
 }
 
 // checkName checks the name of the lab or of a node.
@@ -198,6 +139,9 @@ func (d *decoder) cpus(path string, n ast.Node) *orAuto[int] {
 func (d *decoder) memory(path string, n ast.Node) *orAuto[Bytes] {
 	return autoOr(d, path, n, bytesWant+", or auto", func() *Bytes { return d.size(path, n, MinMemory) })
 }
+
+// kept decodes the memory that a host keeps.
+func (d *decoder) kept(path string, n ast.Node) *Bytes { return d.size(path, n, 0) }
 
 // autoOr decodes auto, or what value decodes. Any other word is measured by both; what begins with
 // a digit is meant as a value.

@@ -183,24 +183,22 @@ func (d *decoder) selector(path string, n ast.Node, k deviceKind) (DeviceRequest
 	before := len(d.Errs)
 	r := DeviceRequest{Count: 1}
 	keys := 0
-	known := []key{
-		{"count", func(path string, n ast.Node) {
+	d.Mapping(path, n, k.selectorKeys(), func(i int, path string, n ast.Node) {
+		switch keys++; k.selectorKeys()[i] {
+		case "count":
 			if v := d.Integer(path, n, 1, k.max); v != nil {
 				r.Count = *v
 			}
-		}},
-		{"vendor", func(path string, n ast.Node) { r.Vendor = d.matchText(path, n) }},
-		{"model", func(path string, n ast.Node) { r.Model = d.matchText(path, n) }},
-		{"numa_node", func(path string, n ast.Node) { r.NUMANode = d.Integer(path, n, 0, MaxNUMANode) }},
-	}
-	if k.rate {
-		known = append(known, key{"rate", func(path string, n ast.Node) { r.RateMbps = d.rate(path, n) }})
-	}
-	for i := range known {
-		set := known[i].set
-		known[i].set = func(path string, n ast.Node) { keys++; set(path, n) }
-	}
-	d.mapping(path, n, known)
+		case "vendor":
+			r.Vendor = d.matchText(path, n)
+		case "model":
+			r.Model = d.matchText(path, n)
+		case "numa_node":
+			r.NUMANode = d.Integer(path, n, 0, MaxNUMANode)
+		case "rate":
+			r.RateMbps = d.rate(path, n)
+		}
+	})
 	if keys == 0 && len(d.Errs) == before {
 		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "empty selector",
 			Want: strictyaml.OrList(k.selectorKeys()), Fix: fmt.Sprintf("for any %s write 1", k.one)})

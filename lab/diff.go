@@ -60,12 +60,12 @@ func Diff(from, to *Lab) []Change {
 	add("", "hugepages", string(cmp.Or(from.Hugepages, DefaultHugepages)),
 		string(cmp.Or(to.Hugepages, DefaultHugepages)), Recreate)
 	add("", "tenants", cmp.Or(from.Tenants, DefaultTenants), cmp.Or(to.Tenants, DefaultTenants), Recreate)
-	add("", "affinity", orNone(list(from.Affinity, Affinity.flow)), orNone(list(to.Affinity, Affinity.flow)), Recreate)
+	add("", "affinity", orNone(list(from.Affinity, flow)), orNone(list(to.Affinity, flow)), Recreate)
 	add("", "links", orNone(list(from.Links, flowLink)), orNone(list(to.Links, flowLink)), Recreate)
 	if from.VSphere != nil && to.VSphere != nil {
 		add("", "vsphere.host", from.VSphere.Host, to.VSphere.Host, Recreate) // the nodes move there
 	}
-	add("", "vsphere", from.VSphere.anywhere().flow(), to.VSphere.anywhere().flow(), Rebuild)
+	add("", "vsphere", orNone(flow(from.VSphere.anywhere())), orNone(flow(to.VSphere.anywhere())), Rebuild)
 	add("", "slurm.controller", from.controller(), to.controller(), Live)
 	add("", "fabric.mtu", strconv.Itoa(from.Fabric.MTU), strconv.Itoa(to.Fabric.MTU), Live)
 	add("", "fabric.subnet", from.Fabric.Subnet.String(), to.Fabric.Subnet.String(), Live)

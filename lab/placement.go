@@ -20,26 +20,13 @@ const (
 	maxPath        = 4095 // bytes on Linux (PATH_MAX with its final NUL), here characters
 )
 
-func (d *decoder) host(path string, n ast.Node) *fileHost {
-	var h fileHost
-	if strictyaml.IsNull(n) {
-		return &h
-	}
-	d.mapping(path, n, []key{{"reserve", func(path string, n ast.Node) { h.Reserve = d.reserve(path, n) }}})
-	return &h
-}
-
 // reserve decodes what the host keeps; a number alone is one of cores.
 func (d *decoder) reserve(path string, n ast.Node) *fileReserve {
 	var r fileReserve
 	switch n.(type) {
 	case *ast.NullNode:
 	case *ast.MappingNode, *ast.MappingValueNode:
-		d.mapping(path, n, []key{
-			{"cores", func(path string, n ast.Node) { r.Cores = d.Integer(path, n, 1, MaxCPUs) }},
-			{"memory", func(path string, n ast.Node) { r.Memory = d.size(path, n, 0) }},
-			{"numa_nodes", func(path string, n ast.Node) { r.NUMA = d.numaReserves(path, n) }},
-		})
+		d.Fields(path, n, &r)
 	case *ast.IntegerNode:
 		r.Cores = d.Integer(path, n, 1, MaxCPUs)
 	default:
@@ -56,7 +43,7 @@ func (d *decoder) reserve(path string, n ast.Node) *fileReserve {
 }
 
 // numaReserves decodes a mapping by the number of NUMA nodes. A number alone is one of cores here too.
-func (d *decoder) numaReserves(path string, n ast.Node) fileNUMAReserves {
+func (d *decoder) numaReserves(path string, n ast.Node) *fileNUMAReserves {
 	var all fileNUMAReserves
 	if strictyaml.IsNull(n) {
 		return nil
@@ -67,10 +54,7 @@ func (d *decoder) numaReserves(path string, n ast.Node) fileNUMAReserves {
 			r.Cores = d.Integer(path, value, 1, MaxCPUs)
 		} else {
 			before := len(d.Errs)
-			d.mapping(path, value, []key{
-				{"cores", func(path string, n ast.Node) { r.Cores = d.Integer(path, n, 1, MaxCPUs) }},
-				{"memory", func(path string, n ast.Node) { r.Memory = d.size(path, n, 0) }},
-			})
+			d.Fields(path, value, &r)
 			if r.Cores == nil && r.Memory == nil && len(d.Errs) == before {
 				d.Fail(at, Error{Key: path, What: "nothing to reserve", Want: "cores, memory or both",
 					Fix: "write for example {cores: 2}"})
@@ -79,28 +63,7 @@ func (d *decoder) numaReserves(path string, n ast.Node) fileNUMAReserves {
 		all = append(all, r)
 	})
 	slices.SortFunc(all, func(a, b fileNUMAReserve) int { return a.node - b.node })
-	return all
-}
-
-// hugepages decodes the size of pages. The units of other tools, and truth values, are advised on.
-func (d *decoder) hugepages(path string, n ast.Node) *Hugepages {
-	return enum(d, path, n, pageSizes(), map[string]string{
-		"true": "write auto, or a size", "yes": "write auto, or a size", "on": "write auto, or a size",
-		"false": "write off", "no": "write off", "none": "write off", "0": "write off",
-		"1g": "write 1GiB", "1gb": "write 1GiB", "1gib": "write 1GiB", "1024mib": "write 1GiB", "1048576": "write 1GiB",
-		"2m": "write 2MiB", "2mb": "write 2MiB", "2mib": "write 2MiB", "2048": "write 2MiB",
-		"4kib": "write off", "4k": "write off",
-	})
-}
-
-// setting decodes auto, on or off. In YAML 1.1 on and off are truth values, so that truth values
-// are what some write for them.
-func (d *decoder) setting(path string, n ast.Node) *Setting {
-	return enum(d, path, n, choices(), map[string]string{
-		"true": "write on", "yes": "write on", "1": "write on", "enabled": "write on",
-		"false": "write off", "no": "write off", "0": "write off", "none": "write off", "disabled": "write off",
-		"of": "write off",
-	})
+	return &all
 }
 
 func (d *decoder) tenants(path string, n ast.Node) *string {
@@ -122,7 +85,7 @@ func (d *decoder) tenants(path string, n ast.Node) *string {
 }
 
 // affinity decodes the list of affinities. What their names stand for is known when counts are expanded.
-func (d *decoder) affinity(path string, n ast.Node) []fileAffinity {
+func (d *decoder) affinity(path string, n ast.Node) *[]fileAffinity {
 	if strictyaml.IsNull(n) {
 		return nil
 	}
@@ -139,27 +102,22 @@ func (d *decoder) affinity(path string, n ast.Node) []fileAffinity {
 	for _, item := range list.Values {
 		a := fileAffinity{at: strictyaml.PlaceOf(item)}
 		before := len(d.Errs)
-		named, asks := false, false
-		d.mapping(path, item, []key{
-			{"nodes", func(path string, n ast.Node) { named = true; a.Nodes = d.nodeRefs(path, n) }},
-			{"numa", func(path string, n ast.Node) { asks = true; a.NUMA = d.togetherness(path, n) }},
-			{"nic", func(path string, n ast.Node) { asks = true; a.NIC = d.togetherness(path, n) }},
-		})
-		if len(d.Errs) == before && !named {
+		d.Fields(path, item, &a)
+		if len(d.Errs) == before && a.Nodes == nil {
 			d.Fail(a.at, Error{Key: strictyaml.Join(path, "nodes"), What: "missing key",
 				Fix: "say of which nodes: nodes: [vm00, vm01]"})
 		}
-		if len(d.Errs) == before && !asks {
+		if len(d.Errs) == before && a.NUMA == nil && a.NIC == nil {
 			d.Fail(a.at, Error{Key: path, What: "asks for nothing", Want: "numa, nic or both",
 				Fix: "add for example numa: different"})
 		}
 		all = append(all, a)
 	}
-	return all
+	return &all
 }
 
 // links decodes which ports of the host are joined: a list for each cable or switch.
-func (d *decoder) links(path string, n ast.Node) [][]string {
+func (d *decoder) links(path string, n ast.Node) *[][]string {
 	const want = "a list of lists of ports, such as [[0000:41:00.0, 0000:61:00.0]]"
 	var all [][]string
 	seen := map[string]bool{}
@@ -190,7 +148,7 @@ func (d *decoder) links(path string, n ast.Node) [][]string {
 		}
 		all = append(all, ports)
 	}
-	return all
+	return &all
 }
 
 // list returns the entries of a list; none of one that is empty, or is none.
@@ -204,15 +162,8 @@ func (d *decoder) list(path string, n ast.Node, want string) []ast.Node {
 	return nil
 }
 
-func (d *decoder) togetherness(path string, n ast.Node) *Togetherness {
-	return enum(d, path, n, togethernesses(), map[string]string{
-		"together": "write same", "shared": "write same", "equal": "write same",
-		"apart": "write different", "separate": "write different", "distinct": "write different",
-	})
-}
-
 // nodeRefs decodes a list of names of nodes.
-func (d *decoder) nodeRefs(path string, n ast.Node) []nodeRef {
+func (d *decoder) nodeRefs(path string, n ast.Node) *[]nodeRef {
 	const want = "a list of names"
 	list, ok := n.(*ast.SequenceNode)
 	if !ok {
@@ -228,13 +179,13 @@ func (d *decoder) nodeRefs(path string, n ast.Node) []nodeRef {
 		d.Fail(d.ValuePlace(path, n), e)
 		return nil
 	}
-	var all []nodeRef
+	all := []nodeRef{}
 	for _, item := range list.Values {
-		if s, ok := d.Text(path, item, "the name of a node"); ok {
-			all = append(all, nodeRef{name: s, at: strictyaml.PlaceOf(item)})
+		if s := d.nodeName(path, item); s != nil {
+			all = append(all, nodeRef{name: *s, at: strictyaml.PlaceOf(item)})
 		}
 	}
-	return all
+	return &all
 }
 
 // numbered calls each for every entry of a mapping whose keys are numbers from 0 to high. JSON has

@@ -19,7 +19,8 @@ import (
 // Parse reads a lab file. The name is only used in messages. What it returns is complete and valid: every default is
 // filled in, counts are expanded, and addresses are handed out. The error is an [Errors].
 func Parse(name string, data []byte) (*Lab, error) {
-	d := &decoder{Reader: strictyaml.New(fileFormat(), name), compiled: map[string]*regexp.Regexp{}}
+	d := &decoder{compiled: map[string]*regexp.Regexp{}}
+	d.Reader = strictyaml.New(d.format(), name)
 	body := d.Read(data)
 	if body == nil {
 		return nil, d.Errs

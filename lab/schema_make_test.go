@@ -127,16 +127,18 @@ func (VSphere) JSONSchemaExtend(s *jsonschema.Schema) {
 	oneOfThese(property(s, "clone"), clones(), CloneFull)
 	oneOfThese(property(s, "power_policy"), powerPolicies(), "")
 	oneOfThese(property(s, "passthrough"), passthroughs(), PassthroughStatic)
-	for _, m := range (&VSphere{}).maps() {
-		p := property(s, m.name)
+	for key, long := range map[string]int{"settings": maxInventoryName, "modules": maxModuleOptions} {
+		p := property(s, key)
 		p.PropertyNames = &jsonschema.Schema{Pattern: settingPattern, MaxLength: length(maxInventoryName)}
 		p.MaxProperties = length(maxSettings)
 		p.AdditionalProperties = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "number"}, {Type: "boolean"},
-			{Type: "string", Pattern: matchPattern, MaxLength: length(m.long)}}}
+			{Type: "string", Pattern: matchPattern, MaxLength: length(long)}}}
 	}
-	for _, key := range (&VSphere{}).texts() {
-		p := property(s, key.name)
-		p.Pattern, p.MaxLength = matchPattern, length(maxInventoryName)
+	for f := range reflect.TypeFor[VSphere]().Fields() {
+		if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); f.Tag.Get("rule") == "inventory" {
+			p := property(s, key)
+			p.Pattern, p.MaxLength = matchPattern, length(maxInventoryName)
+		}
 	}
 	listOfNames(property(s, "networks"))
 	switches := property(s, "switches")
@@ -149,8 +151,8 @@ func (Switch) JSONSchemaExtend(s *jsonschema.Schema) {
 	oneOfThese(property(s, "kind"), switchKinds(), SwitchDistributed)
 	numbers(property(s, "mtu"), MinMTU, maxSwitchMTU, nil)
 	numbers(property(s, "vlan"), 1, maxVLAN, nil)
-	for _, key := range (&Switch{}).names() {
-		listOfNames(property(s, key.name))
+	for _, key := range []string{"uplinks", "port_groups", "hosts"} {
+		listOfNames(property(s, key))
 	}
 }
 

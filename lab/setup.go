@@ -92,19 +92,6 @@ func (d *decoder) resolveSlurm(f *fileSlurm, l *Lab) *Slurm {
 	return &Slurm{Controller: *f.Controller}
 }
 
-func (d *decoder) slurm(path string, n ast.Node) *fileSlurm {
-	var f fileSlurm
-	if strictyaml.IsNull(n) {
-		return &f
-	}
-	d.mapping(path, n, []key{{"controller", func(path string, n ast.Node) {
-		if s, ok := d.Text(path, n, "the name of a node"); ok {
-			f.Controller = &s
-		}
-	}}})
-	return &f
-}
-
 // steps decodes a list of steps. A text is what a step runs.
 func (d *decoder) steps(path string, n ast.Node) *[]fileStep {
 	const want = "a list of steps, such as [{run: modprobe nvme-rdma, check: test -e /sys/module/nvme_rdma}]"
@@ -128,10 +115,7 @@ func (d *decoder) steps(path string, n ast.Node) *[]fileStep {
 			s.Run = d.script(path, value)
 		} else {
 			before := len(d.Errs)
-			d.mapping(path, value, []key{
-				{"run", func(path string, n ast.Node) { s.Run = d.script(path, n) }},
-				{"check", func(path string, n ast.Node) { s.Check = d.script(path, n) }},
-			})
+			d.Fields(path, value, &s)
 			if s.Run == nil && len(d.Errs) == before {
 				d.Fail(strictyaml.PlaceOf(value), Error{Key: path, What: "step without run",
 					Fix: "add what makes the check succeed: {run: ..., check: ...}"})

@@ -9,7 +9,6 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/rackless/rackless/internal/strictyaml"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // A SwitchKind says where a virtual switch is.
@@ -43,66 +42,37 @@ func (v *VSphere) SwitchOf(portGroup string) (string, *Switch) {
 	return "", nil
 }
 
-// flow writes the value of the key.
-func (s *Switch) flow() string {
-	keys := []string{"kind", string(s.Kind), "mtu", strconv.Itoa(s.MTU)}
-	for _, names := range s.names() {
-		keys = append(keys, names.name, sequence(*names.value, scalar))
-	}
-	return mapping(append(keys, "vlan", words.If(s.VLAN != 0, strconv.Itoa(s.VLAN)))...)
-}
-
-// A switchNames is a key of a switch that is a list of names, and where it is.
-type switchNames struct {
-	name  string
-	value *[]string
-}
-
-// names are the keys that are lists of names, in the order in which they are written.
-func (s *Switch) names() []switchNames {
-	return []switchNames{{"uplinks", &s.Uplinks}, {"port_groups", &s.PortGroups}, {"hosts", &s.Hosts}}
-}
-
-func (d *decoder) switches(path string, n ast.Node) map[string]*Switch {
+func (d *decoder) switches(path string, n ast.Node) *map[string]*Switch {
 	all := map[string]*Switch{}
 	d.Entries(path, n, func(name string, at place, n ast.Node) {
 		path := strictyaml.Join(path, name)
-		s := &Switch{Kind: SwitchDistributed}
-		keys := []key{
-			{"kind", func(path string, n ast.Node) { s.Kind = or(enum(d, path, n, switchKinds(), nil), nil, s.Kind) }},
-			{"mtu", func(path string, n ast.Node) { s.MTU = or(d.Integer(path, n, MinMTU, maxSwitchMTU), nil, 0) }},
-			{"vlan", func(path string, n ast.Node) { s.VLAN = or(d.Integer(path, n, 1, maxVLAN), nil, 0) }},
-		}
-		for _, names := range s.names() {
-			keys = append(keys, key{names.name, func(path string, n ast.Node) { *names.value = d.names(path, n) }})
-		}
 		if d.inventoryName(path, name, at); len(all) == maxSwitches {
 			d.Fail(at, Error{Key: path, What: "too many switches", Want: fmt.Sprintf("at most %d", maxSwitches)})
 		}
-		d.mapping(path, n, keys)
-		all[name] = s
+		all[name] = &Switch{Kind: SwitchDistributed}
+		d.Fields(path, n, all[name])
 	})
-	return all
+	return &all
 }
 
 // names decodes a list of names of the inventory.
-func (d *decoder) names(path string, n ast.Node) (names []string) {
+func (d *decoder) names(path string, n ast.Node) *[]string {
+	var names []string
 	want := fmt.Sprintf("a list of at most %d names", maxSwitchNames)
 	for _, item := range d.list(path, n, want) {
-		s, ok := d.Text(path, item, "a name of the inventory")
-		switch at := strictyaml.PlaceOf(item); {
-		case !ok || !d.inventoryName(path, s, at):
-		case slices.Contains(names, s):
-			d.Fail(at, Error{Key: path, What: "name is there twice", Have: strictyaml.Quote(s)})
+		switch s := d.inventoryText(path, item); {
+		case s == nil:
+		case slices.Contains(names, *s):
+			d.Fail(strictyaml.PlaceOf(item), Error{Key: path, What: "name is there twice", Have: strictyaml.Quote(*s)})
 		default:
-			names = append(names, s)
+			names = append(names, *s)
 		}
 	}
 	if len(names) > maxSwitchNames {
 		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "too many names", Have: strconv.Itoa(len(names)),
 			Want: want})
 	}
-	return names
+	return &names
 }
 
 // checkSwitches fills in what follows from the rest of the lab, and refuses switches that contradict it.

@@ -3,15 +3,13 @@ package lab
 import (
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"strconv"
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // A Clone says how a node is made from its template.
@@ -52,31 +50,6 @@ func powerPolicies() []PowerPolicy { return []PowerPolicy{PowerStatic, PowerDyna
 // maxInventoryName is the longest name that vCenter gives to an object.
 const maxInventoryName = 80
 
-// A vsphereKey is a key of vsphere that is a name, and where it is.
-type vsphereKey struct {
-	name  string
-	value *string
-}
-
-// texts are the keys that are names, in the order in which they are written.
-func (v *VSphere) texts() []vsphereKey {
-	return []vsphereKey{{"host", &v.Host}, {"template", &v.Template}, {"datacenter", &v.Datacenter},
-		{"folder", &v.Folder}, {"datastore", &v.Datastore}, {"resource_pool", &v.ResourcePool},
-		{"port_group", &v.PortGroup}, {"pvrdma", &v.PVRDMA}, {"vgpu", &v.VGPU}}
-}
-
-// A vsphereMap is a key of vsphere that is names with their values, and where it is.
-type vsphereMap struct {
-	name  string
-	value *map[string]string
-	long  int // the longest value
-}
-
-// maps are the keys that are names with values, in the order in which they are written.
-func (v *VSphere) maps() []vsphereMap {
-	return []vsphereMap{{"settings", &v.Settings, maxInventoryName}, {"modules", &v.Modules, maxModuleOptions}}
-}
-
 // anywhere is the value without its host.
 func (v *VSphere) anywhere() *VSphere {
 	if v == nil {
@@ -85,32 +58,6 @@ func (v *VSphere) anywhere() *VSphere {
 	other := *v
 	other.Host = ""
 	return &other
-}
-
-// flow writes the value of the key; "none" if there is none.
-func (v *VSphere) flow() string {
-	if v == nil {
-		return "none"
-	}
-	var keys, switches []string
-	for _, t := range v.texts() {
-		keys = append(keys, t.name, known(*t.value))
-	}
-	for _, name := range slices.Sorted(maps.Keys(v.Switches)) {
-		switches = append(switches, scalar(name), v.Switches[name].flow())
-	}
-	keys = append(keys, "networks", sequence(v.Networks, scalar), "clone", string(v.Clone),
-		"power_policy", string(v.PowerPolicy), "customize", v.Customize.flow(),
-		"passthrough", words.If(v.Passthrough == PassthroughDynamic, string(v.Passthrough)),
-		"switches", mapping(switches...))
-	for _, m := range v.maps() {
-		var pairs []string
-		for _, name := range slices.Sorted(maps.Keys(*m.value)) {
-			pairs = append(pairs, name, strconv.Quote((*m.value)[name]))
-		}
-		keys = append(keys, m.name, mapping(pairs...))
-	}
-	return mapping(keys...)
 }
 
 // AddressOf returns the address of the i-th node, from 0; not a valid one where it gets one by DHCP.
@@ -125,15 +72,6 @@ func (c *Customize) AddressOf(i int) netip.Prefix {
 	return c.Address[i]
 }
 
-// flow writes the value of the key; "" if there is none.
-func (c *Customize) flow() string {
-	if c == nil {
-		return ""
-	}
-	return mapping("domain", scalar(c.Domain), "address", sequence(c.Address, netip.Prefix.String),
-		"gateway", given(c.Gateway), "dns", sequence(c.DNS, netip.Addr.String))
-}
-
 // domainPattern matches a domain, and maxServers is how many name servers a resolver asks.
 const (
 	domainPattern = `^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`
@@ -143,62 +81,63 @@ const (
 func (d *decoder) customize(path string, n ast.Node) *Customize {
 	c := &Customize{}
 	before := len(d.Errs)
-	bad := func(path string, n ast.Node, what, have, want string) {
-		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: what, Have: have, Want: want})
-	}
-	address := func(path string, n ast.Node) *netip.Addr {
-		const want = "an IPv4 address, such as 192.0.2.1"
-		s, ok := d.Text(path, n, want)
-		a, err := netip.ParseAddr(s)
-		if ok && (err != nil || !a.Is4()) {
-			bad(path, n, "bad address", strictyaml.Quote(s), want)
-		}
-		return &a
-	}
-	prefix := func(path string, n ast.Node) netip.Prefix {
-		const want = "an IPv4 address with the length of its subnet, such as 192.0.2.11/24"
-		s, ok := d.Text(path, n, want)
-		p, err := netip.ParsePrefix(s)
-		if ok && (err != nil || !p.Addr().Is4() || p.Bits() < MinPrefix || p.Bits() > MaxPrefix) {
-			bad(path, n, "bad address", strictyaml.Quote(s), want)
-		}
-		return p
-	}
-	d.mapping(path, n, []key{
-		{"domain", func(path string, n ast.Node) {
-			const want = "a domain, such as hpc.example.org"
-			s, ok := d.Text(path, n, want)
-			if ok && !d.matches(domainPattern, s) {
-				bad(path, n, "bad domain", strictyaml.Quote(s), want)
-			}
-			c.Domain = s
-		}},
-		{"address", func(path string, n ast.Node) {
-			items := []ast.Node{n}
-			if list, ok := n.(*ast.SequenceNode); ok {
-				items = list.Values
-			}
-			for _, item := range items {
-				c.Address = append(c.Address, prefix(path, item))
-			}
-		}},
-		{"gateway", func(path string, n ast.Node) { c.Gateway = address(path, n) }},
-		{"dns", func(path string, n ast.Node) {
-			want := fmt.Sprintf("a list of at most %d addresses", maxServers)
-			items := d.list(path, n, want)
-			if len(items) > maxServers {
-				bad(path, n, "too many name servers", strconv.Itoa(len(items)), want)
-			}
-			for _, item := range items {
-				c.DNS = append(c.DNS, *address(path, item))
-			}
-		}},
-	})
+	d.Fields(path, n, c)
 	if c.Domain == "" && len(d.Errs) == before {
 		d.Fail(strictyaml.PlaceOf(n), Error{Key: strictyaml.Join(path, "domain"), What: "missing key",
 			Fix: "name the domain of the nodes, such as hpc.example.org"})
 	}
 	return c
+}
+
+func (d *decoder) domain(path string, n ast.Node) *string {
+	const want = "a domain, such as hpc.example.org"
+	s, ok := d.Text(path, n, want)
+	if ok && !d.matches(domainPattern, s) {
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "bad domain", Have: strictyaml.Quote(s), Want: want})
+	}
+	return &s
+}
+
+// ip decodes an IPv4 address.
+func (d *decoder) ip(path string, n ast.Node) *netip.Addr {
+	const want = "an IPv4 address, such as 192.0.2.1"
+	s, ok := d.Text(path, n, want)
+	a, err := netip.ParseAddr(s)
+	if ok && (err != nil || !a.Is4()) {
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "bad address", Have: strictyaml.Quote(s), Want: want})
+	}
+	return &a
+}
+
+// addresses decodes an address with its subnet, or a list of them.
+func (d *decoder) addresses(path string, n ast.Node) *[]netip.Prefix {
+	const want = "an IPv4 address with the length of its subnet, such as 192.0.2.11/24"
+	items := []ast.Node{n}
+	if list, ok := n.(*ast.SequenceNode); ok {
+		items = list.Values
+	}
+	var all []netip.Prefix
+	for _, item := range items {
+		s, ok := d.Text(path, item, want)
+		p, err := netip.ParsePrefix(s)
+		if ok && (err != nil || !p.Addr().Is4() || p.Bits() < MinPrefix || p.Bits() > MaxPrefix) {
+			d.Fail(strictyaml.PlaceOf(item), Error{Key: path, What: "bad address", Have: strictyaml.Quote(s),
+				Want: want})
+		}
+		all = append(all, p)
+	}
+	return &all
+}
+
+func (d *decoder) nameServers(path string, n ast.Node) *[]netip.Addr {
+	want := fmt.Sprintf("a list of at most %d addresses", maxServers)
+	items := d.list(path, n, want)
+	if len(items) > maxServers {
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "too many name servers", Have: strconv.Itoa(len(items)),
+			Want: want})
+	}
+	all := lists.Map(items, func(item ast.Node) netip.Addr { return *d.ip(path, item) })
+	return &all
 }
 
 // settingPattern matches the name of a setting.
@@ -210,7 +149,7 @@ const (
 )
 
 // settings decodes settings, whose values may look like numbers and truth values.
-func (d *decoder) settings(path string, n ast.Node, long int) map[string]string {
+func (d *decoder) settings(path string, n ast.Node, long int) *map[string]string {
 	all := map[string]string{}
 	d.Pairs(path, n, func(k ast.Node) (string, *Error) {
 		name := k.GetToken().Value
@@ -231,48 +170,29 @@ func (d *decoder) settings(path string, n ast.Node, long int) map[string]string 
 			Have: strictyaml.Describe(n), Want: fmt.Sprintf("1 to %d characters on one line, of at most %d settings",
 				long, maxSettings)})
 	})
-	return all
+	return &all
 }
 
 func (d *decoder) vsphere(path string, n ast.Node) *VSphere {
-	if strictyaml.IsNull(n) {
-		return nil
-	}
 	v := &VSphere{Clone: CloneFull, Passthrough: PassthroughStatic}
-	keys := []key{
-		{"passthrough", func(path string, n ast.Node) {
-			v.Passthrough = or(enum(d, path, n, passthroughs(), nil), nil, v.Passthrough)
-		}},
-		{"networks", func(path string, n ast.Node) { v.Networks = d.names(path, n) }},
-		{"switches", func(path string, n ast.Node) { v.Switches = d.switches(path, n) }},
-		{"customize", func(path string, n ast.Node) { v.Customize = d.customize(path, n) }},
-		{"clone", func(path string, n ast.Node) { v.Clone = or(enum(d, path, n, clones(), nil), nil, v.Clone) }},
-		{"power_policy", func(path string, n ast.Node) {
-			v.PowerPolicy = or(enum(d, path, n, powerPolicies(), map[string]string{
-				"high-performance": "write static", "balanced": "write dynamic", "low-power": "write low"}), nil, "")
-		}},
-	}
-	for _, t := range v.texts() {
-		keys = append(keys, key{t.name, func(path string, n ast.Node) {
-			s, ok := d.Text(path, n, "a name of the inventory")
-			if ok {
-				d.inventoryName(path, s, strictyaml.PlaceOf(n))
-			}
-			*t.value = s
-		}})
-	}
-	for _, m := range v.maps() {
-		keys = append(keys, key{m.name, func(path string, n ast.Node) { *m.value = d.settings(path, n, m.long) }})
-	}
 	before := len(d.Errs)
-	d.mapping(path, n, keys)
-	for _, t := range v.texts()[:2] {
-		if *t.value == "" && len(d.Errs) == before {
-			d.Fail(strictyaml.PlaceOf(n), Error{Key: strictyaml.Join(path, t.name), What: "missing key",
-				Fix: "name the " + t.name + " as the inventory of vSphere does"})
+	d.Fields(path, n, v)
+	for _, key := range []string{"host", "template"} {
+		if !d.Has(strictyaml.Join(path, key)) && len(d.Errs) == before {
+			d.Fail(strictyaml.PlaceOf(n), Error{Key: strictyaml.Join(path, key), What: "missing key",
+				Fix: "name the " + key + " as the inventory of vSphere does"})
 		}
 	}
 	return v
+}
+
+// inventoryText decodes a name of the inventory.
+func (d *decoder) inventoryText(path string, n ast.Node) *string {
+	s, ok := d.Text(path, n, "a name of the inventory")
+	if !ok || !d.inventoryName(path, s, strictyaml.PlaceOf(n)) {
+		return nil
+	}
+	return &s
 }
 
 // inventoryName refuses what vCenter would not take for a name.

@@ -2,8 +2,10 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +20,7 @@ var writtenText string
 var written = template.Must(template.New("lab").Funcs(template.FuncMap{
 	"scalar":  func(v any) string { return scalar(fmt.Sprint(v)) },
 	"word":    func(v any) string { return word(fmt.Sprint(v)) },
-	"reserve": Reserve.flow, "affinity": Affinity.flow, "vsphere": (*VSphere).flow, "mtuNote": mtuNote,
+	"reserve": Reserve.flow, "affinity": flow[Affinity], "vsphere": flow[*VSphere], "mtuNote": mtuNote,
 	"vfsOf": Node.vfs,
 	"links": func(all [][]string) string { return list(all, flowLink) },
 	"setup": func(all []Step) string { return list(all, Step.flow) },
@@ -61,9 +63,43 @@ func (r Reserve) flow() string {
 	return mapping("cores", given(r.Cores), "memory", given(r.Memory), "numa_nodes", mapping(nodes...))
 }
 
-// flow writes an affinity as an entry of the list.
-func (a Affinity) flow() string {
-	return mapping("nodes", sequence(a.Nodes, scalar), "numa", string(a.NUMA), "nic", string(a.NIC))
+// flow writes a value as the lab file has it, its keys by their tags; "" if it holds nothing.
+func flow[T any](v T) string { return flowOf(reflect.ValueOf(v)) }
+
+func flowOf(v reflect.Value) string {
+	if v.IsZero() {
+		return ""
+	}
+	if s, ok := v.Interface().(fmt.Stringer); ok {
+		return s.String()
+	}
+	var pairs []string
+	switch v.Kind() {
+	case reflect.Pointer:
+		return flowOf(v.Elem())
+	case reflect.Struct:
+		for f, value := range v.Fields() {
+			key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			pairs = append(pairs, key, flowOf(value))
+		}
+	case reflect.Map:
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) })
+		for _, key := range keys {
+			pairs = append(pairs, scalar(key.String()), flowOf(v.MapIndex(key)))
+		}
+	case reflect.Slice:
+		var items []string
+		for _, item := range v.Seq2() {
+			items = append(items, flowOf(item))
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	case reflect.String:
+		return scalar(v.String())
+	default:
+		return fmt.Sprint(v.Interface())
+	}
+	return mapping(pairs...)
 }
 
 // mapping writes keys, each with its value behind it, in braces. A key whose value is "" is left out; without any

@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
 	"math"
@@ -14,7 +15,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Parse reads a file into what v points to, a struct whose fields have yaml tags. The faults are in r.Errs, in order.
+// Parse reads a file into what v points to, a struct whose fields have yaml or json tags. The faults are in r.Errs, in order.
 func (d *Reader) Parse(data []byte, v any) {
 	body := d.Read(data)
 	if body == nil {
@@ -47,6 +48,10 @@ func (d *Reader) Place(path string) Place {
 
 // into reads a value into a variable. A key without a value leaves its field as it is.
 func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
+	if rule := d.Format.Types[v.Type()]; rule != nil {
+		rule(path, n, v)
+		return
+	}
 	// A type that reads itself from text comes before its kind: an address is a struct, a size a number.
 	if t, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		if s, ok := d.scalar(path, n, true); ok {
@@ -109,16 +114,52 @@ func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 	}
 }
 
+// Fields reads the keys of a mapping into the fields of what v points to, whose type may have a rule itself.
+func (d *Reader) Fields(path string, n ast.Node, v any) { d.fields(path, n, reflect.ValueOf(v).Elem()) }
+
 func (d *Reader) fields(path string, n ast.Node, v reflect.Value) {
 	var names []string
-	for f := range v.Type().Fields() {
-		names = append(names, f.Tag.Get("yaml"))
+	var fields []reflect.StructField
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		name, _, _ := strings.Cut(cmp.Or(f.Tag.Get("yaml"), f.Tag.Get("json")), ",")
+		if name != "" && name != "-" {
+			names, fields = append(names, name), append(fields, f)
+		}
 	}
 	d.Mapping(path, n, names, func(i int, path string, n ast.Node) {
-		if !IsNull(n) {
-			d.into(path, n, v.Field(i))
+		f := v.FieldByIndex(fields[i].Index)
+		rule := d.Format.Rules[fields[i].Tag.Get("rule")]
+		switch {
+		case rule == nil && IsNull(n) && !d.needsValue(f.Type()):
+		case rule == nil:
+			d.into(path, n, f)
+		case f.Kind() == reflect.Pointer:
+			f.Set(reflect.New(f.Type().Elem()))
+			rule(path, n, f.Elem())
+		default:
+			rule(path, n, f)
 		}
 	})
+}
+
+// needsValue reports whether a key of a field without a rule must have a value.
+func (d *Reader) needsValue(t reflect.Type) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return d.Format.NeedValues && t.Kind() != reflect.Struct && t.Kind() != reflect.Slice && t.Kind() != reflect.Map
+}
+
+// A Rule reads one value into a variable in another way than the variable's type says.
+type Rule func(path string, n ast.Node, v reflect.Value)
+
+// RuleOf makes a Rule of a function that returns the value, or nil after a fault.
+func RuleOf[T any](read func(path string, n ast.Node) *T) Rule {
+	return func(path string, n ast.Node, v reflect.Value) {
+		if value := read(path, n); value != nil {
+			v.Set(reflect.ValueOf(*value))
+		}
+	}
 }
 
 func (d *Reader) list(path string, n ast.Node, v reflect.Value) {

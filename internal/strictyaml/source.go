@@ -10,6 +10,7 @@ package strictyaml
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"unicode/utf8"
 
@@ -37,6 +38,11 @@ type Format struct {
 	LargeFix, AliasFix string
 	// LooseText takes numbers and truth values as texts, as they were written.
 	LooseText bool
+	// NeedValues makes a key without a value a fault, unless its value would be a list or a mapping.
+	NeedValues bool
+	// Rules read fields by their tag "rule", and Types values by their type.
+	Rules map[string]Rule
+	Types map[reflect.Type]Rule
 	// UnknownFix says where an unknown key belongs; "" for the nearest known key, which may be "", too.
 	UnknownFix func(path, name, near string) string
 	// MappingFix advises on what was written in place of a mapping.

@@ -2,11 +2,14 @@ package strictyaml
 
 import (
 	"errors"
+	"math"
 	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/goccy/go-yaml/ast"
 )
 
 func TestGuardTurnsAPanicIntoAnError(t *testing.T) {
@@ -250,4 +253,51 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestRulesReadWhatTheTypesOfGoDoNotSay(t *testing.T) {
+	type word string
+	type inner struct {
+		Twice int `json:"twice" rule:"twice"`
+	}
+	type outer struct {
+		inner
+		Word  word   `json:"word,omitempty"`
+		Names []int  `json:"names"`
+		Text  string `json:"text"`
+		Own   string `json:"-"`
+	}
+	for _, tt := range []struct {
+		text string
+		want outer
+		err  string // the beginning of the first fault
+	}{
+		{"{twice: 2, word: a}", outer{inner: inner{4}, Word: "a!"}, ""},
+		{"names:", outer{}, ""},
+		{"text:", outer{}, "f:1:7: text: wrong type (have nothing, want text)"},
+		{"twice:", outer{}, "f:1:8: twice: wrong type (have nothing, want a whole number)"},
+		{"own: a", outer{}, `f:1:1: unknown key (have "own", want twice, word, names or text)`},
+	} {
+		f := &Format{MaxSize: 1000, MaxTokens: 100, MaxDepth: 8, NeedValues: true}
+		r := New(f, "f")
+		f.Rules = map[string]Rule{"twice": RuleOf(func(path string, n ast.Node) *int {
+			if i := r.Integer(path, n, math.MinInt, math.MaxInt); i != nil {
+				return new(2 * *i)
+			}
+			return nil
+		})}
+		f.Types = map[reflect.Type]Rule{reflect.TypeFor[word](): func(path string, n ast.Node, v reflect.Value) {
+			s, _ := r.Text(path, n, "a word")
+			v.SetString(s + "!")
+		}}
+		var got outer
+		r.Parse([]byte(tt.text), &got)
+		if tt.err != "" {
+			if len(r.Errs) == 0 || !strings.HasPrefix(r.Errs.Error(), tt.err) {
+				t.Errorf("%q: got %v, want %s", tt.text, r.Errs, tt.err)
+			}
+		} else if len(r.Errs) > 0 || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%q: got %+v, %v", tt.text, got, r.Errs)
+		}
+	}
 }
