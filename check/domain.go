@@ -28,7 +28,7 @@ type Domain struct {
 	IOThreads []int
 	// Definition is the live one, with its pins, as inspect reads it; nil leaves its check out.
 	Definition *topology.Tenant
-	// Process is what the kernel shows of it now (facts.ReadProcess); nil where it could not be read.
+	// Process is what the kernel shows of it now (inspect.ReadProcess); nil where it could not be read.
 	Process *facts.Process
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -476,7 +477,7 @@ func TestAHostilePlanIsJudgedAndDoesNotPanic(t *testing.T) {
 
 // The running machine is one more host: what is read of it can be judged, whatever comes of it.
 func TestThisMachineCanBeJudged(t *testing.T) {
-	run, err := facts.ReadRunning(t.Context(), os.DirFS("/"))
+	run, err := inspect.ReadRunning(t.Context(), os.DirFS("/"))
 	if err != nil {
 		t.Fatal(err)
 	}

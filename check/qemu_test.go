@@ -15,6 +15,7 @@ import (
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/topology"
@@ -139,7 +140,7 @@ func TestARealVirtualMachine(t *testing.T) {
 	q := startQEMU(t, memory)
 	root := os.DirFS("/")
 	process := func() *facts.Process {
-		p, err := facts.ReadProcess(root, q.pid)
+		p, err := inspect.ReadProcess(root, q.pid)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-// Package facts reads what a kernel says of itself: what the program rackless-facts prints in a node,
+// Package facts parses what a kernel says of itself: what the program rackless-facts prints in a node,
 // as a topology.Host, and what runs on this machine: threads, memory by page, interrupts, control groups.
 package facts
 

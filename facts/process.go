@@ -10,6 +10,17 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
+// A Process is a process of this machine at one moment. A nil part is one that could not be read; Unread says why.
+type Process struct {
+	PID      int
+	Threads  []Thread  // by ID
+	Mappings []Mapping // by address
+	// VFIO are the device files below /dev/vfio that it holds open: of groups ("/dev/vfio/12") and
+	// of devices ("/dev/vfio/devices/vfio0"), sorted.
+	VFIO   []string
+	Unread []string // "PATH: why"
+}
+
 // A Thread is a thread of this machine as the kernel shows it at one moment.
 type Thread struct {
 	PID, TID int    // of its process, and its own

@@ -44,7 +44,7 @@ func (r *reader) readIRQs() {
 	}
 	var kept []topology.IRQ
 	for i, number := range numbers {
-		cpus := r.cpus("proc/irq/"+strconv.Itoa(number), "effective_affinity_list", "smp_affinity_list", "smp_affinity")
+		cpus := r.irqCPUs(number)
 		if cpus == nil || cpus.IsEmpty() || i >= ofNICs && !cpus.Overlaps(isolated) {
 			continue
 		}
@@ -54,6 +54,12 @@ func (r *reader) readIRQs() {
 		r.describeIRQs(kept)
 	}
 	r.h.IRQs = kept
+}
+
+// irqCPUs returns the CPUs that serve an interrupt. The effective set is what the hardware does (4.15); the set asked
+// for is what older kernels show.
+func (r *reader) irqCPUs(number int) *topology.CPUSet {
+	return r.cpus("proc/irq/"+strconv.Itoa(number), "effective_affinity_list", "smp_affinity_list", "smp_affinity")
 }
 
 // unionKnown returns the members of both sets, those of them that are known.

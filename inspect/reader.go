@@ -218,19 +218,24 @@ func (r *reader) linkBase(p string) string {
 	return words.If(ok, path.Base(target))
 }
 
-// numbered returns the numbers N of the entries prefixN of a directory, in rising order.
-func (r *reader) numbered(dir, prefix string) []int {
+// numbers returns the numbers N of the entries prefixN of a directory, in rising order.
+func (r *reader) numbers(dir, prefix string) []int {
 	var out []int
 	for _, name := range r.dir(dir) {
 		if !isNumbered(name, prefix) {
 			continue
 		}
-		if n, err := strconv.Atoi(name[len(prefix):]); err == nil && n < topology.MaxCPUs {
+		if n, err := strconv.Atoi(name[len(prefix):]); err == nil {
 			out = append(out, n)
 		}
 	}
 	slices.Sort(out)
 	return out
+}
+
+// numbered returns those of the numbers that a set of CPUs can have.
+func (r *reader) numbered(dir, prefix string) []int {
+	return slices.DeleteFunc(r.numbers(dir, prefix), func(n int) bool { return n >= topology.MaxCPUs })
 }
 
 // isNumbered reports whether name is prefix and a number.

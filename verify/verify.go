@@ -48,7 +48,7 @@ func OfHost(p *plan.Plan) *Target {
 	return &Target{
 		Plan:    p,
 		Host:    func(ctx context.Context) (*topology.Host, error) { return inspect.Read(ctx, inspect.Live()) },
-		Running: func(ctx context.Context) (*facts.Running, error) { return facts.ReadRunning(ctx, os.DirFS("/")) },
+		Running: func(ctx context.Context) (*facts.Running, error) { return inspect.ReadRunning(ctx, os.DirFS("/")) },
 	}
 }
 

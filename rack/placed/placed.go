@@ -18,7 +18,6 @@ import (
 
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/fabric"
-	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/words"
@@ -210,7 +209,7 @@ func domainOf(ctx context.Context, c *libvirt.Conn, node, name string) (check.Do
 	}
 	d.PID, d.VCPUs, d.IOThreads = threads.PID, threads.VCPUs, threads.IOThreads
 	// A process that cannot be looked at is a finding, not the end of all others.
-	if p, err := facts.ReadProcess(os.DirFS("/"), d.PID); err == nil {
+	if p, err := inspect.ReadProcess(os.DirFS("/"), d.PID); err == nil {
 		d.Process = p
 	}
 	return d, nil
