@@ -69,15 +69,8 @@ func buildBare(ctx context.Context, o Options, work, out string, img *Image) err
 		return err
 	}
 	o.progress("download %d packages, %d MB; nothing is installed", len(debs), size/1e6)
-	archives, root := filepath.Join(work, "debs"), filepath.Join(out, bareRoot)
-	o.watch(count(filepath.Join(archives, "*.deb"), len(debs)))
-	if err := a.download(ctx, archives, debs); err != nil {
-		return err
-	}
-	if err := unpack(ctx, o, archives, root); err != nil {
-		return err
-	}
-	if err := mergeUsr(root); err != nil {
+	root := filepath.Join(out, bareRoot)
+	if err := a.fetch(ctx, o, work, root, debs); err != nil {
 		return err
 	}
 	for _, dir := range []string{"proc", "dev", "sys", "tmp"} {

@@ -110,6 +110,20 @@ func (a apt) download(ctx context.Context, dir string, debs []string) error {
 	return nil
 }
 
+// fetch downloads packages and unpacks them into root, with /usr merged.
+func (a apt) fetch(ctx context.Context, o Options, work, root string, debs []string) error {
+	archives := filepath.Join(work, "debs")
+	o.watch(count(filepath.Join(archives, "*.deb"), len(debs)))
+	if err := a.download(ctx, archives, debs); err != nil {
+		return err
+	}
+	o.progress("unpack %d Debian packages", len(debs))
+	if err := unpack(ctx, o, archives, root); err != nil {
+		return err
+	}
+	return mergeUsr(root)
+}
+
 // unpack extracts every package in dir into root. Owners are not kept, so it needs no privileges.
 func unpack(ctx context.Context, o Options, dir, root string) error {
 	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))

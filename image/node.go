@@ -93,19 +93,10 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 		debs = append(debs, name)
 	}
 	o.progress("download %d Debian packages", len(debs))
-	archives := filepath.Join(work, "debs")
-	o.watch(count(filepath.Join(archives, "*.deb"), len(debs)))
-	if err := a.download(ctx, archives, debs); err != nil {
-		return err
-	}
-	o.progress("unpack %d Debian packages", len(debs))
-	if err := unpack(ctx, o, archives, root); err != nil {
+	if err := a.fetch(ctx, o, work, root, debs); err != nil {
 		return err
 	}
 	img.Packages = debs
-	if err := mergeUsr(root); err != nil {
-		return err
-	}
 	// Alternatives are links that the packages' own scripts make, and no script is run here.
 	for _, l := range r.Links {
 		if err := l.make(root); err != nil {

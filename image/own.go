@@ -183,14 +183,8 @@ func buildSeeds(ctx context.Context, o Options, work, out string, img *Image) er
 		return err
 	}
 	o.progress("download %d Debian packages, with programs for systems that lack them", len(debs))
-	archives, root := filepath.Join(work, "debs"), filepath.Join(work, "root")
-	if err := (apt{}).download(ctx, archives, debs); err != nil {
-		return err
-	}
-	if err := unpack(ctx, o, archives, root); err != nil {
-		return err
-	}
-	if err := mergeUsr(root); err != nil {
+	root := filepath.Join(work, "root")
+	if err := (apt{}).fetch(ctx, o, work, root, debs); err != nil {
 		return err
 	}
 	img.Packages, img.Others = debs, []string{filesName}

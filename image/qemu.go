@@ -112,18 +112,11 @@ func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) err
 	version := versionOf(debs, r.Packages[0])
 	o.progress("download QEMU %s of Debian 13 and its libraries (%d packages, %d MB); nothing is installed", version,
 		len(debs), size/1e6)
-	root, archives := filepath.Join(work, "root"), filepath.Join(work, "debs")
-	o.watch(count(filepath.Join(archives, "*.deb"), len(debs)))
-	if err := a.download(ctx, archives, debs); err != nil {
-		return err
-	}
-	if err := unpack(ctx, o, archives, root); err != nil {
+	root := filepath.Join(work, "root")
+	if err := a.fetch(ctx, o, work, root, debs); err != nil {
 		return err
 	}
 	img.Packages = debs
-	if err := mergeUsr(root); err != nil {
-		return err
-	}
 	if err := img.gather(root, out, r); err != nil {
 		return err
 	}
