@@ -297,22 +297,7 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers d
 // addPackaged adds what comes from packages: the programs of the recipe and the files that it keeps,
 // both with the libraries that they need. Files that are kept can be plug-ins, which need some too.
 func (a archive) addPackaged(root string, r Recipe) error {
-	var paths []string
-	for _, name := range r.Programs {
-		p, err := findProgram(root, name)
-		if err != nil {
-			return err
-		}
-		paths = append(paths, p)
-	}
-	for _, pattern := range r.Keep {
-		found, err := findKept(root, pattern)
-		if err != nil {
-			return err
-		}
-		paths = append(paths, found...)
-	}
-	all, err := closure(root, paths)
+	all, err := r.packaged(root)
 	if err != nil {
 		return err
 	}
@@ -344,6 +329,27 @@ func (a archive) addPackaged(root string, r Recipe) error {
 		}
 	}
 	return nil
+}
+
+// packaged returns the programs of the recipe and the files that it keeps, with the libraries that they need, as paths
+// below root.
+func (r Recipe) packaged(root string) ([]string, error) {
+	var paths []string
+	for _, name := range r.Programs {
+		p, err := findProgram(root, name)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, p)
+	}
+	for _, pattern := range r.Keep {
+		found, err := findKept(root, pattern)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, found...)
+	}
+	return closure(root, paths)
 }
 
 // findKept returns the files that a pattern of Recipe.Keep means, as paths below root.

@@ -250,22 +250,7 @@ func eachOwnFile(add func(name string, content []byte, mode int64) error) error 
 // eachTool calls add with the recipe's programs and plugins below root, and with their libraries and their loader, all
 // in one directory.
 func (r Recipe) eachTool(root string, add func(name string, content []byte, mode int64) error) error {
-	var wanted []string
-	for _, name := range r.Programs {
-		p, err := findProgram(root, name)
-		if err != nil {
-			return err
-		}
-		wanted = append(wanted, p)
-	}
-	for _, pattern := range r.Keep {
-		found, err := fs.Glob(os.DirFS(root), pattern)
-		if err != nil || len(found) != 1 {
-			return fmt.Errorf("%s: found %q, %w", pattern, found, err)
-		}
-		wanted = append(wanted, found...)
-	}
-	files, err := closure(root, wanted)
+	files, err := r.packaged(root)
 	if err != nil {
 		return err
 	}

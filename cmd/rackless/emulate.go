@@ -302,14 +302,9 @@ func newEmulateProfilesCmd(a *app) *cobra.Command {
 // newEmulateRmCmd makes rackless emulate rm.
 func newEmulateRmCmd(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "rm NAME...",
-		Short: "Stop kept emulated hosts and remove their disks",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cli.Usagef(cmd, "want the names of hosts, which rackless emulate ls shows")
-			}
-			return nil
-		},
+		Use:               "rm NAME...",
+		Short:             "Stop kept emulated hosts and remove their disks",
+		Args:              cli.SomeArgs("the names of hosts, which rackless emulate ls shows"),
 		ValidArgsFunction: a.completeHosts,
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, args []string) error {
 			var errs []error

@@ -77,12 +77,7 @@ func newResultsCheckCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [LEVEL=]PATH...",
 		Short: "Hold the figures of logs against a machine: are they normal, and if not, what limits them",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cli.Usagef(cmd, "want a log or a directory of logs")
-			}
-			return nil
-		},
+		Args:  cli.SomeArgs("a log or a directory of logs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.resultsCheck(cmd.Context(), options, snapshot, device, format, args)
 		},
@@ -143,13 +138,8 @@ func newResultsImportCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import [LEVEL=]PATH...",
 		Short: "Import other people's results as a study",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cli.Usagef(cmd, "want a file or directory of results")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.resultsImport(cmd.Context(), o, args) },
+		Args:  cli.SomeArgs("a file or directory of results"),
+		RunE:  func(cmd *cobra.Command, args []string) error { return a.resultsImport(cmd.Context(), o, args) },
 	}
 	dbFlag(cmd, &o.db)
 	cli.EnumFlag(cmd, &o.Format, "format", "", "what the results are", importer.Formats()...)

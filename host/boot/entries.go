@@ -144,6 +144,16 @@ func (o *entries) lines(st *entriesState) ([]entryLine, error) {
 	return lines, nil
 }
 
+// now returns what is there, and what the kernels are started with.
+func (o *entries) now(ctx context.Context, s *change.System) (entriesState, []entryLine, error) {
+	st, err := o.read(ctx, s)
+	if err != nil {
+		return st, nil, err
+	}
+	lines, err := o.lines(&st)
+	return st, lines, err
+}
+
 // Done wants the arguments in every entry, not only in the default one: who chooses an older kernel in the menu expects
 // the same host. Entries of later kernels are made of /etc/kernel/cmdline, which counts where it exists.
 func (o *entries) Done(state change.State) bool {
@@ -155,10 +165,8 @@ func (o *entries) Done(state change.State) bool {
 	if err != nil {
 		return false
 	}
-	for _, l := range lines {
-		if !cmdline.Has(l.line, o.Args) {
-			return false
-		}
+	if slices.ContainsFunc(lines, func(l entryLine) bool { return !cmdline.Has(l.line, o.Args) }) {
+		return false
 	}
 	text, ok := fileText(st.Files[kernelCmdline])
 	return !ok || cmdline.Has(parseOptions(cmdlineForm, text).line(), o.Args)
@@ -167,11 +175,7 @@ func (o *entries) Done(state change.State) bool {
 // guard tries every edit before the first one is written: half of the entries with the arguments would leave it to the
 // boot menu whether the host is prepared.
 func (o *entries) guard(ctx context.Context, s *change.System) error {
-	st, err := o.read(ctx, s)
-	if err != nil {
-		return err
-	}
-	lines, err := o.lines(&st)
+	st, lines, err := o.now(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -224,11 +228,7 @@ func (o *entries) witness(ctx context.Context, s *change.System) error {
 	if o.Grubby == "" {
 		return nil
 	}
-	st, err := o.read(ctx, s)
-	if err != nil {
-		return err
-	}
-	lines, err := o.lines(&st)
+	st, lines, err := o.now(ctx, s)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,6 +68,9 @@ func ExactArgs(n int, what string) cobra.PositionalArgs { return RangeArgs(n, n,
 
 // MaxArgs allows up to n arguments.
 func MaxArgs(n int, what string) cobra.PositionalArgs { return RangeArgs(0, n, what) }
+
+// SomeArgs wants one argument or more; what names them in the message.
+func SomeArgs(what string) cobra.PositionalArgs { return RangeArgs(1, math.MaxInt, what) }
 
 // RangeArgs allows least to most arguments; what names them in the message.
 func RangeArgs(least, most int, what string) cobra.PositionalArgs {

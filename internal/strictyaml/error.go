@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -59,30 +60,11 @@ func (e *Error) Error() string {
 // errors.As with a *Error finds the first.
 type Errors []*Error
 
-// maxShown bounds what Errors prints: past that, people fix what they have seen and run again.
-const maxShown = 10
-
 // Error prints the first faults, one below the other.
-func (e Errors) Error() string {
-	lines := make([]string, 0, maxShown+1)
-	for i, one := range e {
-		if i == maxShown {
-			lines = append(lines, fmt.Sprintf("and %d more", len(e)-maxShown))
-			break
-		}
-		lines = append(lines, one.Error())
-	}
-	return strings.Join(lines, "\n")
-}
+func (e Errors) Error() string { return lists.Errors[*Error](e).Error() }
 
 // Unwrap gives errors.Is and errors.As every fault.
-func (e Errors) Unwrap() []error {
-	all := make([]error, len(e))
-	for i, one := range e {
-		all[i] = one
-	}
-	return all
-}
+func (e Errors) Unwrap() []error { return lists.Errors[*Error](e).Unwrap() }
 
 // Sort puts the faults in the order of their places; those of one place keep theirs.
 func (e Errors) Sort() {

@@ -213,33 +213,7 @@ func (e *RequestError) Error() string {
 
 // RequestErrors are all errors of one call of [Problem], in the order of the lab; it never returns an
 // empty one. errors.As with a *RequestError finds the first.
-type RequestErrors []*RequestError
-
-// maxErrorsShown bounds what RequestErrors prints: a lab of 500 like nodes asks for the same
-// impossible thing 500 times.
-const maxErrorsShown = 10
-
-// Error prints the first errors, one below the other.
-func (e RequestErrors) Error() string {
-	lines := make([]string, 0, maxErrorsShown+1)
-	for i, one := range e {
-		if i == maxErrorsShown {
-			lines = append(lines, fmt.Sprintf("and %d more", len(e)-maxErrorsShown))
-			break
-		}
-		lines = append(lines, one.Error())
-	}
-	return strings.Join(lines, "\n")
-}
-
-// Unwrap gives errors.Is and errors.As every error.
-func (e RequestErrors) Unwrap() []error {
-	all := make([]error, len(e))
-	for i, one := range e {
-		all[i] = one
-	}
-	return all
-}
+type RequestErrors = lists.Errors[*RequestError]
 
 // maxListed bounds lists of devices and names in messages.
 const maxListed = 8
