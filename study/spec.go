@@ -1,7 +1,6 @@
 package study
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -11,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/strictyaml"
@@ -28,22 +27,23 @@ type Spec struct {
 	Pair []string `json:"pair,omitempty"`
 	// Setup are commands for a shell on each node, before each run: settings of DCB tools or of congestion control.
 	Setup   []string `json:"setup,omitempty"`
-	Factors []Factor `json:"factors"` // in the file's order
+	Factors []Factor `json:"factors" rule:"factors"` // in the file's order
 	// Compare are levels of several factors that are compared at once, beside those of each factor by itself.
 	Compare []Joint   `json:"compare,omitempty"`
 	Measure []Measure `json:"measure"`
 	Design  string    `json:"design"` // DesignFull or DesignHalf
 	Blocks  int       `json:"blocks"` // 0: as many as fit into Budget
 	// Budget is how long the runs may take in all; 0: no limit, Blocks says how many there are.
-	Budget     time.Duration `json:"budget_ns,omitempty"`
-	Seed       uint64        `json:"seed"`       // of the order of the runs and of everything drawn in the analysis
-	Margin     float64       `json:"margin"`     // relative: a smaller difference does not matter, 0.05 is 5 %
-	Confidence float64       `json:"confidence"` // 0.95
+	Budget time.Duration `json:"budget_ns,omitempty" yaml:"budget"`
+	Seed   uint64        `json:"seed"` // of the order of the runs and of everything drawn in the analysis
+	// Margin is relative: a smaller difference does not matter, 0.05 is 5 %.
+	Margin     float64 `json:"margin" rule:"margin"`
+	Confidence float64 `json:"confidence" rule:"confidence"` // 0.95
 	// Protected are the CPUs that nodes are pinned to and that load keeps off; "" leaves it to the rig: the upper half.
 	Protected string `json:"protected_cpus,omitempty"`
 	// Imported is the format of others' results that the study was made of; "" where rackless
 	// measured. No study file has it.
-	Imported string `json:"imported,omitempty"`
+	Imported string `json:"imported,omitempty" yaml:"-"`
 }
 
 // A Factor is what a study varies. The first level is the one that others are compared with; a
@@ -173,30 +173,6 @@ const (
 	maxCoolDown = time.Hour
 )
 
-// file is a Spec as YAML has it.
-type file struct {
-	Name       string        `yaml:"name"`
-	Question   string        `yaml:"question"`
-	Lab        string        `yaml:"lab"`
-	Pair       []string      `yaml:"pair"`
-	Setup      []string      `yaml:"setup"`
-	Factors    yaml.MapSlice `yaml:"factors"`
-	Compare    []fileJoint   `yaml:"compare"`
-	Measure    []Measure     `yaml:"measure"`
-	Design     string        `yaml:"design"`
-	Blocks     int           `yaml:"blocks"`
-	Budget     string        `yaml:"budget"`
-	Seed       *uint64       `yaml:"seed"`
-	Margin     string        `yaml:"margin"`
-	Confidence string        `yaml:"confidence"`
-	Protected  string        `yaml:"protected_cpus"`
-}
-
-type fileJoint struct {
-	From map[string]any `yaml:"from"`
-	To   map[string]any `yaml:"to"`
-}
-
 // Defaults.
 const (
 	DefaultBlocks     = 8 // or more, where more comparisons need them
@@ -207,20 +183,59 @@ const (
 
 // Parse reads a study file. name is for errors, which are of type [strictyaml.Errors].
 func Parse(name string, data []byte) (*Spec, error) {
-	r := strictyaml.New(&strictyaml.Format{
+	f := &strictyaml.Format{
 		Name: "study", File: "study file", MaxSize: MaxSpecSize, MaxTokens: 30_000, MaxDepth: 16,
 		EmptyWant: "a name, a lab, factors and measure", EmptyFix: `start with "name: my-study"`, LooseText: true,
-	}, name)
-	var f file
-	r.Parse(data, &f)
+	}
+	r := strictyaml.New(f, name)
+	f.Rules = map[string]strictyaml.Rule{"factors": factors(r), "margin": share(r, 0, 0.5),
+		"confidence": share(r, 0.5, 0.9999)}
+	s := &Spec{Design: DesignFull, Seed: DefaultSeed, Margin: DefaultMargin, Confidence: DefaultConfidence}
+	r.Parse(data, s)
 	if len(r.Errs) == 0 {
-		s, err := f.spec()
+		err := s.check()
 		if err == nil {
 			return s, nil
 		}
 		r.Fail(strictyaml.Place{}, strictyaml.Error{What: err.Error()})
 	}
 	return nil, r.Errs
+}
+
+// factors reads the factors in the order of the file, which the order of cells and of the report follows. A map of
+// Go's would lose it.
+func factors(r *strictyaml.Reader) strictyaml.Rule {
+	return strictyaml.RuleOf(func(path string, n ast.Node) *[]Factor {
+		var all []Factor
+		r.Entries(path, n, func(name string, _ strictyaml.Place, n ast.Node) {
+			f := Factor{Name: name}
+			r.Into(strictyaml.Join(path, name), n, &f.Levels) // as they are written: 1500 is the level "1500"
+			all = append(all, f)
+		})
+		return &all
+	})
+}
+
+// share reads a share as 5% or 0.05.
+func share(r *strictyaml.Reader, low, high float64) strictyaml.Rule {
+	return strictyaml.RuleOf(func(path string, n ast.Node) *float64 {
+		var text string
+		if before := len(r.Errs); strictyaml.IsNull(n) {
+			return nil
+		} else if r.Into(path, n, &text); len(r.Errs) > before {
+			return nil
+		}
+		number, percent := strings.CutSuffix(text, "%")
+		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if percent {
+			v /= 100
+		}
+		if err != nil || math.IsNaN(v) || v <= low || v > high {
+			r.Fail(strictyaml.PlaceOf(n), strictyaml.Error{Key: path, What: "out of range", Have: strictyaml.Quote(text),
+				Want: fmt.Sprintf("more than %g%% and at most %g%%, as 5%% or 0.05", 100*low, 100*high)})
+		}
+		return &v
+	})
 }
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
@@ -233,103 +248,49 @@ func CheckName(name string) error {
 	return nil
 }
 
-// spec checks the file and fills in defaults.
-func (f *file) spec() (*Spec, error) {
-	s := &Spec{
-		Name: f.Name, Question: f.Question, Lab: f.Lab, Pair: f.Pair, Setup: f.Setup,
-		Design: cmp.Or(f.Design, DesignFull),
-		Blocks: f.Blocks,
-		Seed:   words.ValueOr(f.Seed, DefaultSeed), // 0 is a seed like any other
-		Margin: DefaultMargin, Confidence: DefaultConfidence, Protected: f.Protected,
-	}
+// check checks what the file says, and fills in the number of blocks.
+func (s *Spec) check() error {
 	if err := CheckName(s.Name); err != nil {
-		return nil, err
+		return err
 	}
 	switch {
 	case s.Lab == "":
-		return nil, errors.New("lab: which lab file is measured is missing")
+		return errors.New("lab: which lab file is measured is missing")
 	case len(s.Pair) != 0 && (len(s.Pair) != 2 || s.Pair[0] == s.Pair[1]):
-		return nil, fmt.Errorf("pair %q: want the names of two nodes, client and server", s.Pair)
+		return fmt.Errorf("pair %q: want the names of two nodes, client and server", s.Pair)
 	case len(s.Setup) > maxSetup:
-		return nil, fmt.Errorf("setup: %d commands, and a study has at most %d", len(s.Setup), maxSetup)
+		return fmt.Errorf("setup: %d commands, and a study has at most %d", len(s.Setup), maxSetup)
 	case s.Design != DesignFull && s.Design != DesignHalf:
-		return nil, fmt.Errorf("design %q: want %s or %s", s.Design, DesignFull, DesignHalf)
+		return fmt.Errorf("design %q: want %s or %s", s.Design, DesignFull, DesignHalf)
 	case s.Blocks < 0 || s.Blocks > maxBlocks:
-		return nil, fmt.Errorf("blocks %d: want 1 to %d", s.Blocks, maxBlocks)
+		return fmt.Errorf("blocks %d: want 1 to %d", s.Blocks, maxBlocks)
+	case s.Budget < 0:
+		return fmt.Errorf("budget %v: want a time such as 20m or 1h30m", s.Budget)
 	}
-	var err error
-	if f.Budget != "" {
-		if s.Budget, err = time.ParseDuration(f.Budget); err != nil || s.Budget <= 0 {
-			return nil, fmt.Errorf("budget %q: want a time such as 20m or 1h30m", f.Budget)
+	for _, check := range []func() error{s.checkFactors, s.checkJoints, s.checkMeasures} {
+		if err := check(); err != nil {
+			return err
 		}
-	}
-	if s.Margin, err = share(f.Margin, DefaultMargin, 0, 0.5); err != nil {
-		return nil, fmt.Errorf("margin %w", err)
-	}
-	if s.Confidence, err = share(f.Confidence, DefaultConfidence, 0.5, 0.9999); err != nil {
-		return nil, fmt.Errorf("confidence %w", err)
-	}
-	if err := s.factors(f.Factors); err != nil {
-		return nil, err
-	}
-	if err := s.joints(f.Compare); err != nil {
-		return nil, err
-	}
-	if err := s.measures(f.Measure); err != nil {
-		return nil, err
 	}
 	if s.Blocks == 0 && s.Budget == 0 {
 		// With the smallest number that can show anything, every block would have to agree.
 		s.Blocks = max(DefaultBlocks, stats.MinBlocks(1-s.Confidence, s.Comparisons())+1)
 	}
-	return s, nil
+	return nil
 }
 
-// share reads a share as 5% or 0.05.
-func share(text string, otherwise, low, high float64) (float64, error) {
-	if text == "" {
-		return otherwise, nil
-	}
-	number, percent := strings.CutSuffix(text, "%")
-	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if percent {
-		v /= 100
-	}
-	if err != nil || math.IsNaN(v) || v <= low || v > high {
-		return 0, fmt.Errorf("%q: want more than %g%% and at most %g%%, as 5%% or 0.05", text, 100*low, 100*high)
-	}
-	return v, nil
-}
-
-// factors reads the factors in the order of the file, which the order of cells and of the report follows. A map of
-// Go's would lose it.
-func (s *Spec) factors(all yaml.MapSlice) error {
-	if len(all) == 0 {
+func (s *Spec) checkFactors() error {
+	if len(s.Factors) == 0 {
 		return errors.New("factors: nothing is varied, and so nothing can be compared; name one, such as " +
 			"\"contention: [idle, cpu:2]\"")
 	}
-	if len(all) > maxFactors {
-		return fmt.Errorf("factors: %d, and a study has at most %d", len(all), maxFactors)
+	if len(s.Factors) > maxFactors {
+		return fmt.Errorf("factors: %d, and a study has at most %d", len(s.Factors), maxFactors)
 	}
-	for _, item := range all {
-		f := Factor{Name: fmt.Sprint(item.Key)}
-		list, ok := item.Value.([]any)
-		if !ok {
-			return fmt.Errorf("factor %s: want a list of levels, as [%v, ...]", f.Name, item.Value)
-		}
-		for _, v := range list {
-			// YAML's own types, as text: 1500 is the level "1500". A list or a map would be a level that has no name.
-			switch v.(type) {
-			case string, int64, uint64, int, float64, bool:
-				f.Levels = append(f.Levels, fmt.Sprint(v))
-			default:
-				return fmt.Errorf("factor %s: level %v is no single value", f.Name, v)
-			}
-		}
-		if err := f.check(); err != nil {
+	for i := range s.Factors {
+		if err := s.Factors[i].check(); err != nil {
 			return err
 		}
-		s.Factors = append(s.Factors, f)
 	}
 	if !slices.ContainsFunc(s.Factors, func(f Factor) bool { return len(f.Levels) > 1 }) {
 		return fmt.Errorf("factors: all have one level, so that nothing can be compared: give %s another one",
@@ -362,35 +323,31 @@ func (s *Spec) factors(all yaml.MapSlice) error {
 	return nil
 }
 
-// joints checks that both sides of a comparison name the same factors at levels that the study measures: a side that
+// checkJoints checks that both sides of a comparison name the same factors at levels that the study measures: a side that
 // names fewer would be compared with a mixture of levels.
-func (s *Spec) joints(all []fileJoint) error {
-	if len(all) > 0 && s.Design != DesignFull {
+func (s *Spec) checkJoints() error {
+	if len(s.Compare) > 0 && s.Design != DesignFull {
 		return fmt.Errorf("compare: design %s has not all combinations of levels", s.Design)
 	}
-	if len(all) > maxJoints {
-		return fmt.Errorf("compare: %d, and a study has at most %d", len(all), maxJoints)
+	if len(s.Compare) > maxJoints {
+		return fmt.Errorf("compare: %d, and a study has at most %d", len(s.Compare), maxJoints)
 	}
-	for i, file := range all {
+	for i, j := range s.Compare {
 		fail := func(format string, args ...any) error {
 			return fmt.Errorf("compare: entry %d%s", i+1, fmt.Sprintf(format, args...))
 		}
-		j := Joint{map[string]string{}, map[string]string{}}
 		for _, side := range []struct {
-			name string
-			file map[string]any
-			to   map[string]string
-		}{{"from", file.From, j.From}, {"to", file.To, j.To}} {
+			name   string
+			levels map[string]string
+		}{{"from", j.From}, {"to", j.To}} {
 			// A level that no run has would make a comparison that never comes, and the study would be judged without
 			// it.
-			for name, v := range side.file {
-				level := fmt.Sprint(v)
+			for name, level := range side.levels {
 				if !slices.ContainsFunc(s.Factors, func(f Factor) bool {
 					return f.Name == name && slices.Contains(f.Levels, level)
 				}) {
 					return fail(", %s: no factor %s has the level %s", side.name, name, level)
 				}
-				side.to[name] = level
 			}
 		}
 		differ := 0
@@ -409,7 +366,6 @@ func (s *Spec) joints(all []fileJoint) error {
 		if differ < 2 {
 			return fail(": want the levels of two factors or more to differ; those of one are compared in any case")
 		}
-		s.Compare = append(s.Compare, j)
 	}
 	return nil
 }
@@ -480,8 +436,9 @@ func LabKey(factor string) (string, bool) { return strings.CutPrefix(factor, pre
 // LinkKey returns the impairment that a factor sets; false where it sets none.
 func LinkKey(factor string) (string, bool) { return strings.CutPrefix(factor, prefixLink) }
 
-// measures refuses a test that is there twice: its figures could not be told apart in the store.
-func (s *Spec) measures(all []Measure) error {
+// checkMeasures refuses a test that is there twice: its figures could not be told apart in the store.
+func (s *Spec) checkMeasures() error {
+	all := s.Measure
 	if len(all) == 0 {
 		return errors.New("measure: nothing is measured; name a test, such as \"- test: ib_write_lat\"")
 	}
@@ -511,7 +468,6 @@ func (s *Spec) measures(all []Measure) error {
 	if !compared {
 		return errors.New("measure: all tests are controls, and nothing is compared")
 	}
-	s.Measure = all
 	return nil
 }
 

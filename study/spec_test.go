@@ -25,7 +25,7 @@ func TestWhatIsWrongWithAStudyFileIsNamed(t *testing.T) {
 		{"one level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: [pin]}\n",
 			"factors: all have one level, so that nothing can be compared: give placement another one"},
 		{"no list", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: pin}\n",
-			"factor placement: want a list of levels"},
+			`study.yaml:4:22: factors.placement: wrong type (have "pin", want a list)`},
 		{"an unknown factor", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {colour: [red, blue]}\n",
 			"factor colour: want placement, isolation"},
 		{"an unknown level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {placement: [default, pinned]}\n",
@@ -54,9 +54,9 @@ func TestWhatIsWrongWithAStudyFileIsNamed(t *testing.T) {
 			"[default, pin]}\n", "all tests are controls"},
 		{"a test twice", "name: a\nlab: b\nmeasure: [{test: iperf3}, {test: iperf3}]\nfactors: {placement: " +
 			"[default, pin]}\n", "measure: iperf3 is there twice"},
-		{"a budget of nothing", "name: a\n" + rest + "budget: 20\n", `budget "20": want a time such as 20m`},
+		{"a budget of nothing", "name: a\n" + rest + "budget: 20\n", "study.yaml:6:9: budget: wrong type (have 20, want a time such as 20s or 1m30s)"},
 		{"a margin above one half", "name: a\n" + rest + "margin: 60%\n",
-			`margin "60%": want more than 0% and at most 50%`},
+			`study.yaml:6:9: margin: out of range (have "60%", want more than 0% and at most 50%,`},
 		{"half of two factors", "name: a\ndesign: half\n" + rest + "  isolation: [none, cpuset]\n",
 			"design half: half of the combinations of 2 factors"},
 		{"too many cells", "name: a\n" + rest + "  lab.fabric.mtu: [1,2,3,4,5,6,7,8]\n  lab.nodes.vm00.cpus: " +

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
 )
@@ -45,6 +44,9 @@ func (d *Reader) Place(path string) Place {
 	}
 	return d.Values[""]
 }
+
+// Into reads a value into what v points to.
+func (d *Reader) Into(path string, n ast.Node, v any) { d.into(path, n, reflect.ValueOf(v).Elem()) }
 
 // into reads a value into a variable. A key without a value leaves its field as it is.
 func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
@@ -109,8 +111,8 @@ func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 		}
 	case reflect.Float64:
 		v.SetFloat(d.number(path, n))
-	default: // any
-		d.anything(n, v)
+	default:
+		panic(fmt.Sprintf("strictyaml: a field of type %v", v.Type()))
 	}
 }
 
@@ -163,10 +165,6 @@ func RuleOf[T any](read func(path string, n ast.Node) *T) Rule {
 }
 
 func (d *Reader) list(path string, n ast.Node, v reflect.Value) {
-	if v.Type() == reflect.TypeFor[yaml.MapSlice]() {
-		d.anything(n, v)
-		return
-	}
 	list, ok := n.(*ast.SequenceNode)
 	if !ok {
 		d.wrong(path, n, "a list")
@@ -177,14 +175,6 @@ func (d *Reader) list(path string, n ast.Node, v reflect.Value) {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		d.Values[at] = PlaceOf(item)
 		d.into(at, item, v.Index(i))
-	}
-}
-
-// anything reads a value of a type that the file decides.
-func (d *Reader) anything(n ast.Node, v reflect.Value) {
-	_, err := guard(func() (any, error) { return nil, yaml.NodeToValue(n, v.Addr().Interface()) })
-	if err != nil {
-		d.syntax(err)
 	}
 }
 

@@ -159,7 +159,7 @@ type thing struct {
 	Addr  netip.Addr     `yaml:"addr"`
 	List  []item         `yaml:"list"`
 	Map   map[string]int `yaml:"map"`
-	Free  any            `yaml:"free"`
+	Free  []string       `yaml:"free"`
 }
 
 type item struct {
@@ -175,9 +175,9 @@ func TestParseByTheTypesOfGo(t *testing.T) {
 		err        string // the beginning of the first fault
 	}{
 		{name: "every kind", text: "{name: a, count: -3, seed: 7, share: 2.5, on: true, wait: 90s, addr: 192.0.2.1,\n" +
-			"list: [{key: x}, {key: y}], map: {a: 1}, free: [1]}",
+			"list: [{key: x}, {key: y}], map: {a: 1}, free: [a]}",
 			want: thing{"a", -3, &seed, 2.5, true, 90 * time.Second, netip.MustParseAddr("192.0.2.1"),
-				[]item{{"x"}, {"y"}}, map[string]int{"a": 1}, []any{uint64(1)}}},
+				[]item{{"x"}, {"y"}}, map[string]int{"a": 1}, []string{"a"}}},
 		{name: "keys without values", text: "name:\nseed:\nlist:\nfree: ~"},
 		{name: "JSON's numbers", text: `{"share": 3e2}`, want: thing{Share: 300}},
 		{name: "a number for a text", text: "name: 5",
