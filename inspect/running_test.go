@@ -139,8 +139,8 @@ func TestReadProcess(t *testing.T) {
 			{PID: 4711, TID: 4711, Name: "qemu", Allowed: topology.CPUs(0, 1), LastCPU: 1},
 			{PID: 4711, TID: 4713, Name: "CPU 0/KVM", Allowed: topology.CPUs(2), LastCPU: 2},
 		},
-		Mappings: []facts.Mapping{{Start: 0x1000, Bytes: 4 << 20, Policy: "bind:0", Huge: true, Pages: map[int]uint64{0: 2},
-			PageBytes: 2 << 20}},
+		Mappings: []facts.Mapping{{Start: 0x1000, Bytes: 4 << 20, Policy: "bind:0", Huge: true,
+			Pages: map[int]uint64{0: 2}, PageBytes: 2 << 20}},
 		VFIO: []string{"/dev/vfio/12", "/dev/vfio/devices/vfio0"},
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(topology.CPUSet.Equal)); diff != "" {

@@ -231,7 +231,8 @@ func share(r *strictyaml.Reader, low, high float64) strictyaml.Rule {
 			v /= 100
 		}
 		if err != nil || math.IsNaN(v) || v <= low || v > high {
-			r.Fail(strictyaml.PlaceOf(n), strictyaml.Error{Key: path, What: "out of range", Have: strictyaml.Quote(text),
+			r.Fail(strictyaml.PlaceOf(n), strictyaml.Error{Key: path, What: "out of range",
+				Have: strictyaml.Quote(text),
 				Want: fmt.Sprintf("more than %g%% and at most %g%%, as 5%% or 0.05", 100*low, 100*high)})
 		}
 		return &v
@@ -323,8 +324,8 @@ func (s *Spec) checkFactors() error {
 	return nil
 }
 
-// checkJoints checks that both sides of a comparison name the same factors at levels that the study measures: a side that
-// names fewer would be compared with a mixture of levels.
+// checkJoints checks that both sides of a comparison name the same factors at levels that the study measures: a side
+// that names fewer would be compared with a mixture of levels.
 func (s *Spec) checkJoints() error {
 	if len(s.Compare) > 0 && s.Design != DesignFull {
 		return fmt.Errorf("compare: design %s has not all combinations of levels", s.Design)

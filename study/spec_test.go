@@ -54,7 +54,8 @@ func TestWhatIsWrongWithAStudyFileIsNamed(t *testing.T) {
 			"[default, pin]}\n", "all tests are controls"},
 		{"a test twice", "name: a\nlab: b\nmeasure: [{test: iperf3}, {test: iperf3}]\nfactors: {placement: " +
 			"[default, pin]}\n", "measure: iperf3 is there twice"},
-		{"a budget of nothing", "name: a\n" + rest + "budget: 20\n", "study.yaml:6:9: budget: wrong type (have 20, want a time such as 20s or 1m30s)"},
+		{"a budget of nothing", "name: a\n" + rest + "budget: 20\n",
+			"study.yaml:6:9: budget: wrong type (have 20, want a time such as 20s or 1m30s)"},
 		{"a margin above one half", "name: a\n" + rest + "margin: 60%\n",
 			`study.yaml:6:9: margin: out of range (have "60%", want more than 0% and at most 50%,`},
 		{"half of two factors", "name: a\ndesign: half\n" + rest + "  isolation: [none, cpuset]\n",

@@ -14,7 +14,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Parse reads a file into what v points to, a struct whose fields have yaml or json tags. The faults are in r.Errs, in order.
+// Parse reads a file into what v points to, a struct whose fields have yaml or json tags. The faults are in r.Errs, in
+// order.
 func (d *Reader) Parse(data []byte, v any) {
 	body := d.Read(data)
 	if body == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,14 +21,14 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// corpus returns the machines that inspect is tested with, which nobody changes.
+// corpus returns the machines that inspect is tested with, which nobody changes. The map is the caller's.
 func corpus(t testing.TB) map[string]*topology.Host {
 	t.Helper()
 	hosts, err := readCorpus()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return hosts
+	return maps.Clone(hosts)
 }
 
 // readCorpus reads the machines, once for all tests: to unpack them takes seconds.
