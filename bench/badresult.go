@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A BadResultError says that a tool printed something that is not a result: a zero or impossible figure, a
@@ -23,14 +25,8 @@ type BadResultError struct {
 const maxErrorText = 200
 
 func (e *BadResultError) Error() string {
-	text := "read result of " + e.Tool
-	if e.Line > 0 {
-		text += fmt.Sprintf(", line %d", e.Line)
-	}
-	if e.Text != "" {
-		text += fmt.Sprintf(" %q", e.Text)
-	}
-	return text + ": " + e.Reason
+	return "read result of " + e.Tool + words.If(e.Line > 0, fmt.Sprintf(", line %d", e.Line)) +
+		words.If(e.Text != "", fmt.Sprintf(" %q", e.Text)) + ": " + e.Reason
 }
 
 // badResult is the error for output that is bad as a whole, where no line of it says why.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -175,10 +176,8 @@ func copyLinkCauses(j *Judgement, side *Side, now GPULink, idle bool) []Cause {
 	fix := fmt.Sprintf("read /sys/bus/pci/devices/%s/current_link_speed while it copies; if it is as low then, "+
 		"compare LnkCap and LnkSta of the card and of every port above it on the host (lspci -vv), and train "+
 		"the link again at the port above, or take another slot (RL003 in rackless explain says how)", now.Address)
-	what := "the GPU at " + now.Address
-	if now.Below != "" {
-		what = fmt.Sprintf("the bridge %s above the GPU at %s", now.Address, now.Below)
-	}
+	what := words.If(now.Below != "", "the bridge "+now.Address+" above ") + "the GPU at " +
+		cmp.Or(now.Below, now.Address)
 	evidence := fmt.Sprintf("%s on %s had %v after the copies: %s GB/s with packets of %d bytes, and the "+
 		"card can do %s", what, side.Node, now.PCILink, gbps(now.capacity()), maxPayload, best)
 	if !idle {

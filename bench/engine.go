@@ -318,16 +318,12 @@ var toolVersions = []versionLine{{"", regexp.MustCompile(
 // version finds the versions in what the tool answered when it was asked for its version, and in what it printed
 // when it measured. It is "" where the tool does not tell.
 func (e Engine) version(outputs ...Output) string {
-	lines := e.versions
-	if lines == nil {
-		lines = toolVersions
-	}
 	var printed []byte
 	for _, out := range outputs {
 		printed = slices.Concat(printed, out.Stdout, []byte("\n"), out.Stderr, []byte("\n"))
 	}
 	var found []string
-	for _, v := range lines {
+	for _, v := range words.Either(e.versions == nil, toolVersions, e.versions) {
 		if m := v.line.FindSubmatch(printed); m != nil {
 			found = append(found, v.name+string(m[1]))
 		}

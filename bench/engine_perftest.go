@@ -28,15 +28,8 @@ const (
 // machine with KVM has been measured: they only choose counts. Emulated adapters take 7 us to 0.5 ms for a message, by
 // what else the machine does, and move more than the rate of their port.
 func (o Options) cost() messageCost {
-	switch o.Accelerator {
-	case "kvm":
-		return messageCost{100 * time.Microsecond, 5e9}
-	case Nested:
-		return messageCost{15 * time.Millisecond, 0.03e9}
-	case Adapter:
-		return messageCost{300 * time.Microsecond, 5e9}
-	}
-	return messageCost{time.Millisecond, 0.2e9}
+	return cmp.Or(map[string]messageCost{"kvm": {100 * time.Microsecond, 5e9}, Nested: {15 * time.Millisecond, 0.03e9},
+		Adapter: {300 * time.Microsecond, 5e9}}[o.Accelerator], messageCost{time.Millisecond, 0.2e9})
 }
 
 // A messageCost is the time of a small message there and back, and the rate at which larger ones move.

@@ -387,10 +387,7 @@ func (r *route) linkCauses(wire float64) []Cause {
 	// Messages of one packet carry the same headers whatever the MTU is.
 	if mtu := r.ibMTU(); !r.iperf && mtu > 0 && mtu < largestIBMTU && r.bytes > int64(mtu) {
 		if c := r.wire(r.members(), mtu); c > 0 && c < wire {
-			at := &r.Client
-			if r.Server.IBMTU < r.Client.IBMTU {
-				at = &r.Server
-			}
+			at := words.Either(r.Server.IBMTU < r.Client.IBMTU, &r.Server, &r.Client)
 			out = append(out, Cause{What: fmt.Sprintf("IB MTU %d", mtu), Ceiling: c,
 				Evidence: fmt.Sprintf("active MTU of %s on %s is %d, so a packet carries %d bytes and %d of headers",
 					at.Device, at.Node, mtu, mtu, packetBytes+ipv4Bytes),
@@ -399,10 +396,7 @@ func (r *route) linkCauses(wire float64) []Cause {
 		}
 	}
 	if n, used := r.members(), min(r.members(), r.flows); used < n {
-		test := r.engine.Name
-		if r.engine.Tool != toolPerftest {
-			test = "ib_write_bw"
-		}
+		test := words.Either(r.engine.Tool == toolPerftest, r.engine.Name, "ib_write_bw")
 		flows, several, what := "1 queue pair", fmt.Sprintf("%s/q%d", test, 4*n), "one flow on a bond"
 		switch {
 		case r.iperf:
@@ -422,10 +416,7 @@ func (r *route) linkCauses(wire float64) []Cause {
 
 // bond are the links of the narrower bond: the other one cannot send more than it takes.
 func (r *route) bond() []string {
-	if len(r.Server.Bond) < len(r.Client.Bond) {
-		return r.Server.Bond
-	}
-	return r.Client.Bond
+	return words.Either(len(r.Server.Bond) < len(r.Client.Bond), r.Server.Bond, r.Client.Bond)
 }
 
 // pcieCauses are a PCIe link that carries less than the wire.
@@ -471,10 +462,7 @@ func (r *route) placeCauses() []Cause {
 			}
 			continue
 		}
-		fix := fmt.Sprintf("--numa %d", *s.NUMANode)
-		if s.Near.Len() > 0 {
-			fix = fmt.Sprintf("--cpu %v %s", s.Near, fix)
-		}
+		fix := words.If(s.Near.Len() > 0, fmt.Sprintf("--cpu %v ", s.Near)) + fmt.Sprintf("--numa %d", *s.NUMANode)
 		// A tool that may run near and far is where the scheduler has put it: that is possible, and not shown.
 		near := slices.Contains(s.CPUNodes, *s.NUMANode)
 		if len(s.CPUNodes) == 0 || near && len(s.CPUNodes) == 1 {
@@ -546,14 +534,11 @@ func rank(all []Cause, j *Judgement) []Cause {
 // reader would take silence for proof that all is well.
 func (r *route) examined() string {
 	side, _ := r.narrowest()
-	facts := []examinedFact{{"PCIe link", side != nil}}
-	if !r.iperf {
-		facts = append(facts, examinedFact{"IB MTU", r.ibMTU() > 0})
-	}
-	return examined(append(facts,
-		examinedFact{"NUMA nodes", r.Client.NUMANode != nil && r.Server.NUMANode != nil},
-		examinedFact{"stolen CPU time", r.Client.Steal != nil && r.Server.Steal != nil},
-		examinedFact{"load of the host", r.HostCPUs > 0}))
+	return examined(slices.Concat([]examinedFact{{"PCIe link", side != nil}},
+		lists.If(!r.iperf, examinedFact{"IB MTU", r.ibMTU() > 0}),
+		[]examinedFact{{"NUMA nodes", r.Client.NUMANode != nil && r.Server.NUMANode != nil},
+			{"stolen CPU time", r.Client.Steal != nil && r.Server.Steal != nil},
+			{"load of the host", r.HostCPUs > 0}}))
 }
 
 // examinedFact is a fact that may explain a bandwidth.

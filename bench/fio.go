@@ -137,13 +137,7 @@ func (d *fioDirection) join(o fioDirection) {
 func (t *Tests) fioTests(job fioJob, copies int) {
 	o := job.Options
 	kind := cmp.Or(o["rw"], o["readwrite"])
-	var suffix string
-	if job.Name != kind {
-		suffix = "/" + word(job.Name)
-	}
-	if engine := o["ioengine"]; engine != "" {
-		suffix += "/" + word(engine)
-	}
+	suffix := words.If(job.Name != kind, "/"+word(job.Name)) + words.If(o["ioengine"] != "", "/"+word(o["ioengine"]))
 	for _, x := range []struct{ option, usual, prefix string }{
 		{"iodepth", "1", "d"}, {"numjobs", strconv.Itoa(copies), "j"}, {"direct", "0", "direct"}} {
 		// "direct" is a switch and has no number in the name.
@@ -192,10 +186,7 @@ func (d fioDirection) figures(size int64) ([]Figure, error) {
 	if share := d.Bytes / d.IOPS / float64(max(1, size)); share < 0.97 || share > 1.03 {
 		size = 0
 	}
-	percentile := d.Clat.Percentile
-	if len(percentile) == 0 {
-		percentile = d.Lat.Percentile
-	}
+	percentile := words.Either(len(d.Clat.Percentile) > 0, d.Clat.Percentile, d.Lat.Percentile)
 	at := func(p string) float64 { return percentile[p] / 1e3 }
 	var all []Figure
 	for _, x := range []struct {
@@ -273,12 +264,10 @@ func (t *Tests) fioText(output []byte) ([]fioJob, error) {
 			return errors.New("unknown layout: want rw, bs, ioengine and iodepth of a job")
 		}
 		if m := fioResult.FindStringSubmatch(line); m != nil {
-			job := fioJob{Name: m[1], Options: options[place{m[1], m[2]}]}
+			job := fioJob{Name: m[1], Options: options[place{m[1], m[2]}],
+				why: words.If(m[5] != "", ": "+Shorten(m[5]))}
 			job.Group, _ = strconv.Atoi(m[2]) // digits, and few of them
 			job.Error, _ = strconv.Atoi(m[4])
-			if m[5] != "" {
-				job.why = ": " + Shorten(m[5])
-			}
 			// Only what the group says of its copies tells "jobs=4" of one reported job from four jobs.
 			if m[3] != "1" {
 				job.Options = withOption(job.Options, "numjobs", m[3])

@@ -106,14 +106,10 @@ func ParseNCCLKinds(output []byte) (Tests, error) {
 
 // ncclKind names the type and the operation of a row, as far as they are not the usual ones.
 func ncclKind(element, operation string) string {
-	kind := ""
-	if element != "" && element != "float" && element != "none" {
-		kind = "/" + word(element)
+	part := func(text, usual string) string {
+		return words.If(text != "" && text != usual && text != "none", "/"+word(text))
 	}
-	if operation != "" && operation != "sum" && operation != "none" {
-		kind += "/" + word(operation)
-	}
-	return kind
+	return part(element, "float") + part(operation, "sum")
 }
 
 // How a program of nccl-tests says that it gives up, and what NCCL warned of before.

@@ -105,11 +105,7 @@ type ExitError struct {
 }
 
 func (e *ExitError) Error() string {
-	text := fmt.Sprintf("run %s on %s: exit status %d", e.Command, e.Node, e.Code)
-	if e.Text != "" {
-		text += ": " + e.Text
-	}
-	return text
+	return fmt.Sprintf("run %s on %s: exit status %d", e.Command, e.Node, e.Code) + words.If(e.Text != "", ": "+e.Text)
 }
 
 // A measurement is one call of Run.

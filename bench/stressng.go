@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 var stressEngines = []Engine{{
@@ -258,9 +260,5 @@ func (t *Tests) addStressor(fields []string, instances string) error {
 
 // stressorName is the test of a stressor: "stress_cpu", "stress_cpu/instances8".
 func stressorName(stressor, instances string) string {
-	name := "stress_" + word(stressor)
-	if instances != "" && instances != "1" {
-		name += "/instances" + word(instances)
-	}
-	return name
+	return "stress_" + word(stressor) + words.If(instances != "" && instances != "1", "/instances"+word(instances))
 }

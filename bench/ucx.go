@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 func ucxEngine(name, about string, bandwidth bool) Engine {
@@ -89,10 +90,8 @@ func (u ucx) client(client, server Endpoint, o Options) []string {
 }
 
 func (u ucx) metrics() []string {
-	if u.bandwidth {
-		return []string{MetricBWAverage, MetricMessageRate}
-	}
-	return []string{MetricLatencyTypical, MetricLatencyAverage}
+	return words.Either(u.bandwidth, []string{MetricBWAverage, MetricMessageRate},
+		[]string{MetricLatencyTypical, MetricLatencyAverage})
 }
 
 // parse keeps what the test is run for. The table has a latency, a bandwidth and a rate in any case, but a bandwidth

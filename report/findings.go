@@ -150,11 +150,7 @@ func Appraisal(r *appraise.Result) string {
 		line("")
 		line("%s, %s: %s", f.Test, f.Verdict, f.Text)
 		for _, cause := range f.Causes {
-			what := cause.What
-			if cause.Possible {
-				what = "perhaps: " + what
-			}
-			line("  %s: %s", what, cause.Evidence)
+			line("  %s: %s", causeTitle(cause), cause.Evidence)
 			line("    fix: %s", cause.Fix)
 		}
 		for _, x := range f.Findings {
@@ -173,18 +169,13 @@ func Deviations(all []bench.Deviation) *show.Grid {
 	g := show.NewGrid("", "test", "pair", "metric", "bytes>", "baseline>", "measured>", "unit", "change>", "why")
 	// A figure that failed or is missing has no value: its row says why instead.
 	for _, x := range all {
-		mark, measured, change := "ok", "", ""
-		if !x.OK {
-			mark = "BAD"
-		}
+		measured, change := "", ""
 		if x.Measured != nil {
 			measured, change = strconv.FormatFloat(*x.Measured, 'g', 4, 64), fmt.Sprintf("%+.1f%%", 100*x.Change)
 		}
-		pair := x.Client
-		pair += words.If(x.Server != "", " to "+x.Server)
 		bytes := words.If(x.Bytes > 0, strconv.FormatInt(x.Bytes, 10))
-		g.Add(mark, x.Test, pair, x.Metric, bytes, strconv.FormatFloat(x.Value, 'g', 4, 64), measured, x.Unit, change,
-			x.Reason)
+		g.Add(words.Either(x.OK, "ok", "BAD"), x.Test, between(x.Client, x.Server), x.Metric, bytes,
+			strconv.FormatFloat(x.Value, 'g', 4, 64), measured, x.Unit, change, x.Reason)
 	}
 	return g
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
@@ -35,13 +36,11 @@ func (d Data) banner(r *results) string {
 // emulatedNICs says what computes RDMA in an emulated lab.
 func (d Data) emulatedNICs() string {
 	const soft = "software RoCE (rxe)"
-	cards := slices.DeleteFunc(slices.Clone(d.Nodes), func(n Node) bool {
-		return !strings.HasPrefix(n.RDMADevice, "mlx5_")
-	})
+	cards := lists.Count(d.Nodes, func(n Node) bool { return strings.HasPrefix(n.RDMADevice, "mlx5_") })
 	switch {
-	case len(cards) == 0:
+	case cards == 0:
 		return soft
-	case len(cards) < len(d.Nodes):
+	case cards < len(d.Nodes):
 		return "ConnectX adapters and " + soft
 	}
 	return "ConnectX adapters"
@@ -55,7 +54,7 @@ func (d Data) summary(r *results, unit func(string) string) string {
 	var parts []string
 	// Pairs of hardware come first. Their figures are the result, also where most pairs are emulated.
 	first := r.pairs[0]
-	same := len(slices.DeleteFunc(slices.Clone(r.pairs), func(p pair) bool { return p.Emulated != first.Emulated }))
+	same := lists.Count(r.pairs, func(p pair) bool { return p.Emulated == first.Emulated })
 	seen := make(map[string]bool) // one test for each metric
 	for _, h := range r.headlines() {
 		pairs, repeats := r.over(h, first.Emulated)
@@ -105,8 +104,7 @@ func (r *results) ofWire(h headline, pairs []pair, repeats []spread) (part float
 func faults(all []finding.Finding) []finding.Finding {
 	failed := func(f finding.Finding) bool { return f.Status == finding.Failed }
 	bad := finding.NotOK(all)
-	return slices.Concat(slices.DeleteFunc(slices.Clone(bad), func(f finding.Finding) bool { return !failed(f) }),
-		slices.DeleteFunc(bad, failed))
+	return slices.Concat(lists.Filter(bad, failed), slices.DeleteFunc(bad, failed))
 }
 
 // FindingsText is "2 of 30 checks failed, 1 could not be read".
@@ -121,12 +119,7 @@ func FindingsText(all []finding.Finding) string {
 	case failed+unknown == 0:
 		return fmt.Sprintf("All %d checks are ok", ok)
 	}
-	var parts []string
-	if failed > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %s failed", failed, words.Count(len(all), "check")))
-	}
-	if unknown > 0 {
-		parts = append(parts, fmt.Sprintf("%s could not be read", words.Count(unknown, "check")))
-	}
-	return strings.Join(parts, ", ")
+	return strings.Join(slices.Concat(
+		lists.If(failed > 0, fmt.Sprintf("%d of %s failed", failed, words.Count(len(all), "check"))),
+		lists.If(unknown > 0, words.Count(unknown, "check")+" could not be read")), ", ")
 }

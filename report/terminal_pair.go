@@ -40,13 +40,7 @@ func pickSizes(sizes []int64) []int64 {
 
 // sizes are those of some figures, each once and sorted.
 func (r *results) sizes(of func(k figureKey) bool) []int64 {
-	var sizes []int64
-	for _, k := range r.keys {
-		if of(k) {
-			sizes = append(sizes, k.Bytes)
-		}
-	}
-	return lists.Distinct(sizes)
+	return lists.Distinct(lists.Map(lists.Filter(r.keys, of), func(k figureKey) int64 { return k.Bytes }))
 }
 
 // A testKind says which table a test is in.
@@ -82,17 +76,10 @@ func (r *results) kind(test string) testKind {
 
 // testsOf are the tests that a pair tried, by their kind.
 func (r *results) testsOf(p pair) map[testKind][]string {
-	var tests []string
-	for _, k := range r.keys {
-		if k.Pair == p {
-			tests = append(tests, k.Test)
-		}
-	}
-	for _, f := range r.failures {
-		if f.pair() == p {
-			tests = append(tests, f.Sample.Test)
-		}
-	}
+	figures := lists.Filter(r.keys, func(k figureKey) bool { return k.Pair == p })
+	failures := lists.Filter(r.failures, func(f failure) bool { return f.pair() == p })
+	tests := slices.Concat(lists.Map(figures, func(k figureKey) string { return k.Test }),
+		lists.Map(failures, func(f failure) string { return f.Sample.Test }))
 	slices.SortFunc(tests, compareTests)
 	out := make(map[testKind][]string)
 	for _, t := range slices.Compact(tests) {
@@ -128,8 +115,7 @@ func (t *terminal) sizesOf(p pair, tests ...string) (shown []int64, measured int
 	if len(shown) == 0 && wholeRun {
 		all, shown = []int64{0}, []int64{0}
 	}
-	slices.Sort(all)
-	return lists.Distinct(shown), len(slices.Compact(all))
+	return lists.Distinct(shown), len(lists.Distinct(all))
 }
 
 // failedAt reports whether the figure is missing because its measurement failed.
@@ -246,10 +232,7 @@ func (t *terminal) bandwidth(p pair, tests []string) {
 	if test, unit, shift := t.r.rateOf(p, tests, shown); test != "" {
 		add(test, unit, bench.MetricMessageRate, shift)
 	}
-	rows := make([][]string, len(shown))
-	for i, size := range shown {
-		rows[i] = []string{sizeOrDash(size)}
-	}
+	rows := lists.Map(shown, func(size int64) []string { return []string{sizeOrDash(size)} })
 	// The tests are halved, not the columns: a rate stays beside the bandwidth that it belongs to.
 	w := fill(header, rows, columns)
 	if width(w) > 80 && len(tests) > 1 {

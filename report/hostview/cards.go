@@ -90,10 +90,7 @@ func (v *view) newCard(id, kind, name, at string, about []string, lines ...strin
 
 // addressOrName is the short address, or what the source calls the device.
 func (v *view) addressOrName(a *topology.PCIAddr, name string) string {
-	if a == nil {
-		return name
-	}
-	return v.shortAddr(*a)
+	return words.Either(a == nil, name, v.shortAddr(words.Value(a)))
 }
 
 // gpuCard is the card of a GPU; d is its function, or nil where the source does not know the PCI tree. A finding may

@@ -89,11 +89,7 @@ func newMember(name string, d *Document) Member {
 	m := Member{Name: name, Model: model, CPUs: d.CPUs.Online.Len(), NUMANodes: len(d.NUMANodes),
 		MemoryBytes: d.Memory.TotalBytes, NICs: len(physicalNICs(d.NICs)), Kernel: d.Kernel.Release,
 		Findings: len(d.Findings)}
-	for i := range d.GPUs {
-		if d.GPUs[i].Kind != topology.GPUDisplay {
-			m.GPUs++
-		}
-	}
+	m.GPUs = lists.Count(d.GPUs, func(g topology.GPU) bool { return g.Kind != topology.GPUDisplay })
 	if len(d.Findings) > 0 {
 		m.Worst = string(finding.Worst(d.Findings))
 	}
@@ -121,13 +117,8 @@ func (g Group) WriteTable(w io.Writer, o TableOptions) error {
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
 	grid := show.NewGrid("host", "machine", "cpus>", "numa>", "memory>", "gpus>", "nics>", "kernel", "findings")
 	for _, m := range g.Hosts {
-		memory, found := "", "none"
-		if m.MemoryBytes != nil {
-			memory = words.Size(*m.MemoryBytes)
-		}
-		if m.Findings > 0 {
-			found = fmt.Sprintf("%d, worst %s", m.Findings, m.Worst)
-		}
+		memory := words.If(m.MemoryBytes != nil, optionalSize(m.MemoryBytes))
+		found := words.Either(m.Findings > 0, fmt.Sprintf("%d, worst %s", m.Findings, m.Worst), "none")
 		grid.Add(m.Name, m.Model, strconv.Itoa(m.CPUs), strconv.Itoa(m.NUMANodes), memory, strconv.Itoa(m.GPUs),
 			strconv.Itoa(m.NICs), m.Kernel, found)
 	}

@@ -72,10 +72,7 @@ func (sh sheet) layout(v *view, s *scene) *picture {
 
 // arrange places the rooms, with root complexes in so many columns.
 func (sh sheet) arrange(v *view, s *scene, columns, width int) *picture {
-	groups := make([]*picture, len(s.Groups))
-	for i, g := range s.Groups {
-		groups[i] = sh.layoutGroup(v, g, columns, width, 0)
-	}
+	groups := lists.Map(s.Groups, func(g roomGroup) *picture { return sh.layoutGroup(v, g, columns, width, 0) })
 	// Once it is known which groups stand beside each other, their rooms are made to fill the height of the highest.
 	highest := make([]int, len(groups))
 	pack(groups, width, 0, func(_ *picture, i int, at rect) { highest[i] = at.H })
@@ -100,10 +97,7 @@ func (sh sheet) layoutGroup(v *view, g roomGroup, columns, width, high int) *pic
 		width -= 2 * sh.margin
 		high -= 2*sh.margin + title
 	}
-	rooms := make([]*picture, len(g.Rooms))
-	for i, r := range g.Rooms {
-		rooms[i] = sh.layoutRoom(v, r, columns, width)
-	}
+	rooms := lists.Map(g.Rooms, func(r room) *picture { return sh.layoutRoom(v, r, columns, width) })
 	frame := func(p *picture, i int, at rect) {
 		class := words.Either(g.Rooms[i].Odd, "room odd", "room")
 		p.box(at, class, 6, g.Rooms[i].Full)

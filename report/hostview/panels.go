@@ -20,13 +20,8 @@ func headPanel(v *view, width int) *picture {
 	for _, fact := range v.facts() {
 		y = p.paragraph(0, y, fact, fontPlain, "", width, 17, 4)
 	}
-	source := v.source()
-	if v.Placement != nil {
-		source = "" // the facts say what the plan is for
-	}
-	if v.Provenance.Emulated {
-		source = strings.TrimSpace(source + " Its devices are emulated.")
-	}
+	source := words.If(v.Placement == nil, v.source()) // else the facts say what the plan is for
+	source = strings.TrimSpace(source + words.If(v.Provenance.Emulated, " Its devices are emulated."))
 	p.H = p.paragraph(0, y, source, fontPlain, "soft", width, 17, 4) - 8
 	return p
 }
@@ -100,11 +95,8 @@ func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
 	inner := width - 2*sh.margin
 	perRow := min(len(set.GPUs), max(1, (inner+8)/(chip+8)))
 	rows := (len(set.GPUs) + perRow - 1) / perRow
-	label := fmt.Sprintf("%s: %s between every two", set.Name, set.Classes[0].text())
-	if !set.Uniform {
-		label = set.Name + ": not the same between every two; -o matrix has the pairs"
-	}
-	label = drawable(label)
+	label := drawable(set.Name + ": " + words.Either(set.Uniform, set.Classes[0].text()+" between every two",
+		"not the same between every two; -o matrix has the pairs"))
 	p := &picture{W: max(perRow*(chip+8)-8, min(inner, fontTitle.Width(label))) + 2*sh.margin}
 	y := 20
 	p.text(sh.margin, y, label, fontTitle, "", p.W-2*sh.margin)

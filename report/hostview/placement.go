@@ -219,10 +219,7 @@ func (v *view) placementPage() page {
 
 // summary is the heading of the findings.
 func (v *view) summary() string {
-	if v.Placement != nil {
-		return "What crosses NUMA nodes: " + findingsText(v.Findings)
-	}
-	return "Findings: " + findingsText(v.Findings)
+	return words.Either(v.Placement != nil, "What crosses NUMA nodes: ", "Findings: ") + findingsText(v.Findings)
 }
 
 // describePlacement is the picture in one sentence.

@@ -288,11 +288,7 @@ func (v *view) cacheText(id *int) string {
 		return "L3 not known"
 	}
 	l := &v.Host.L3[*id]
-	s := fmt.Sprintf("L3 %d: CPUs %s", l.ID, l.CPUs)
-	if l.SizeBytes != nil {
-		s += ", " + words.Size(*l.SizeBytes)
-	}
-	return s
+	return joined(", ", fmt.Sprintf("L3 %d: CPUs %s", l.ID, l.CPUs), optionalSize(l.SizeBytes))
 }
 
 // marks are the findings about any of the subjects, the worst first.

@@ -117,10 +117,7 @@ func (v *view) gpuGrid() grid {
 
 // addressText is the address, or none for what is known by another tool's name alone.
 func addressText(a *topology.PCIAddr) string {
-	if a == nil {
-		return none
-	}
-	return a.String()
+	return words.Either(a == nil, none, words.Value(a).String())
 }
 
 // driverText is the driver; none where it is known that there is none.
@@ -262,10 +259,7 @@ func (v *view) bondGrid() grid {
 		{Name: "MTU", Right: true}, {Name: "RDMA", Least: 6},
 	}}
 	for b := range lists.Refs(v.Host.Bonds) {
-		speed := unknown
-		if b.SpeedMbps != nil {
-			speed = speedText(*b.SpeedMbps)
-		}
+		speed := words.Either(b.SpeedMbps == nil, unknown, speedText(words.Value(b.SpeedMbps)))
 		g.Rows = append(g.Rows, cells(b.Name, orUnknown(b.Mode), orUnknown(b.HashPolicy), listText(b.Members), speed,
 			intText(b.MTU), listText(b.RDMA)))
 	}
@@ -312,11 +306,7 @@ func (v *view) diskGrid() grid {
 
 // diskNode is the node of a disk, or else of the function that it is behind.
 func (v *view) diskNode(d *topology.Disk) *int {
-	node := d.NUMANode
-	if f := v.device(d.PCI); node == nil && f != nil {
-		node = f.NUMANode
-	}
-	return v.nodeOf(node)
+	return v.nodeOf(cmp.Or(d.NUMANode, words.Value(v.device(d.PCI)).NUMANode))
 }
 
 // tenantGrid lists the virtual machines that are there already. CPUs of virtual CPUs that are pinned come before those
@@ -354,10 +344,7 @@ func (v *view) askedGrid() grid {
 	g := grid{Title: "Kernel parameters", Heads: []head{{Name: "parameter"}, {Name: "asked", Least: 12},
 		{Name: "in force", Least: 12}, {Name: "read from", Least: 12, Drop: 1}}}
 	for _, p := range v.Host.Kernel.Asked {
-		force := unknown
-		if p.InForce != nil {
-			force = cmp.Or(*p.InForce, none)
-		}
+		force := words.Either(p.InForce == nil, unknown, cmp.Or(words.Value(p.InForce), none))
 		g.Rows = append(g.Rows, cells(p.Name, cmp.Or(p.Asked, none), force, p.Source))
 	}
 	return g

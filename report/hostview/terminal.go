@@ -93,10 +93,7 @@ func (t *terminal) grid(g grid) {
 		title += t.Colored(fmt.Sprintf(" (no room for %s: --wide)", words.Count(left, "column")), text.Faint)
 	}
 	fmt.Fprintln(t, title)
-	columns := make([]show.Column, len(heads))
-	for i, h := range heads {
-		columns[i] = show.Column{Name: h.Name, Right: h.Right}
-	}
+	columns := lists.Map(heads, func(h head) show.Column { return show.Column{Name: h.Name, Right: h.Right} })
 	t.table(show.Lines(columns, rows))
 	if g.More > 0 {
 		fmt.Fprintf(t, "and %d more; -o json has all\n", g.More)
