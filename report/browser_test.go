@@ -84,8 +84,14 @@ func wantCSV(t *testing.T, d Data) []string {
 	return slices.Sorted(strings.Lines(all.String()))
 }
 
-func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
+// TestChromium shows all to one browser: a start costs as much as several pages.
+func TestChromium(t *testing.T) {
 	b := browsertest.Start(t)
+	t.Run("shows the page without network or errors", func(t *testing.T) { showsThePage(t, b) })
+	t.Run("shows a comparison", func(t *testing.T) { showsAComparison(t, b) })
+}
+
+func showsThePage(t *testing.T, b *browsertest.Browser) {
 	dir := t.TempDir()
 	for _, lab := range []struct {
 		name string
@@ -250,8 +256,7 @@ var compareProbe = `(() => {
   return JSON.stringify(out);
 })()`
 
-func TestChromiumShowsAComparison(t *testing.T) {
-	b := browsertest.Start(t)
+func showsAComparison(t *testing.T, b *browsertest.Browser) {
 	dir := t.TempDir()
 	few := func(d Data) Data { d.Samples = d.Samples[:6]; return d }
 	for _, c := range []struct {

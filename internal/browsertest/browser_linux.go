@@ -73,6 +73,7 @@ type Browser struct {
 	in       *bufio.Reader
 	last     int
 	events   []message
+	tab      string // the only one: a new tab for each page costs as much as showing the page
 }
 
 // A message is an answer, which has the ID of its command, or an event, which has a method.
@@ -207,8 +208,8 @@ type Seen struct {
 
 type object = map[string]any
 
-// Open loads a file in a fresh tab that looks like the screen, and then evaluates the probe in it:
-// JavaScript that gives a string, or a promise of one.
+// Open loads a file in a tab that looks like the screen, and then evaluates the probe in it: JavaScript that gives a
+// string, or a promise of one.
 func (b *Browser) Open(t TB, file string, s Screen, probe string) Seen {
 	t.Helper()
 	address := (&url.URL{Scheme: "file", Path: file}).String()
@@ -249,24 +250,16 @@ func (b *Browser) judge(t TB, tab string) []string {
 // open shows a page, which may request what begins with own.
 func (b *Browser) open(t TB, address, own, name string, s Screen, probe string) Seen {
 	t.Helper()
-	var target struct{ TargetID, SessionID string }
-	b.call(t, "", "Target.createTarget", object{"url": "about:blank"}, &target)
-	b.call(t, "", "Target.attachToTarget", object{"targetId": target.TargetID, "flatten": true}, &target)
-	tab := target.SessionID
-	// Before the page is loaded, or its first requests and errors would be missed.
-	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
-		b.call(t, tab, domain+".enable", object{}, nil)
+	if b.tab == "" {
+		b.tab = b.newTab(t)
 	}
+	tab := b.tab
+	b.load(t, "about:blank") // the page before is left: what it still does is not of this one
 	b.call(t, tab, "Emulation.setDeviceMetricsOverride", object{"width": s.Width, "height": s.Height,
 		"deviceScaleFactor": 1, "mobile": s.Width < 800}, nil)
 	b.call(t, tab, "Emulation.setEmulatedMedia",
 		object{"media": s.Media, "features": []object{{"name": "prefers-color-scheme", "value": s.Scheme}}}, nil)
-	b.events = nil // of the empty tab: they say nothing about the page
-	b.call(t, tab, "Page.navigate", object{"url": address}, nil)
-	loaded := func(m message) bool { return m.SessionID == tab && m.Method == "Page.loadEventFired" }
-	for !slices.ContainsFunc(b.events, loaded) {
-		b.next(t, "load of "+address)
-	}
+	b.load(t, address)
 	var answer struct {
 		Result           struct{ Value string }
 		ExceptionDetails json.RawMessage
@@ -289,8 +282,30 @@ func (b *Browser) open(t TB, address, own, name string, s Screen, probe string) 
 	if *screenshots != "" {
 		b.screenshot(t, tab, name, s)
 	}
-	b.call(t, "", "Target.closeTarget", object{"targetId": target.TargetID}, nil)
 	return out
+}
+
+// newTab opens a tab, of which all that can be a problem is reported.
+func (b *Browser) newTab(t TB) string {
+	t.Helper()
+	var target struct{ TargetID, SessionID string }
+	b.call(t, "", "Target.createTarget", object{"url": "about:blank"}, &target)
+	b.call(t, "", "Target.attachToTarget", object{"targetId": target.TargetID, "flatten": true}, &target)
+	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
+		b.call(t, target.SessionID, domain+".enable", object{}, nil)
+	}
+	return target.SessionID
+}
+
+// load shows what is at an address in the tab, and keeps the events since.
+func (b *Browser) load(t TB, address string) {
+	t.Helper()
+	b.events = nil
+	b.call(t, b.tab, "Page.navigate", object{"url": address}, nil)
+	loaded := func(m message) bool { return m.SessionID == b.tab && m.Method == "Page.loadEventFired" }
+	for !slices.ContainsFunc(b.events, loaded) {
+		b.next(t, "load of "+address)
+	}
 }
 
 // problem says what is wrong about an event of a page that may request what begins with own; most are fine.

@@ -4,23 +4,19 @@ package hostview
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"html"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
+
+	"github.com/rackless/rackless/internal/browsertest"
 )
 
-// probe runs around the pages, which have no script of their own, and leaves what it saw in the
-// title. Each page is in a frame as wide as a screen.
-const probe = `<script>
-onload = () => {
+// probe looks into the pages, which have no script of their own, each in a frame as wide as a screen.
+const probe = `(() => {
   const seen = {};
   for (const f of document.querySelectorAll('iframe')) {
     const d = f.contentDocument, root = d.documentElement;
@@ -41,9 +37,8 @@ onload = () => {
       background: getComputedStyle(d.body).backgroundColor,
     };
   }
-  document.body.textContent = JSON.stringify(seen);
-};
-</script>`
+  return JSON.stringify(seen);
+})()`
 
 // probed is what the probe saw of a page.
 type probed struct {
@@ -60,69 +55,43 @@ var screens = []struct {
 	sheet sheet
 }{{"phone", 390, phoneSheet}, {"laptop", 1400, pageSheet}}
 
-// chromium shows a document and returns it after its scripts ran.
-func chromium(t *testing.T, document string, flags ...string) string {
-	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("chromium is needed where CI is set: %v; install it: apt-get install chromium", err)
-		}
-		t.Skipf("skipped: chromium is not installed: %v; to run this test: apt-get install chromium", err)
-	}
-	home, err := os.MkdirTemp("", "hostview-chromium-") // not t.TempDir: the name of a socket in it must stay short
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(home)
-	file := filepath.Join(home, "page.html")
-	if err := os.WriteFile(file, []byte(document), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, append([]string{"--headless=new", "--no-sandbox", "--disable-gpu",
-		"--no-first-run", "--disable-background-networking", "--disable-sync",
-		"--hide-scrollbars", "--window-size=1500,1000", "--user-data-dir=" + filepath.Join(home, "profile"),
-		"--dump-dom"}, append(flags, "file://"+file)...)...)
-	cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home,
-		"XDG_RUNTIME_DIR="+home)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 10 * time.Second
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("chromium: %v\n%s", err, log.Bytes())
-	}
-	return string(out)
-}
-
 // probePages shows pages on all screens.
-func probePages(t *testing.T, pages map[string][]byte, flags ...string) map[string]probed {
+func probePages(t *testing.T, b *browsertest.Browser, pages map[string][]byte, scheme string) map[string]probed {
 	t.Helper()
-	var b strings.Builder
-	b.WriteString("<!DOCTYPE html><meta charset=utf-8><title>probe</title>" + probe)
+	var frames strings.Builder
+	frames.WriteString("<!DOCTYPE html><meta charset=utf-8><title>probe</title>")
 	for name, page := range pages {
 		for _, s := range screens {
-			fmt.Fprintf(&b, `<iframe name="%s on %s" style="width:%dpx;height:600px;border:0" srcdoc="%s"></iframe>`,
-				name, s.name, s.width, html.EscapeString(string(page)))
+			fmt.Fprintf(&frames, `<iframe name="%s on %s" style="width:%dpx;height:600px;border:0" `+
+				`srcdoc="%s"></iframe>`, name, s.name, s.width, html.EscapeString(string(page)))
 		}
 	}
-	out := chromium(t, b.String(), flags...)
-	_, out, _ = strings.Cut(out, "<body>")
-	out, _, _ = strings.Cut(out, "</body>")
+	file := filepath.Join(t.TempDir(), "pages.html")
+	if err := os.WriteFile(file, []byte(frames.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := b.Open(t, file, browsertest.Screen{Name: scheme, Width: 1500, Height: 1000, Scheme: scheme,
+		Media: "screen"}, probe)
+	if len(out.Problems) > 0 {
+		t.Errorf("the browser reported:\n%s", strings.Join(out.Problems, "\n"))
+	}
 	var seen map[string]probed
-	if err := json.Unmarshal([]byte(html.UnescapeString(out)), &seen); err != nil {
-		t.Fatalf("%v in %.300s", err, out)
+	if err := json.Unmarshal([]byte(out.Probe), &seen); err != nil {
+		t.Fatalf("%v in %.300s", err, out.Probe)
 	}
 	return seen
 }
 
-// A real browser finds every text where the layout put it: no wider than it was thought to be, and legible.
-func TestChromiumShowsThePagesAsTheyWereLaidOut(t *testing.T) {
+// TestChromium shows all to one browser: a start costs as much as several pages.
+func TestChromium(t *testing.T) {
 	t.Parallel()
+	b := browsertest.Start(t)
+	t.Run("shows the pages as they were laid out", func(t *testing.T) { showsThePagesAsTheyWereLaidOut(t, b) })
+	t.Run("shows a dark page to those who want one", func(t *testing.T) { showsADarkPage(t, b) })
+}
+
+// A real browser finds every text where the layout put it: no wider than it was thought to be, and legible.
+func showsThePagesAsTheyWereLaidOut(t *testing.T, b *browsertest.Browser) {
 	docs := map[string]*Document{"hostile": hostileDocument(), "planned": planned()}
 	for _, c := range hostCases() {
 		docs[c.name] = NewDocument(c.host, c.findings)
@@ -131,7 +100,7 @@ func TestChromiumShowsThePagesAsTheyWereLaidOut(t *testing.T) {
 	for name, d := range docs {
 		pages[name] = written(t, func(b *bytes.Buffer) error { return d.WritePage(b) })
 	}
-	seen := probePages(t, pages)
+	seen := probePages(t, b, pages, "light")
 	for name, d := range docs {
 		v := newView(d)
 		for _, s := range screens {
@@ -161,9 +130,9 @@ func TestChromiumShowsThePagesAsTheyWereLaidOut(t *testing.T) {
 	}
 }
 
-func TestChromiumShowsADarkPageToThoseWhoWantOne(t *testing.T) {
+func showsADarkPage(t *testing.T, b *browsertest.Browser) {
 	page := written(t, func(b *bytes.Buffer) error { return NewDocument(epyc(), epycFindings()).WritePage(b) })
-	for name, p := range probePages(t, map[string][]byte{"epyc": page}, "--blink-settings=preferredColorScheme=0") {
+	for name, p := range probePages(t, b, map[string][]byte{"epyc": page}, "dark") {
 		if p.Background != "rgb(20, 24, 29)" {
 			t.Errorf("%s: the ground is %s", name, p.Background)
 		}

@@ -149,8 +149,18 @@ func serveHour(t *testing.T) string {
 	return ts.URL
 }
 
-func TestChromiumShowsMovingPages(t *testing.T) {
+// TestChromium shows all to one browser: a start costs as much as several pages.
+func TestChromium(t *testing.T) {
 	b := browsertest.Start(t)
+	for name, show := range map[string]func(*testing.T, *browsertest.Browser){
+		"shows moving pages": showsMovingPages, "follows a study and pauses": followsAStudyAndPauses,
+		"keeps open what was opened": keepsOpenWhatWasOpened, "says when the server is gone": saysWhenTheServerIsGone,
+	} {
+		t.Run(name, func(t *testing.T) { show(t, b) })
+	}
+}
+
+func showsMovingPages(t *testing.T, b *browsertest.Browser) {
 	base, hour := serve(t, movingFake(t)), serveHour(t)
 	for _, s := range append(browsertest.Shown(testing.Short()), browsertest.Screen{Name: "narrow", Width: 320,
 		Height: 640, Scheme: "light", Media: "screen", Background: "rgb(255, 255, 255)"}) {
@@ -217,8 +227,7 @@ func TestChromiumShowsMovingPages(t *testing.T) {
 }
 
 // When runs of a study end, its page says so and offers them; and what was paused stands still until it goes on.
-func TestChromiumFollowsAStudyAndPauses(t *testing.T) {
-	b := browsertest.Start(t)
+func followsAStudyAndPauses(t *testing.T, b *browsertest.Browser) {
 	f := movingFake(t)
 	f.onStudies = func(n int) {
 		if n < 3 {
@@ -263,8 +272,7 @@ func TestChromiumFollowsAStudyAndPauses(t *testing.T) {
 }
 
 // What a reader has opened stays open when the figures change.
-func TestChromiumKeepsOpenWhatWasOpened(t *testing.T) {
-	b := browsertest.Start(t)
+func keepsOpenWhatWasOpened(t *testing.T, b *browsertest.Browser) {
 	f := movingFake(t)
 	f.labs[1].Reason = assertion
 	seen := b.OpenServed(t, serve(t, f)+"/?token="+token, "ui-opened", browsertest.Screens[0], `(async () => {
@@ -280,8 +288,7 @@ func TestChromiumKeepsOpenWhatWasOpened(t *testing.T) {
 }
 
 // A server that has ended is said, and the figures stay.
-func TestChromiumSaysWhenTheServerIsGone(t *testing.T) {
-	b := browsertest.Start(t)
+func saysWhenTheServerIsGone(t *testing.T, b *browsertest.Browser) {
 	f := movingFake(t)
 	ts := httptest.NewUnstartedServer(nil)
 	ts.Config.Handler = New(f, Options{Addr: ts.Listener.Addr().String(), Token: token, Now: f.clock})
