@@ -127,11 +127,11 @@ func fullRecipe(release string, sets []string) (r Recipe, err error) {
 	slices.Sort(packages)
 	return Recipe{Format: 1, Release: codename,
 		Suites:   []string{codename, codename + "-updates", codename + "-security"},
-		Packages: slices.Compact(packages), DiskMiB: 8192, FilesDigest: fullDigest()}, nil
+		Packages: slices.Compact(packages), DiskMiB: 8192, FilesDigest: treeDigest(filesOf(sets))}, nil
 }
 
-// eachFullFile calls add with each file that rackless adds to full nodes: their own, those that make a machine a node,
-// and those that they share with emulated hosts.
+// eachFullFile calls add with each file that rackless adds to all full nodes: their own, those that make a machine a
+// node, and those that they share with emulated hosts.
 func eachFullFile(add func(name string, content []byte, mode int64) error) error {
 	for _, kind := range []string{"host", "node", "full"} {
 		err := eachFile(own(kind), func(name string, content []byte, mode int64) error {
@@ -156,8 +156,23 @@ func eachFullFile(add func(name string, content []byte, mode int64) error) error
 	return nil
 }
 
-// fullDigest is the FilesDigest of full nodes.
-func fullDigest() string { return treeDigest(eachFullFile) }
+// setSlurm is the set of fullSets that has files of rackless's own.
+const setSlurm = "slurm"
+
+// SlurmFiles are the files of full nodes that start Slurm at each boot, by their paths in the node.
+func SlurmFiles(add func(name string, content []byte, mode int64) error) error {
+	return eachFile(own(setSlurm), add)
+}
+
+// filesOf returns the files of full nodes with sets of packages.
+func filesOf(sets []string) tree {
+	if !slices.Contains(sets, setSlurm) {
+		return eachFullFile
+	}
+	return func(add func(name string, content []byte, mode int64) error) error {
+		return cmp.Or(eachFullFile(add), SlurmFiles(add))
+	}
+}
 
 // treeDigest returns the SHA-256 of files.
 func treeDigest(files tree) string {
@@ -185,7 +200,8 @@ func buildFull(ctx context.Context, o Options, work, out string, img *Image) err
 	img.Kernel, img.Initramfs, img.Disk = "vmlinux", "initrd", diskName
 	o.progress("install Debian %s for full nodes (%d packages and what they need)", in.recipe.Release,
 		len(in.recipe.Packages))
-	err = install(ctx, o, work, in, eachFullFile, []string{"disk.tar", "vmlinuz", "initrd", "kernel", "packages"})
+	files := filesOf(strings.Split(img.Name, "+")[1:])
+	err = install(ctx, o, work, in, files, []string{"disk.tar", "vmlinuz", "initrd", "kernel", "packages"})
 	if err != nil {
 		return fmt.Errorf("install Debian %s for full nodes: %w", in.recipe.Release, err)
 	}

@@ -47,6 +47,9 @@ func TestRecipesOfFullImages(t *testing.T) {
 	if both.Key() == plain.Key() || plain.Key() == recipe("debian-13").Key() {
 		t.Error("two images have one key")
 	}
+	if both.FilesDigest == plain.FilesDigest || recipe("debian-12+mpi").FilesDigest != plain.FilesDigest {
+		t.Error("the files of Slurm are not those of the images with Slurm alone")
+	}
 	for _, p := range plain.Packages {
 		if !slices.Contains(both.Packages, p) {
 			t.Errorf("with package sets there is no %s", p)

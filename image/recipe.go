@@ -176,7 +176,7 @@ func (r Recipe) Key() string {
 // trees are what rackless adds to the images, a directory for each kind, in whose files all is laid
 // out as in the root of the machine. Those in files/mnt make a disk and are not on it.
 //
-//go:embed all:node all:host all:full all:own
+//go:embed all:node all:host all:full all:own all:slurm
 var trees embed.FS
 
 // own returns what rackless adds to images of a kind.

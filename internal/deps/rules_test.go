@@ -279,7 +279,7 @@ var rules = map[string]rule{
 		why: "the way to a node by ssh: what is done there is its callers' business"},
 	"rack/mpi": {may: []string{"bench", "guest", "image", "lab", "plan", "rack", "render/openmpi"},
 		why: "a run of a program on nodes, which whoever has nodes can ask for"},
-	"rack/slurm": {may: []string{"facts", "guest", "internal/atomicfile", "lab", "render", "render/slurm"},
+	"rack/slurm": {may: []string{"facts", "guest", "image", "internal/atomicfile", "lab", "render", "render/slurm"},
 		why: "it runs Slurm on nodes, whoever makes these"},
 	"rack/placed": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack/emulated": whyRack}},
 	"rack/vcenter": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack/emulated": whyRack,

@@ -21,6 +21,7 @@ import (
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/parallel"
 	"github.com/rackless/rackless/lab"
@@ -128,10 +129,7 @@ type configuration struct {
 const digestFile = "/etc/slurm/rackless.sha256"
 
 func configure(files []render.Artifact, key []byte, controller bool) configuration {
-	units := []string{"munge", "slurmd"}
-	if controller { // first, so that the slurmd beside it need not ask again
-		units = []string{"munge", "slurmctld", "slurmd"}
-	}
+	units := "munge slurmd"
 	var b bytes.Buffer
 	t := tar.NewWriter(&b)
 	// Writing to memory does not fail.
@@ -142,30 +140,29 @@ func configure(files []render.Artifact, key []byte, controller bool) configurati
 	for _, f := range files {
 		add("etc/slurm/"+f.Path, "root", int64(f.Mode.Perm()), f.Data)
 	}
-	add("etc/munge/munge.key", "munge", 0o600, key)
-	for _, u := range units {
-		// Names, addresses and devices are there when the node has been told who it is.
-		add("etc/systemd/system/"+u+".service.d/rackless.conf", "root", 0o644,
-			[]byte("[Unit]\nAfter=rackless-node.service\n"))
-		_ = t.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Mode: 0o777,
-			Name:     "etc/systemd/system/multi-user.target.wants/" + u + ".service",
-			Linkname: "/lib/systemd/system/" + u + ".service"})
+	if controller { // first, so that the slurmd beside it need not ask again
+		units = "munge slurmctld slurmd"
+		add("etc/slurm/controller", "root", 0o644, nil)
 	}
+	add("etc/munge/munge.key", "munge", 0o600, key)
 	sum := sha256.Sum256(b.Bytes())
 	digest := hex.EncodeToString(sum[:])
 	add(digestFile[1:], "root", 0o644, []byte(digest+"\n"))
+	_ = image.SlurmFiles(func(name string, data []byte, mode int64) error {
+		add(name, "root", mode, data)
+		return nil
+	})
 	_ = t.Close()
 	return configuration{archive: b.Bytes(),
 		check: fmt.Sprintf(`read -r sum <%s && [ "$sum" = %s ] || exit 1
-for u in %s; do systemctl --quiet is-active $u || exit 1; done`, digestFile, digest, strings.Join(units, " ")),
-		run: fmt.Sprintf(`set -e
-[ -x /usr/sbin/slurmd ] || { echo "Slurm is not installed" >&2; exit 1; }
-rm -f /etc/slurm/*.conf /etc/systemd/system/multi-user.target.wants/slurmctld.service
-tar -x -C / -f -
-systemctl daemon-reload
-if [ ! -e /etc/systemd/system/multi-user.target.wants/slurmctld.service ]; then systemctl stop slurmctld; fi
-systemctl restart %s`, strings.Join(units, " "))}
+for u in %s; do systemctl --quiet is-active $u || exit 1; done`, digestFile, digest, units),
+		run: runScript}
 }
+
+// runScript takes the archive.
+//
+//go:embed configure.sh
+var runScript string
 
 // awaitIdle waits until Slurm can use all nodes, and says after a while why it cannot.
 //

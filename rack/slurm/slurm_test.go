@@ -49,7 +49,7 @@ func (f *fakeNodes) Run(_ context.Context, node string, c guest.Command) (guest.
 		if d := f.digests[node]; d == "" || !strings.Contains(script, d) {
 			return guest.Result{ExitCode: 1}, nil
 		}
-	case strings.Contains(script, "tar -x"):
+	case script == runScript:
 		files := make(map[string]string)
 		for r := tar.NewReader(bytes.NewReader(c.Stdin)); ; {
 			h, err := r.Next()
@@ -115,10 +115,17 @@ func TestSlurmIsConfiguredOnce(t *testing.T) {
 		}
 	}
 	slices.Sort(differ)
-	if diff := cmp.Diff([]string{"etc/slurm/rackless.sha256",
-		"etc/systemd/system/multi-user.target.wants/slurmctld.service",
-		"etc/systemd/system/slurmctld.service.d/rackless.conf"}, differ); diff != "" {
+	if diff := cmp.Diff([]string{"etc/slurm/controller", "etc/slurm/rackless.sha256"}, differ); diff != "" {
 		t.Errorf("the controller differs in: %s", diff)
+	}
+	// What the units wait for is what comes.
+	for unit, file := range map[string]string{"munge": "slurm.conf", "slurmd": "slurm.conf",
+		"slurmctld": "controller"} {
+		text := f.files["vm00"]["etc/systemd/system/"+unit+".service.d/rackless.conf"]
+		if _, sent := f.files["vm00"]["etc/slurm/"+file]; !sent ||
+			!strings.Contains(text, "\nConditionPathExists=/etc/slurm/"+file+"\n") {
+			t.Errorf("%s and its %s: %q", unit, file, text)
+		}
 	}
 	key, err := os.ReadFile(filepath.Join(dir, "munge.key"))
 	if err != nil || f.files["vm01"]["etc/munge/munge.key"] != "munge 600 "+string(key) {
