@@ -42,7 +42,9 @@ func (h *Host) Parts() []string {
 }
 
 // Empty reports whether nothing is known of the machine.
-func (h *Host) Empty() bool { return len(h.Parts()) == 0 && h.IOMMU.Enabled == nil }
+func (h *Host) Empty() bool {
+	return len(h.Parts()) == 0 && h.IOMMU.Enabled == nil && len(h.Kernel.Modules) == 0
+}
 
 // troubleWords are parts of the names of counters that count trouble: errors, discards,
 // retransmission and congestion. Each driver has names of its own; the words are those of mlx4,

@@ -147,6 +147,11 @@ var Kinds = []*Kind{
 	{Name: "IOMMU groups", Heads: []string{""}, Hints: []string{"/devices", "iommu_groups", "iommugroup"},
 		Key: "iommugroup", Form: groupListing, read: (*reader).iommuGroups,
 		Command: Command(`(?:(?:find|ls|tree) .*/sys/kernel/iommu_groups\S*.*|pvesh get \S*/hardware/pci.*)`)},
+	{Name: "dmidecode", Heads: []string{"# dmidecode ", "Handle 0x"},
+		Form: lazyregexp.New(`^# dmidecode \d|^Handle 0x[0-9A-F]{4}, DMI type \d+`), read: (*reader).dmidecode,
+		Command: Command(`dmidecode\b.*`)},
+	{Name: "lsmod", Heads: []string{"Module ", "nv", "gdrdrv", "nouveau", "amdgpu", "kvm", "vfio", "mlx", "ib_",
+		"rdma_", "irdma", "bnxt_", "efa"}, Form: lsmodLine, read: (*reader).lsmod, Command: Command(`lsmod\b.*`)},
 	{Name: "lshw -json", Key: "class", read: (*reader).lshw, Command: Command(`lshw .*-json`)},
 	{Name: "lshw", Heads: []string{"*-", "description: "},
 		Form: lazyregexp.New(`^\*-[a-z0-9]+(?::\d+)?(?: +[A-Z].*)?$|` +

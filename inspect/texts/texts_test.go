@@ -273,6 +273,48 @@ memory: 512
 			`"why":"hostpci1: \"mapping=nic\" is not a PCI ` +
 			`address; which ` +
 			`device a mapping stands for is in another file"}]}`},
+		{"dmidecode", `# dmidecode 3.2
+Getting SMBIOS data from sysfs.
+
+Handle 0x0000, DMI type 0, 26 bytes
+BIOS Information
+	Vendor: Dell Inc.
+	Version: 2.18.1
+	Release Date: 02/28/2023
+
+Handle 0x0100, DMI type 1, 27 bytes
+System Information
+	Manufacturer: Dell Inc.
+	Product Name: PowerEdge R750
+
+Handle 0x0300, DMI type 3, 22 bytes
+Chassis Information
+	Manufacturer: Dell Inc.
+	Version: Not Specified
+
+Handle 0x0400, DMI type 4, 48 bytes
+Processor Information
+	Version: AMD EPYC 7742 64-Core Processor
+	Characteristics:
+		64-bit capable
+
+Handle 0x1100, DMI type 17, 84 bytes
+Memory Device
+	Size: 32 GB
+	Type: DDR4
+	Speed: 3200 MT/s
+
+Handle 0x1101, DMI type 17, 84 bytes
+Memory Device
+	Size: No Module Installed
+	Type: Unknown
+`, `"system":{"vendor":"Dell Inc.","product":"PowerEdge R750","bios":"2.18.1 02/28/2023",` +
+			`"cpu_model":"AMD EPYC 7742 64-Core Processor"},"memory":{"total_bytes":34359738368}}`},
+		{"lsmod", "$ lsmod | grep nv\nnvidia_peermem         16384  0\nnvidia              56770560  1 nvidia_peermem" +
+			"\n",
+			`"kernel":{"modules":["nvidia","nvidia_peermem"]}}`},
+		{"lsmod", "Module                  Size  Used by\nmlx5_ib               397312  0\nsnd        16384  1 hda\n",
+			`"kernel":{"modules":["mlx5_ib"],"modules_known":true}}`},
 		{"lshw -json", `[{"id":"n","class":"system","vendor":"Dell","product":"R750 (SKU)","children":[{"id":"pci",
 "class":"bridge","businfo":"pci@0000:00:01.0","description":"PCI bridge","children":[{"id":"network","class":"network",
 "description":"Ethernet interface","businfo":"pci@0000:5e:00.0","logicalname":"eth0","serial":"b8:3f:d2:11:22:33",
