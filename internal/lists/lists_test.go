@@ -57,6 +57,8 @@ func TestLists(t *testing.T) {
 		{"each value once, sorted", lists.Distinct([]int{3, 1, 3, 2, 1}), []int{1, 2, 3}},
 		{"a value that is new", lists.Add([]int{1, 2}, 3), []int{1, 2, 3}},
 		{"a value that is there", lists.Add([]int{1, 2}, 2), []int{1, 2}},
+		{"values on a condition that holds", lists.If(true, 1, 2), []int{1, 2}},
+		{"values on one that does not", lists.If(false, 1, 2), []int(nil)},
 	} {
 		if diff := cmp.Diff(c.want, c.got); diff != "" {
 			t.Errorf("%s: -want +got\n%s", c.what, diff)
