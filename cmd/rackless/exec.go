@@ -110,7 +110,11 @@ func newCpCmd(a *app) *cobra.Command {
 				return err
 			}
 			defer r.Close()
-			return ssh.Copy(r, recursive, args)
+			exit, err := ssh.Copy(cmd.Context(), r, recursive, args)
+			if err != nil {
+				return err
+			}
+			return cli.Exit(exit)
 		},
 	}
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "copy directories with what is in them")

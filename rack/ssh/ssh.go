@@ -1,7 +1,9 @@
 package ssh
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -45,13 +48,49 @@ func Run(r *rack.Rack, node string, command []string) error {
 	return become(r, "ssh", args)
 }
 
-// Copy becomes scp. Paths on a node have the form NODE:PATH, or LAB/NODE:PATH, whose lab is r.
-func Copy(r *rack.Rack, recursive bool, paths []string) error {
+// Copy runs scp, and returns its status. Paths on a node have the form NODE:PATH, or LAB/NODE:PATH, whose lab is r.
+// Of a node whose disk was too small the error says so: all that scp hears of it is that writing failed.
+func Copy(ctx context.Context, r *rack.Rack, recursive bool, paths []string) (exit int, err error) {
 	args, err := copyArgs(r, recursive, paths)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return become(r, "scp", args)
+	path, argv, err := program(r, "scp", args)
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.CommandContext(ctx, path, argv[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	err = cmd.Run()
+	if _, ended := errors.AsType[*exec.ExitError](err); !ended || ctx.Err() != nil {
+		return 0, cmp.Or(context.Cause(ctx), err)
+	}
+	node, target := split(paths[len(paths)-1])
+	if node != "" {
+		err = room(ctx, r, node[strings.LastIndexByte(node, '/')+1:], target)
+	} else {
+		err = nil
+	}
+	return cmd.ProcessState.ExitCode(), err
+}
+
+// room returns an error where the file system of a path on a node has no room for one more write of scp. What cannot be
+// found out is no error.
+func room(ctx context.Context, r *rack.Rack, node, path string) error {
+	const script = `cd && p=${1:-.} && { [ -e "$p" ] || p=$(dirname -- "$p"); } && df -B1 --output=avail,target -- "$p"`
+	res, err := r.Run(ctx, node, guest.Command{Argv: []string{"sh", "-c", script, "sh", path}})
+	if err != nil || res.ExitCode != 0 {
+		return nil
+	}
+	_, line, _ := strings.Cut(string(res.Stdout), "\n")
+	free, at, _ := strings.Cut(strings.TrimSpace(line), " ")
+	const write = 32 << 10
+	if n, err := strconv.ParseUint(free, 10, 64); err != nil || n >= write {
+		return nil
+	}
+	return fmt.Errorf("node %s: the file system at %s is full, %s bytes are free: the last file at %s is cut off; "+
+		"remove it, make room, and copy again", node, at, free, path)
 }
 
 func copyArgs(r *rack.Rack, recursive bool, paths []string) (args []string, err error) {
@@ -106,18 +145,26 @@ func split(s string) (node, path string) {
 }
 
 // become runs a program of OpenSSH in the place of this one, so that terminal, signals and exit status are its own.
-func become(r *rack.Rack, program string, args []string) error {
-	path, err := exec.LookPath(program)
-	if err != nil {
-		return fmt.Errorf("%s is not in PATH: install Debian package openssh-client", program)
-	}
-	self, err := os.Executable()
+func become(r *rack.Rack, name string, args []string) error {
+	path, argv, err := program(r, name, args)
 	if err != nil {
 		return err
 	}
-	argv := append(append([]string{path}, options(r.Dir, r.Lab.Name, self)...), args...)
-	trace.Runs("", argv)
 	return syscall.Exec(path, argv, os.Environ())
+}
+
+// program returns a program of OpenSSH with its arguments for the nodes of a lab.
+func program(r *rack.Rack, name string, args []string) (path string, argv []string, err error) {
+	if path, err = exec.LookPath(name); err != nil {
+		return "", nil, fmt.Errorf("%s is not in PATH: install Debian package openssh-client", name)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", nil, err
+	}
+	argv = append(append([]string{path}, options(r.Dir, r.Lab.Name, self)...), args...)
+	trace.Runs("", argv)
+	return path, argv, nil
 }
 
 // Serve joins in and out to a sshd that it starts in a node, until one of them ends.
