@@ -78,10 +78,17 @@ func (r *reader) ipLink() {
 var ipBrief = lazyregexp.New(`^([\w.-]+)(@\S+)? +(UP|DOWN|UNKNOWN|DORMANT|LOWERLAYERDOWN) +` +
 	`(?:([0-9a-f]{2}(?::[0-9a-f]{2}){5,19}) +<([A-Z_,0-9-]*)>$|[0-9a-f.:]+/\d+)`)
 
+// ipBriefBare matches a line of ip -br addr in such a text: a device without an address.
+var ipBriefBare = lazyregexp.New(`^([\w.-]+)(@\S+)? +(UP|DOWN|UNKNOWN|DORMANT|LOWERLAYERDOWN)$`)
+
 // ipBrief reads the short form of network devices.
 func (r *reader) ipBrief() {
-	for _, m := range r.matches(ipBrief) {
-		if m[1] == "lo" || m[2] != "" || isSoftware(m[1]) {
+	for _, line := range r.lines() {
+		m := ipBrief.FindStringSubmatch(line)
+		if bare := ipBriefBare.FindStringSubmatch(line); bare != nil {
+			m = append(bare, "", "")
+		}
+		if m == nil || m[1] == "lo" || m[2] != "" || isSoftware(m[1]) {
 			continue
 		}
 		d := netdev(r.nic(m[1]), m[1])

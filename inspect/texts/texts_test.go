@@ -207,6 +207,9 @@ NUMA node1 CPU(s): 4-6
 				`"state":"down","carrier":false}]}]}`},
 		{"ip -br link", "ens1f0           UP             10.0.0.1/24 fe80::1/64 \n",
 			`"nics":[{"name":"ens1f0","netdevs":null,"rdma":null,"ports":[{"name":"ens1f0","state":"up"}]}]}`},
+		{"ip -br link", "ens1f0           UP             10.0.0.1/24 fe80::1/64 \nib0              DOWN           \n",
+			`"nics":[{"name":"ens1f0","netdevs":null,"rdma":null,"ports":[{"name":"ens1f0","state":"up"}]},` +
+				`{"name":"ib0","netdevs":null,"rdma":null,"ports":[{"name":"ib0","state":"down"}]}]}`},
 		{"ethtool -i", "$ ethtool -i eth5\ndriver: mlx5_core\nversion: 5.8\nfirmware-version: 22.35.1012 " +
 			"(MT_0000000436)\n" +
 			"bus-info: 0000:c1:00.1\n",
