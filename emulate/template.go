@@ -30,7 +30,7 @@ func templateKey(m machine) string {
 		profile: m.profile, accel: m.accel, boot: Boot{Key: m.boot.Key, Append: m.boot.Append}, ram: ram{dir: "ram"},
 		disk: placeholder(m.disk), tools: placeholder(m.tools),
 	}
-	return vm.Key(append(m.args(), m.boot.Key, version)...)
+	return vm.Key(append(m.args(), m.boot.Key, version, settleScript)...)
 }
 
 // placeholder replaces the path of a file in a key, because the guest cannot see the path.
@@ -90,6 +90,16 @@ func bootsAt(dir string) func() string {
 	}
 }
 
+// settleScript waits until all has started. udev may have the drivers of devices still to load when systemd has started
+// everything. degraded is a unit that failed, which is the image's affair; a guest without systemd has started when its
+// agent answers.
+//
+// libvirtd asks QEMU what it can do, which took it 20 CPU-s of an emulated machine, and keeps what it learns. It asks
+// anew where the CPU is another one: clones have the template's.
+const settleScript = `if [ -d /run/systemd/system ]; then systemctl start ` + consoleUnit +
+	`; systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600
+virsh --quiet --connect qemu:///system capabilities >/dev/null; systemctl stop libvirtd.service; fi`
+
 // settle waits until nothing is left to start in the guest of a template, and what it wrote is on its disk.
 func settle(ctx context.Context, dir string, p *Profile, seen *rack.Progress) (release func(), err error) {
 	if err := unplug(ctx, dir, p.unplugged()); err != nil {
@@ -100,11 +110,7 @@ func settle(ctx context.Context, dir string, p *Profile, seen *rack.Progress) (r
 		return nil, err
 	}
 	seen.Watch(func() string { return "the agent answers, the last services start" })
-	// udev may have the drivers of devices still to load when systemd has started everything.
-	// degraded is a unit that failed, which is the image's affair; a guest without systemd has
-	// started when its agent answers.
-	settle := `if [ -d /run/systemd/system ]; then systemctl start ` + consoleUnit +
-		`; systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600; fi; sync`
+	settle := settleScript + "; sync"
 	if p.hasConnectX() { // clones find theirs with the drivers at hand
 		settle = "modprobe --all mlx5_core mlx5_ib; " + settle
 	}

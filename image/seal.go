@@ -141,8 +141,6 @@ func seal(ctx context.Context, o Options, work string, img *Image) error {
 			for _, argv := range [][]string{
 				{"grub-install", "/dev/vda"},
 				{"update-grub"},
-				// libvirtd asks QEMU what it can do, which takes it longest of all; what it learns, it keeps.
-				{"virsh", "--quiet", "--connect", "qemu:///system", "capabilities"},
 				{"fstrim", "/"},
 			} {
 				o.watch(func() string { return strings.Join(argv, " ") })
