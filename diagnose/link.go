@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/lists"
@@ -76,8 +77,22 @@ func (v *view) matters(d *topology.PCIDevice) bool {
 		g := v.GPU(d.Address)
 		return g == nil || v.computes(g) && !g.IsCoherent() // of a C2C GPU, PCI Express carries next to nothing
 	}
+	if hasGigabit(d.DeviceName) {
+		return false // a lane of any generation carries two such ports
+	}
 	return slices.Contains([]uint16{subEthernet, topology.SubInfiniBand, topology.SubFabric, subNVMe, subRAID, subSAS},
 		d.Class.Sub())
+}
+
+// hasGigabit reports whether the name of a NIC tells ports of 1 Gb/s: "82576 Gigabit", not "82599 10-Gigabit".
+func hasGigabit(name string) bool {
+	before, _, found := strings.Cut(name, "Gigabit")
+	fields := strings.FieldsFunc(before, func(r rune) bool { return r == ' ' || r == '-' })
+	if !found || len(fields) == 0 {
+		return found
+	}
+	n, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+	return err != nil || n > 1000 // a rate has up to three digits, a model four or more
 }
 
 // Subclasses of what is fast enough for its link to matter. Source: PCI Code and ID Assignment Specification.

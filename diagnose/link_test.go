@@ -159,6 +159,15 @@ func linkCases() []testCase {
 			train(h, gpu0, 2.5, 1)
 			dev(h, gpu0).PowerState = "D3cold"
 		}},
+		{id: "RL002", found: false, name: "ports of 1 Gb/s on the board, which are wired to one lane",
+			set: func(h *topology.Host) {
+				train(h, nic0, 5, 1)
+				dev(h, nic0).DeviceName = "NetXtreme BCM5720 2-port Gigabit Ethernet PCIe"
+			}},
+		{id: "RL002", found: true, name: "ports of 10 Gb/s", set: func(h *topology.Host) {
+			train(h, nic0, 5, 1)
+			dev(h, nic0).DeviceName = "82599ES 10-Gigabit SFI/SFP+ Network Connection"
+		}},
 		{id: "RL002", found: false, name: "a screen of a management controller", set: func(h *topology.Host) {
 			dev(h, "0000:02:00.0").Link = &topology.Link{SpeedGTs: new(2.5), Width: new(1), MaxSpeedGTs: new(5.0),
 				MaxWidth: new(4)}
