@@ -71,6 +71,7 @@ func TestSnapshotsOfRealMachines(t *testing.T) {
 			if again := snapshotOf(t, o.Source, SnapshotOptions{KeepIDs: true}); !bytes.Equal(b, again) {
 				t.Error("two snapshots differ")
 			}
+			checkAnonymous(t, o, want)
 		})
 	}
 }

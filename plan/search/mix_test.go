@@ -15,7 +15,7 @@ import (
 var (
 	mixes   = flag.Int("mixes", 60, "how many generated labs on generated machines to solve")
 	only    = flag.Int("only", -1, "solve only the lab of this number")
-	long    = flag.Bool("long", false, "hold the search against three times as many answers of other solvers")
+	long    = flag.Bool("long", false, "three times as many answers of other solvers, and huge problems for longer")
 	slowest = flag.Duration("slowest", 0, "list labs that take longer")
 )
 
