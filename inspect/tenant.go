@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/bits"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -218,6 +219,9 @@ func ParseMachine(ctx context.Context, text, file string) (*Machine, error) {
 			len(h.Tenants))
 	}
 	m := &Machine{File: file, Text: text, Tenant: h.Tenants[0]}
+	if m.Tenant.Name == texts.Nameless {
+		m.Tenant.Name = strings.TrimSuffix(filepath.Base(file), ".conf") // the file is called by the machine's ID
+	}
 	for _, u := range h.Unread {
 		m.Unread = append(m.Unread, u.Why)
 	}

@@ -148,6 +148,33 @@ func read(t *testing.T, name, text, beside, host string) (*inspect.Machine, *top
 	return m, h
 }
 
+func TestMachinesTogetherFitTogether(t *testing.T) {
+	t.Parallel()
+	h, err := synthetic.Host(twoNodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var machines []*inspect.Machine
+	for _, file := range []string{"100.conf", "101.conf"} {
+		m, err := inspect.ParseMachine(t.Context(), "cores: 4\nmemory: 4096\naffinity: 2-5\n", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		machines = append(machines, m)
+	}
+	verdicts, err := mend.CheckAll(t.Context(), h, "host", machines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := verdicts[0], verdicts[1]
+	if !slices.Equal(first.Mended, []string{"RL060"}) || first.Machine != "100" {
+		t.Errorf("%s: mended %v, want RL060 of 100", first.Machine, first.Mended)
+	}
+	if len(second.Findings) > 0 {
+		t.Errorf("%s: %v, want nothing: the first makes way for it", second.Machine, second.Findings)
+	}
+}
+
 func TestMachines(t *testing.T) {
 	t.Parallel()
 	for _, c := range machines {

@@ -26,6 +26,9 @@ var qmLine = lazyregexp.New(`^(?:boot: (?:order=|[acdn]+\b|c)|bios: (?:ovmf|seab
 // qmSure matches a line that no other program writes.
 var qmSure = lazyregexp.New(`^(?:hostpci\d+: |vmgenid: |smbios1: uuid|meta: creation-qemu|scsihw: virtio)`)
 
+// Nameless is the name of a machine of Proxmox VE without one.
+const Nameless = "a machine of Proxmox VE"
+
 // qmConfig reads a machine of Proxmox VE as a tenant.
 //
 // Source: qm.conf(5).
@@ -101,7 +104,7 @@ func (r *reader) qmConfig() {
 		t.Absent = new(topology.CPURange(vcpus, t.VCPUs-1))
 	}
 	r.qmNodes(&t, numa, sockets, cells)
-	t.Name = cmp.Or(t.Name, "a machine of Proxmox VE")
+	t.Name = cmp.Or(t.Name, Nameless)
 	for _, n := range slices.Sorted(maps.Keys(cells)) {
 		c := cells[n]
 		c.Hugepages = t.Hugepages
