@@ -95,7 +95,7 @@ test: ## install what the tests need and run them all, those that start labs too
 # What tests count, such as the faults that prepare survived: go test says nothing of a test that passes.
 TALLY := $(CURDIR)/out/tally
 
-# Without the tables of a debugger, compiling takes a fifth less. make test and make lint run go vet.
+# Without the tables of a debugger, tests compile in less time. make test and make lint run go vet.
 NO_DWARF := -gcflags=all=-dwarf=false
 GO_TEST := $(GO) test -vet=off $(NO_DWARF) -ldflags=-w
 

@@ -23,7 +23,8 @@ func newFakeRoot(t *testing.T) *fakeRoot {
 	t.Helper()
 	findProgram(t, "sh")
 	r := &fakeRoot{t: t, dir: t.TempDir(), bin: t.TempDir()}
-	r.program("sleep", "exec /bin/sleep 0.002")
+	// Scripts wait for the bus a hundred times: three seconds in all, which it needs on a busy machine.
+	r.program("sleep", "exec /bin/sleep 0.03")
 	r.program("modprobe", `echo "modprobe $*" >>"$RACKLESS_ROOT/log"`)
 	return r
 }
