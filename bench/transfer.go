@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	_ "embed" // for the program that drives NIXL
+	_ "embed" // for the programs that drive the libraries
 	"fmt"
 	"regexp"
 	"slices"
@@ -30,7 +30,7 @@ type transferTool struct {
 	tool           string
 	server         func(t transfer, ep Endpoint, o Options) []string
 	client         func(t transfer, client, server Endpoint, o Options) []string
-	prepare        func(ctx context.Context, ask execFunc, node string) error // may be nil
+	prepare        func(ctx context.Context, t transfer, ask execFunc, node string) error
 	program, wheel string
 	endless        bool // its server
 	versions       string
@@ -46,7 +46,7 @@ const (
 var transferTools = []*transferTool{
 	{tool: toolMooncake, program: "transfer_engine_bench", wheel: "mooncake-transfer-engine-non-cuda", endless: true,
 		versions: `(?m)^mooncake_transfer_engine\w*-([0-9][\w.]*)\.dist-info$`, server: mooncakeServer,
-		client: mooncakeClient},
+		client: mooncakeClient, prepare: prepareMooncake},
 	{tool: toolNIXL, program: "python3", wheel: "nixl-cu12", versions: `(?m)^nixl_cu12-([0-9][\w.]*)\.dist-info$`,
 		server: nixlServer, client: nixlClient, prepare: prepareNIXL},
 }
@@ -106,10 +106,7 @@ func (t transfer) check(client, server Endpoint, o Options) error {
 }
 
 func (t transfer) prepare(ctx context.Context, ask execFunc, client, server Endpoint, _ *Options) error {
-	if t.by.prepare == nil {
-		return nil
-	}
-	return cmp.Or(t.by.prepare(ctx, ask, client.Node), t.by.prepare(ctx, ask, server.Node))
+	return cmp.Or(t.by.prepare(ctx, t, ask, client.Node), t.by.prepare(ctx, t, ask, server.Node))
 }
 
 func (t transfer) server(ep Endpoint, o Options) []string { return t.by.server(t, ep, o) }
@@ -128,7 +125,23 @@ func mooncakeArgs(t transfer, ep Endpoint, port int, mode string) []string {
 		lists.If(t.tcp, "-protocol=tcp"), lists.If(!t.tcp, "-protocol=rdma", "-device_name="+ep.Device))
 }
 
+// mooncakeProgram gives Mooncake the ports that it needs for TCP.
+//
+//go:embed programs/mooncake.py
+var mooncakeProgram string
+
+// prepareMooncake gives a node the program, where it is needed.
+func prepareMooncake(ctx context.Context, t transfer, ask execFunc, node string) error {
+	if !t.tcp {
+		return nil
+	}
+	return give(ctx, ask, node, mooncakePath, mooncakeProgram, "true")
+}
+
 func mooncakeServer(t transfer, ep Endpoint, o Options) []string {
+	if t.tcp {
+		return append([]string{mooncakePath, strconv.Itoa(o.Port)}, mooncakeArgs(t, ep, 0, "target")...)
+	}
 	return mooncakeArgs(t, ep, o.Port, "target")
 }
 
@@ -144,18 +157,27 @@ func mooncakeClient(t transfer, client, server Endpoint, o Options) []string {
 //go:embed programs/nixl.py
 var nixlProgram string
 
-// nixlPath is where nodes keep it.
-var nixlPath = fmt.Sprintf("/usr/local/bin/rackless-nixl-%.4x", sha256.Sum256([]byte(nixlProgram)))
+// Where nodes keep the programs.
+var mooncakePath, nixlPath = programPath(toolMooncake, mooncakeProgram), programPath(toolNIXL, nixlProgram)
 
-// prepareNIXL gives a node the program, and has it look for NIXL.
-func prepareNIXL(ctx context.Context, ask execFunc, node string) error {
-	const keep = `[ -x "$1" ] || { printf %s "$2" >"$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"; } && "$1"`
-	out, err := ask(ctx, node, "sh", "-c", keep, "sh", nixlPath, nixlProgram)
+func programPath(tool, program string) string {
+	return fmt.Sprintf("/usr/local/bin/rackless-%s-%.4x", tool, sha256.Sum256([]byte(program)))
+}
+
+// give gives a node a program, and then runs another.
+func give(ctx context.Context, ask execFunc, node, path, program, then string) error {
+	const keep = `[ -x "$1" ] || { printf %s "$2" >"$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"; } && "$3"`
+	out, err := ask(ctx, node, "sh", "-c", keep, "sh", path, program, then)
 	if err == nil && out.ExitCode != 0 {
 		text, _ := lastLine(out.Stderr)
 		err = unfit(node, "%s", text)
 	}
 	return err
+}
+
+// prepareNIXL gives a node the program, and has it look for NIXL.
+func prepareNIXL(ctx context.Context, _ transfer, ask execFunc, node string) error {
+	return give(ctx, ask, node, nixlPath, nixlProgram, nixlPath)
 }
 
 // nixlArgs are those of both sides, with the variables of UCX.

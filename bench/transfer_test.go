@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestTransfersGiveTheRateThatItPrints(t *testing.T) {
@@ -123,7 +127,7 @@ func TestNIXLIsLookedForOnBothNodes(t *testing.T) {
 	for _, lacks := range []string{"vm00", "vm01", ""} {
 		err := mustEngine(t, "nixl_write").plugin.prepare(t.Context(),
 			func(_ context.Context, node string, argv ...string) (Output, error) {
-				if argv[len(argv)-2] != nixlPath || argv[len(argv)-1] != nixlProgram {
+				if !slices.Equal(argv[len(argv)-3:], []string{nixlPath, nixlProgram, nixlPath}) {
 					t.Errorf("%q", argv)
 				}
 				out := Output{Stderr: []byte("Traceback\nno NIXL for Python 3.11: x\n")}
@@ -136,6 +140,55 @@ func TestNIXLIsLookedForOnBothNodes(t *testing.T) {
 		if ok != (lacks != "") || ok && (unfit.Node != lacks ||
 			!strings.Contains(err.Error(), "no NIXL for Python 3.11: x")) {
 			t.Errorf("%s: %v", lacks, err)
+		}
+	}
+}
+
+// A client of the port gets to where Mooncake says that it listens for requests.
+func TestMooncakeIsReachedAtItsPort(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	requests, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer requests.Close()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(free.Addr().String())
+	free.Close()
+	said := "I1 1] Transfer Engine RPC using P2P handshake, listening on " + requests.Addr().String()
+	cmd := exec.CommandContext(t.Context(), python, "-c", mooncakeProgram, port, "sh", "-c",
+		`echo "$0" >&2; exec sleep 60`, said)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	var client net.Conn
+	for err := error(nil); client == nil; time.Sleep(10 * time.Millisecond) {
+		if client, err = net.Dial("tcp", "127.0.0.1:"+port); err != nil && t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	defer client.Close()
+	server, err := requests.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	got := make([]byte, 2)
+	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+		if _, err := way[0].Write([]byte("hi")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(way[1], got); err != nil || string(got) != "hi" {
+			t.Errorf("%q, %v", got, err)
 		}
 	}
 }
