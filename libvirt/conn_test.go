@@ -241,12 +241,14 @@ func TestProgramsThatDoNotConnect(t *testing.T) {
 		"one that repeats its input":   {"cat", "EOF while decoding"},
 		"one that complains for ever ": {"yes >&2", "too slow"},
 	} {
+		// It is written before any of them runs: a child of another test that begins at the time would hold it open for
+		// writing, and the kernel runs no such file.
+		path := filepath.Join(t.TempDir(), "ssh")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			path := filepath.Join(t.TempDir(), "ssh")
-			if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {
-				t.Fatal(err)
-			}
 			ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second, errors.New("too slow"))
 			defer cancel()
 			c, err := Connect(ctx, "qemu+ssh://h/system?command="+path)
