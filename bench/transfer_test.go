@@ -171,8 +171,10 @@ func TestMooncakeIsReachedAtItsPort(t *testing.T) {
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	var client net.Conn
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // as long as the program runs
+	defer cancel()
 	for err := error(nil); client == nil; time.Sleep(10 * time.Millisecond) {
-		if client, err = net.Dial("tcp", "127.0.0.1:"+port); err != nil && t.Context().Err() != nil {
+		if client, err = net.Dial("tcp", "127.0.0.1:"+port); err != nil && ctx.Err() != nil {
 			t.Fatal(err)
 		}
 	}
