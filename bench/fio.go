@@ -15,6 +15,7 @@ import (
 
 	"maps"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -94,8 +95,7 @@ func (t *Tests) fioDocument(document []byte) ([]fioJob, error) {
 	if d.Timestamp > 0 && d.Timestamp < yearTenThousand {
 		t.Started = time.Unix(d.Timestamp, 0).UTC()
 	}
-	for i := range d.Jobs {
-		job := &d.Jobs[i]
+	for job := range lists.Refs(d.Jobs) {
 		for name, value := range d.Global {
 			if _, own := job.Options[name]; !own && job.Options != nil {
 				job.Options[name] = value

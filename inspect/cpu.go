@@ -232,8 +232,7 @@ func (t *cpuTopology) addPackage(dir string, threads topology.CPUSet) {
 // addDies adds the dies of packages that have more than one. Architectures without dies list each
 // CPU as one; kernels before 5.2 have no such files.
 func (t *cpuTopology) addDies() {
-	for i := range t.r.h.Packages {
-		p := &t.r.h.Packages[i]
+	for p := range lists.Refs(t.r.h.Packages) {
 		var dies []topology.Die
 		rest := p.CPUs
 		for !rest.IsEmpty() {

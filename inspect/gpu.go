@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/inspect/pci"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -51,8 +52,7 @@ func (r *reader) readDRM(found gpus) {
 		}
 		r.readAMDGPU(g, p+"/device")
 	}
-	for i := range r.h.PCI { // a dump may hold the PCI devices alone
-		d := &r.h.PCI[i]
+	for d := range lists.Refs(r.h.PCI) { // a dump may hold the PCI devices alone
 		dir := "sys/bus/pci/devices/" + d.Address.String()
 		if d.IsGPU() && d.Vendor != nil && *d.Vendor == topology.VendorAMD && found[d.Address] == nil &&
 			r.exists(dir+"/"+vramTotal) {

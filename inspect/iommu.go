@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -29,8 +30,7 @@ func (r *reader) readIOMMU() {
 	}
 	byAddr := make(map[topology.PCIAddr]*topology.PCIDevice, len(r.h.PCI))
 	members := map[int][]topology.PCIAddr{}
-	for i := range r.h.PCI {
-		d := &r.h.PCI[i]
+	for d := range lists.Refs(r.h.PCI) {
 		byAddr[d.Address] = d
 		if d.IOMMUGroup != nil {
 			members[*d.IOMMUGroup] = append(members[*d.IOMMUGroup], d.Address)
@@ -97,8 +97,7 @@ const noIOMMU = "vfio-noiommu"
 // dropNoIOMMU forgets groups of VFIO's no-IOMMU mode.
 func (r *reader) dropNoIOMMU() {
 	fake := map[int]bool{}
-	for i := range r.h.PCI {
-		d := &r.h.PCI[i]
+	for d := range lists.Refs(r.h.PCI) {
 		if d.IOMMUGroup == nil {
 			continue
 		}

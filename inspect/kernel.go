@@ -348,8 +348,7 @@ func (r *reader) readCandidates() {
 		return
 	}
 	aliases := parseAliases(b, pciVendors(r.h))
-	for i := range r.h.PCI {
-		d := &r.h.PCI[i]
+	for d := range lists.Refs(r.h.PCI) {
 		if d.IsBridge() || d.Vendor == nil || d.Device == nil || d.Class == nil {
 			continue
 		}

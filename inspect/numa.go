@@ -108,8 +108,7 @@ func (r *reader) readDistances(columns []int) {
 		at, _ := slices.BinarySearch(columns, r.h.NUMANodes[i].ID)
 		picked = append(picked, at)
 	}
-	for i := range r.h.NUMANodes {
-		n := &r.h.NUMANodes[i]
+	for n := range lists.Refs(r.h.NUMANodes) {
 		p := nodeDir + "/node" + strconv.Itoa(n.ID) + "/distance"
 		row := parsed(r, p, func(s string) ([]int, error) { return parseDistances(s, len(columns)) })
 		if row == nil {
@@ -148,8 +147,7 @@ func parseDistances(text string, want int) ([]int, error) {
 // whose CPUs nobody lists has all of them.
 func (r *reader) placeNodes() {
 	online := r.h.CPUs.Online
-	for i := range r.h.NUMANodes {
-		n := &r.h.NUMANodes[i]
+	for n := range lists.Refs(r.h.NUMANodes) {
 		if n.CPUs.IsEmpty() && len(r.h.NUMANodes) == 1 {
 			n.CPUs = online
 		}
@@ -178,8 +176,7 @@ func (r *reader) readNodeKinds() {
 		r.readMCDRAM()
 	}
 	told := slices.ContainsFunc(nodes, func(n topology.NUMANode) bool { return n.Kind != "" })
-	for i := range nodes {
-		n := &nodes[i]
+	for n := range lists.Refs(nodes) {
 		dir := nodeDir + "/node" + strconv.Itoa(n.ID)
 		// Where other kinds were told apart, the nodes of the CPUs are what is left.
 		if n.Kind == "" && told && !n.CPUs.IsEmpty() && !special[n.ID] {
@@ -286,8 +283,7 @@ const hbmFactor = 2
 func (r *reader) readHBM(special map[int]bool) {
 	bandwidth := map[int]uint64{}
 	ordinary := uint64(math.MaxUint64)
-	for i := range r.h.NUMANodes {
-		n := &r.h.NUMANodes[i]
+	for n := range lists.Refs(r.h.NUMANodes) {
 		dir := nodeDir + "/node" + strconv.Itoa(n.ID)
 		v := r.size(dir + "/access1/initiators/read_bandwidth")
 		if v == nil {
@@ -301,8 +297,7 @@ func (r *reader) readHBM(special map[int]bool) {
 			ordinary = min(ordinary, *v)
 		}
 	}
-	for i := range r.h.NUMANodes {
-		n := &r.h.NUMANodes[i]
+	for n := range lists.Refs(r.h.NUMANodes) {
 		if n.Kind == "" && (n.CPUs.IsEmpty() || special[n.ID]) && ordinary < math.MaxUint64 &&
 			bandwidth[n.ID]/hbmFactor > ordinary {
 			n.Kind = kindHBM

@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/inspect/smi"
 	"github.com/rackless/rackless/inspect/texts"
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -165,8 +166,7 @@ func (r *reader) queryNVIDIA(found gpus) bool {
 		if err != nil {
 			r.commandFailed(err, nil, argv...)
 		}
-		for i := range all {
-			q := &all[i]
+		for q := range lists.Refs(all) {
 			g := found.at(*q.Address)
 			g.Index = q.Index
 			g.Vendor = nvidiaVendor
@@ -295,8 +295,7 @@ func (r *reader) readMatrix(found gpus) {
 		return
 	}
 	ids := map[string]string{} // of the matrix to ours
-	for i := range matrix.GPUs {
-		m := &matrix.GPUs[i]
+	for m := range lists.Refs(matrix.GPUs) {
 		for _, g := range found {
 			if m.Index == nil || g.Index == nil || *m.Index != *g.Index {
 				continue
@@ -307,8 +306,7 @@ func (r *reader) readMatrix(found gpus) {
 			g.NVLinks = cmp.Or(g.NVLinks, m.NVLinks)
 		}
 	}
-	for i := range matrix.NICs {
-		m := &matrix.NICs[i]
+	for m := range lists.Refs(matrix.NICs) {
 		for j := range r.h.NICs {
 			if len(m.RDMA) == 1 && hasRDMA(&r.h.NICs[j], m.RDMA[0]) {
 				ids[m.ID()] = r.h.NICs[j].ID()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rackless/rackless/inspect/pci"
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -116,8 +117,7 @@ func (b *pciBus) readFunction(p pciPlace) {
 
 // knowWhatIsAbsent tells "there is none" from "nobody looked", by what other functions of the same tree have.
 func (b *pciBus) knowWhatIsAbsent() {
-	for i := range b.found {
-		d := &b.found[i]
+	for d := range lists.Refs(b.found) {
 		d.DriverKnown = d.DriverKnown || b.anyDriver
 		// The kernel shows reset_method, since 5.15, only for what it can reset.
 		if b.anyReset && !d.ResetKnown && !isPlumbing(d) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/inspect/pci"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -172,8 +173,7 @@ func placeByBusNumbers(found []topology.PCIDevice) {
 // behind it; and on a switch's own bus there are downstream ports. The list is sorted by address.
 func namePorts(found []topology.PCIDevice) {
 	ports := map[topology.PCIAddr]string{}
-	for i := range found {
-		d := &found[i]
+	for d := range lists.Refs(found) {
 		if !d.IsBridge() || d.Class != nil && d.Class.Sub() != topology.SubPCIBridge {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/rackless/rackless/inspect/tree"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -248,8 +249,7 @@ func (o *Opened) asSnapshot() error {
 
 // replayCommands returns a Run that answers with what was recorded.
 func replayCommands(fsys fs.FS, commands []snapshotCommand) (runFunc, error) {
-	for i := range commands {
-		c := &commands[i]
+	for c := range lists.Refs(commands) {
 		if c.Output == "" {
 			continue
 		}
@@ -259,8 +259,7 @@ func replayCommands(fsys fs.FS, commands []snapshotCommand) (runFunc, error) {
 		}
 	}
 	return func(_ context.Context, argv ...string) ([]byte, error) {
-		for i := range commands {
-			c := &commands[i]
+		for c := range lists.Refs(commands) {
 			switch {
 			case !slices.Equal(c.Argv, argv):
 				continue

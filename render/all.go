@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -107,8 +108,7 @@ func newView(in Input) (*view, error) {
 		return nil, err
 	}
 	seen := map[topology.PCIAddr]bool{}
-	for i := range v.plan.Nodes {
-		n := &v.plan.Nodes[i]
+	for n := range lists.Refs(v.plan.Nodes) {
 		v.ports = append(v.ports, portsOf(n))
 		for _, c := range n.Cards {
 			if c.Kind == plan.KindVF {

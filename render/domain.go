@@ -11,6 +11,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -42,8 +43,7 @@ func Domains(in Input) ([]Artifact, error) {
 	}
 	var artefacts []Artifact
 	var faults []error
-	for i := range in.Plan.Nodes {
-		n := &in.Plan.Nodes[i]
+	for n := range lists.Refs(in.Plan.Nodes) {
 		data, err := m.domain(n)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("render domain of node %q: %w", n.Name, err))

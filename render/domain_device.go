@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -35,8 +36,7 @@ type function struct {
 func (m *machine) slots(n *plan.Node) ([]slot, error) {
 	g := gathering{m: m, byDevice: map[topology.PCIAddr]int{}, taken: map[topology.PCIAddr]bool{}}
 	ports := 0
-	for i := range n.Cards {
-		c := &n.Cards[i]
+	for c := range lists.Refs(n.Cards) {
 		if c.Cell != nil && (*c.Cell < 0 || *c.Cell >= len(n.Cells)) {
 			return nil, fmt.Errorf("device %q is in cell %d; the guest has %d", c.ID, *c.Cell, len(n.Cells))
 		}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -47,8 +48,7 @@ func ncclTopologies(in Input) ([]Artifact, error) {
 		return nil, err
 	}
 	var all []Artifact
-	for i := range m.in.Plan.Nodes {
-		n := &m.in.Plan.Nodes[i]
+	for n := range lists.Refs(m.in.Plan.Nodes) {
 		if !slices.ContainsFunc(n.Cards, func(c plan.NodeDevice) bool { return c.Kind == plan.KindGPU }) {
 			continue
 		}
@@ -76,8 +76,7 @@ func ncclTopologies(in Input) ([]Artifact, error) {
 func (m *machine) ncclTopology(n *plan.Node, t *tree) *ncclSystem {
 	hostTree := topology.NewTree(m.host)
 	physical := map[topology.PCIAddr]topology.PCIAddr{} // of virtual functions, which need not exist yet
-	for i := range n.Cards {
-		c := &n.Cards[i]
+	for c := range lists.Refs(n.Cards) {
 		if pf, err := topology.ParsePCIAddr(c.ID); err == nil && c.Kind == plan.KindVF {
 			if vf, err := m.address(functionOf(c)); err == nil {
 				physical[vf] = pf

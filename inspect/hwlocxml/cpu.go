@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -206,8 +207,7 @@ func (p *parser) readKinds() {
 		kinds = append(kinds, k)
 	}
 	fast := fastest(kinds)
-	for i := range p.h.Cores {
-		c := &p.h.Cores[i]
+	for c := range lists.Refs(p.h.Cores) {
 		for j, k := range kinds {
 			if !k.cpus.Contains(c.CPUs.Min()) {
 				continue

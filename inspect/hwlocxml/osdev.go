@@ -237,8 +237,7 @@ func (d *devices) finish() {
 		d.h.NICs = append(d.h.NICs, *d.nics[id])
 	}
 	d.h.GPUs = append(d.h.GPUs, lists.Map(d.order, func(g *gpu) topology.GPU { return g.GPU })...)
-	for i := range d.h.NUMANodes {
-		n := &d.h.NUMANodes[i]
+	for n := range lists.Refs(d.h.NUMANodes) {
 		for j := range d.h.GPUs {
 			if g := &d.h.GPUs[j]; n.GPU != nil && g.Address != nil && *g.Address == *n.GPU {
 				g.MemoryNode = new(n.ID)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -80,8 +81,7 @@ func (d *devices) localityOf(near *element) (l locality) {
 	cpus := d.cpus(near)
 	if nodes, _ := d.set(near, "complete_nodeset", topology.CPUSet{}); !cpus.IsEmpty() && !nodes.Overlaps(d.hidden) {
 		l.cpus = &cpus
-		for i := range d.h.NUMANodes {
-			n := &d.h.NUMANodes[i]
+		for n := range lists.Refs(d.h.NUMANodes) {
 			if !n.CPUs.Overlaps(cpus) {
 				continue
 			}

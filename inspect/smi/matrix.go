@@ -7,6 +7,7 @@ import (
 
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -217,8 +218,7 @@ var (
 // the first has the number from.
 func (m *Matrix) readLegend(lines []string, from int) {
 	nics := map[string]*Device{}
-	for i := range m.Devices {
-		d := &m.Devices[i]
+	for d := range lists.Refs(m.Devices) {
 		switch {
 		case d.IsGPU():
 		case strings.HasPrefix(d.Name, "NIC"):

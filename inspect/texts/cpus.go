@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -299,8 +300,7 @@ func (r *reader) numactl() {
 		}
 	}
 	// The columns of the matrix are the nodes in the order of their numbers, which may have gaps.
-	for i := range r.h.NUMANodes {
-		node := &r.h.NUMANodes[i]
+	for node := range lists.Refs(r.h.NUMANodes) {
 		if row := rows[node.ID]; len(row) == len(r.h.NUMANodes) {
 			node.Distances = row
 		} else if len(row) > 0 {

@@ -83,8 +83,7 @@ func check(in *render.Input) error {
 		return errors.New("no plan or no lab")
 	}
 	in.Host = cmp.Or(in.Host, &topology.Host{})
-	for i := range in.Plan.Nodes {
-		n := &in.Plan.Nodes[i]
+	for n := range lists.Refs(in.Plan.Nodes) {
 		if len(n.VCPUs) == 0 || n.Threads < 1 || len(n.Cells) == 0 {
 			return fmt.Errorf("node %q of the plan has no vcpus, threads or cells: the plan was edited; make it "+
 				"again", n.Name)

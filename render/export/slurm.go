@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/render/slurm"
@@ -22,8 +23,7 @@ func Slurm(in render.Input) ([]render.Artifact, error) {
 	if in.Lab.Slurm != nil {
 		c.Controller = in.Lab.Slurm.Controller
 	}
-	for i := range in.Plan.Nodes {
-		n := &in.Plan.Nodes[i]
+	for n := range lists.Refs(in.Plan.Nodes) {
 		node, err := slurm.NodeOf(n.Name, guest(in.Host, n))
 		if err != nil {
 			return nil, fmt.Errorf("export slurm: %w", err)
@@ -41,8 +41,7 @@ func Slurm(in render.Input) ([]render.Artifact, error) {
 func switches(p *plan.Plan) []slurm.Switch {
 	var leaves group.By[string, string]
 	joined := false
-	for i := range p.Nodes {
-		n := &p.Nodes[i]
+	for n := range lists.Refs(p.Nodes) {
 		leaf := "without-nic"
 		for _, c := range n.Cards {
 			if c.Kind != plan.KindGPU {

@@ -138,8 +138,7 @@ func rdmaLinks(h *topology.Host) []rdmaLink {
 	fastest := 0.0
 	routed := lists.SetOf(h.Routes, func(r topology.Route) string { return r.Netdev })
 	for nic, dev := range h.RDMADevices() {
-		for i := range dev.Ports {
-			p := &dev.Ports[i]
+		for p := range lists.Refs(dev.Ports) {
 			x := rdmaLink{nic: nic, name: dev.Name, port: p}
 			switch {
 			case topology.IsSoftRDMA(dev.Name):
@@ -152,8 +151,7 @@ func rdmaLinks(h *topology.Host) []rdmaLink {
 			all = append(all, x)
 		}
 	}
-	for i := range all {
-		x := &all[i]
+	for x := range lists.Refs(all) {
 		if r := x.port.RateGbps; x.Left == "" && r != nil && *r*2 <= fastest {
 			x.Left = fmt.Sprintf("it has %g Gb/s, and others have %g", *r, fastest)
 			if slices.ContainsFunc(x.nic.Netdevs, func(n string) bool { return routed[n] }) {

@@ -37,8 +37,7 @@ func gpuDirectGrid(r *gpudirect.Report) *show.Grid {
 		said
 	}
 	var nics, gpus group.By[of, string]
-	for i := range r.Pairs {
-		p := &r.Pairs[i]
+	for p := range lists.Refs(r.Pairs) {
 		nics.Add(of{p.GPU, saidOf(p)}, p.NIC)
 	}
 	for _, k := range nics.Keys {

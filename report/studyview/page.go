@@ -237,8 +237,7 @@ func (v *view) runRows(p *page) {
 		}
 		p.Runs = append(p.Runs, row)
 	}
-	for i := range p.Runs { // the first ones knew fewer columns
-		row := &p.Runs[i]
+	for row := range lists.Refs(p.Runs) { // the first ones knew fewer columns
 		row.Figures = append(row.Figures, make([]figureCell, len(column)-len(row.Figures))...)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
@@ -66,8 +67,7 @@ func (v *view) scales() (by group.By[string, *scale]) {
 			}
 		}
 		text := spec.CellText(cell)
-		for i := range v.Result.Series {
-			s := &v.Result.Series[i]
+		for s := range lists.Refs(v.Result.Series) {
 			if s.Cell != text || !slices.Contains(compared, s.Quantity) || !finite(s.Low) || !finite(s.High) {
 				continue
 			}

@@ -415,8 +415,7 @@ func (im *importing) measures(s *Study) []study.Measure {
 	}
 	var tests group.List[string, test]
 	for _, r := range s.Runs {
-		for i := range r.Samples {
-			x := &r.Samples[i]
+		for x := range lists.Refs(r.Samples) {
 			if x.Unit == UnitUnknown {
 				continue
 			}
