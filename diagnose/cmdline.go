@@ -92,7 +92,7 @@ func (v *view) hugeAsks() []hugeAsk {
 	current := words.ValueOr(v.Memory.DefaultHuge, 2<<20)
 	var sizeParam []param
 	if p, ok := v.asked("default_hugepagesz"); ok {
-		if n, ok := memorySize(p.value); ok {
+		if n := cmdline.Size(p.value); n > 0 {
 			current, sizeParam = n, []param{p}
 		}
 	}
@@ -100,8 +100,8 @@ func (v *view) hugeAsks() []hugeAsk {
 	for _, p := range v.params {
 		switch p.name {
 		case "hugepagesz":
-			n, ok := memorySize(p.value)
-			if !ok {
+			n := cmdline.Size(p.value)
+			if n == 0 {
 				return out // the kernel ignores what follows up to the next size; what it meant is not known
 			}
 			current, sizeParam = n, []param{p}
@@ -128,20 +128,4 @@ func (v *view) hugeAsks() []hugeAsk {
 		}
 	}
 	return out
-}
-
-// memorySize parses a size as the kernel does: digits and K, M, G or T, in either case.
-func memorySize(s string) (uint64, bool) {
-	shift := 0
-	if s != "" {
-		if shift = 10 * (1 + strings.IndexByte("kmgt", s[len(s)-1]|0x20)); shift > 0 { // 0x20: small letters
-			s = s[:len(s)-1]
-		}
-	}
-	n, err := strconv.ParseUint(s, 10, 64)
-	// What the kernel would take for 0, or what does not fit, asks for nothing.
-	if err != nil || n == 0 || n > 1<<62>>shift {
-		return 0, false
-	}
-	return n << shift, true
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -147,26 +148,10 @@ func ParseHugeMounts(text string) []HugeMount {
 		m := HugeMount{Path: f[1]}
 		for option := range strings.SplitSeq(f[3], ",") {
 			if size, ok := strings.CutPrefix(option, "pagesize="); ok {
-				m.PageBytes = mountSize(size)
+				m.PageBytes = cmdline.Size(size)
 			}
 		}
 		all = append(all, m)
 	}
 	return all
-}
-
-// mountSize reads the size of an option: a number with K, M or G, as the kernel writes it. 0 is none.
-func mountSize(s string) uint64 {
-	shift := 0
-	if s != "" {
-		shift = 10 * (1 + strings.IndexByte("KMG", s[len(s)-1]))
-	}
-	if shift > 0 {
-		s = s[:len(s)-1]
-	}
-	n, err := strconv.ParseUint(s, 10, 32)
-	if err != nil {
-		return 0
-	}
-	return n << shift
 }

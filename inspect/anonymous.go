@@ -476,27 +476,35 @@ func (d *identities) route6(b []byte) []byte {
 	return defaultRoutes(b, " ", 0, 4, 16, d.bytes, strings.ToLower)
 }
 
+// eachLine replaces each line of a file.
+func eachLine(b []byte, replace func(line string) string) []byte {
+	var out strings.Builder
+	for line := range strings.Lines(string(b)) {
+		out.WriteString(replace(line))
+	}
+	return []byte(out.String())
+}
+
 // defaultRoutes keeps the lines of a table whose destination is zeros, with a substitute for the
 // gateway, which has size bytes in hexadecimal. Lines of another form are its headings.
 func defaultRoutes(b []byte, separator string, destination, gateway, size int, substitute func([]byte) []byte,
 	letters func(string) string) []byte {
-	var out strings.Builder
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Split(line, separator); len(f) > gateway {
-			digits := strings.TrimSpace(f[gateway])
-			address, err := hex.DecodeString(digits)
-			switch {
-			case len(digits) != 2*size:
-			case err != nil, strings.Trim(f[destination], "0") != "":
-				continue
-			default:
-				f[gateway] = strings.Replace(f[gateway], digits, letters(hex.EncodeToString(substitute(address))), 1)
-				line = strings.Join(f, separator)
-			}
+	return eachLine(b, func(line string) string {
+		f := strings.Split(line, separator)
+		if len(f) <= gateway {
+			return line
 		}
-		out.WriteString(line)
-	}
-	return []byte(out.String())
+		digits := strings.TrimSpace(f[gateway])
+		address, err := hex.DecodeString(digits)
+		switch {
+		case len(digits) != 2*size:
+			return line
+		case err != nil, strings.Trim(f[destination], "0") != "":
+			return ""
+		}
+		f[gateway] = strings.Replace(f[gateway], digits, letters(hex.EncodeToString(substitute(address))), 1)
+		return strings.Join(f, separator)
+	})
 }
 
 // wholeSerial replaces a file that is one serial number.
@@ -507,14 +515,11 @@ func (d *identities) wholeSerial(b []byte) []byte {
 
 // kfd replaces the serial number of a compute node of AMD: the file unique_id of the GPU, in decimal.
 func (d *identities) kfd(b []byte) []byte {
-	var out strings.Builder
-	for line := range strings.Lines(string(b)) {
-		if value, ok := strings.CutPrefix(line, "unique_id "); ok {
-			if id, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64); err == nil && id != 0 {
-				line = fmt.Sprintf("unique_id %d\n", number(&d.serials, fmt.Sprintf("%016x", id)))
-			}
+	return eachLine(b, func(line string) string {
+		value, ok := strings.CutPrefix(line, "unique_id ")
+		if id, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64); ok && err == nil && id != 0 {
+			return fmt.Sprintf("unique_id %d\n", number(&d.serials, fmt.Sprintf("%016x", id)))
 		}
-		out.WriteString(line)
-	}
-	return []byte(out.String())
+		return line
+	})
 }

@@ -76,11 +76,8 @@ func (d *identities) learnHost(root fs.FS) {
 		}
 	}
 	if b, err := tree.Bytes(root, "proc/hwloc-nofile-info"); err == nil {
-		for line := range strings.Lines(string(b)) {
-			if name, ok := strings.CutPrefix(line, "HostName: "); ok {
-				add(name)
-			}
-		}
+		name, _ := lineAfter(string(b), "HostName: ")
+		add(name)
 	}
 }
 
@@ -114,13 +111,7 @@ var (
 )
 
 // names replaces all words that may be names, and all addresses.
-func (d *identities) names(b []byte) []byte {
-	var out bytes.Buffer
-	for line := range strings.Lines(string(b)) {
-		out.WriteString(d.nameLine(line))
-	}
-	return out.Bytes()
-}
+func (d *identities) names(b []byte) []byte { return eachLine(b, d.nameLine) }
 
 // nameLine replaces the words of a line. UUIDs and addresses are replaced first, and are not looked at again as words.
 func (d *identities) nameLine(line string) string {
@@ -229,7 +220,8 @@ func (d *identities) parameter(s string) string {
 		return d.nameLine(s)
 	case !ok:
 		return string(d.text([]byte(s)))
-	case parameters[plain] != nil, moduleParameter(plain), plain == "hugepagesz", plain == "hugepages":
+	case parameters[plain] != nil, slices.Contains(unreadable, plain), moduleParameter(plain), plain == "hugepagesz",
+		plain == "hugepages":
 		return string(d.text([]byte(s)))
 	}
 	return key + "=" + d.nameLine(value)
@@ -237,20 +229,15 @@ func (d *identities) parameter(s string) string {
 
 // udev keeps what is known to be read of a file of udev's database, which is full of serial numbers.
 func (d *identities) udev(b []byte) []byte {
-	var out strings.Builder
-	for line := range strings.Lines(string(b)) {
-		key, value, ok := strings.Cut(line, "=")
-		if !ok {
-			continue
-		}
-		switch key {
+	return eachLine(b, func(line string) string {
+		switch key, value, _ := strings.Cut(line, "="); key {
 		case "E:ID_FS_TYPE", "E:ID_FS_USAGE", "E:ID_BUS", "E:ID_TYPE":
-			out.WriteString(line)
+			return line
 		case "E:ID_FS_LABEL":
-			out.WriteString(key + "=" + d.nameLine(value))
+			return key + "=" + d.nameLine(value)
 		}
-	}
-	return []byte(out.String())
+		return ""
+	})
 }
 
 // builder is who built the kernel, and where.
@@ -268,15 +255,14 @@ func (d *identities) version(b []byte) []byte {
 func keyed(keys string, replace func(d *identities, value string) string) rule {
 	identifying := lazyregexp.New(`(?i)^(?:` + keys + `)[ \t]*[:=][ \t]*([^\s,][^,\n]*)`)
 	return func(d *identities, b []byte) []byte {
-		var out strings.Builder
-		for line := range strings.Lines(string(b)) {
-			if m := identifying.FindStringSubmatchIndex(line); m != nil {
-				value := strings.TrimRight(line[m[2]:m[3]], " \t\r")
-				line = line[:m[2]] + replace(d, value) + line[m[2]+len(value):]
+		return d.text(eachLine(b, func(line string) string {
+			m := identifying.FindStringSubmatchIndex(line)
+			if m == nil {
+				return line
 			}
-			out.WriteString(line)
-		}
-		return d.text([]byte(out.String()))
+			value := strings.TrimRight(line[m[2]:m[3]], " \t\r")
+			return line[:m[2]] + replace(d, value) + line[m[2]+len(value):]
+		}))
 	}
 }
 

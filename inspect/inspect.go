@@ -107,7 +107,7 @@ func Select(paths []string, stdin io.Reader, g Grouping) (jobs Jobs, err error) 
 	var files []string
 	for _, p := range paths {
 		// A directory is one machine where it has /sys and /proc, else a heap of files.
-		list, err := listUnlessStdin(p)
+		list, err := List(p)
 		if err != nil {
 			return Jobs{}, err
 		}
@@ -137,13 +137,6 @@ func Select(paths []string, stdin io.Reader, g Grouping) (jobs Jobs, err error) 
 		}})
 	}
 	return jobs, nil
-}
-
-func listUnlessStdin(path string) ([]string, error) {
-	if path == "-" {
-		return nil, nil
-	}
-	return List(path)
 }
 
 // ReadPath reads the host at a path; "-" is stdin. A directory without a machine in it is one host,

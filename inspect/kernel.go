@@ -30,12 +30,13 @@ func (r *reader) readKernel() {
 		p := topology.KernelParameter{Name: name, Asked: value}
 		switch key := cmdline.Key(name); {
 		case key == "hugepagesz":
-			size = parseSize(value)
+			size = cmdline.Size(value)
 			r.poolInForce(&p, size)
 		case key == "hugepages":
 			r.hugepagesInForce(&p, size)
 		case parameters[key] != nil:
 			parameters[key](r, &p)
+		case slices.Contains(unreadable, key):
 		case moduleParameter(key):
 			r.moduleInForce(&p, key)
 		default:
@@ -66,51 +67,38 @@ type parameterReader func(r *reader, p *topology.KernelParameter)
 // Source: Documentation/admin-guide/kernel-parameters.txt.
 var parameters = map[string]parameterReader{
 	// Which CPUs are left alone.
-	"isolcpus":      fromFile("sys/devices/system/cpu/isolated"),
-	"nohz_full":     fromFile("sys/devices/system/cpu/nohz_full"),
-	"rcu_nocbs":     unreadable,
-	"irqaffinity":   readIRQAffinity,
-	"kthread_cpus":  unreadable,
-	"nohz":          unreadable,
-	"skew_tick":     unreadable,
-	"tsc":           unreadable,
-	"nosmt":         fromFile("sys/devices/system/cpu/smt/control"),
-	"maxcpus":       unreadable,
-	"nr_cpus":       unreadable,
-	"possible_cpus": unreadable,
+	"isolcpus":    fromFile("sys/devices/system/cpu/isolated"),
+	"nohz_full":   fromFile("sys/devices/system/cpu/nohz_full"),
+	"irqaffinity": readIRQAffinity,
+	"nosmt":       fromFile("sys/devices/system/cpu/smt/control"),
 
 	// What memory there is, and how it is handed out.
 	"default_hugepagesz":   readDefaultHugepage,
-	"numa":                 unreadable,
 	"numa_balancing":       fromFile("proc/sys/kernel/numa_balancing"),
 	"transparent_hugepage": fromChoice("sys/kernel/mm/transparent_hugepage/enabled"),
-	"hugetlb_cma":          unreadable,
-	"movable_node":         unreadable,
-	"mem":                  unreadable,
 
 	// How devices reach it.
 	"intel_iommu":         readIOMMUInForce("dmar"),
 	"amd_iommu":           readIOMMUInForce("ivhd"),
 	"iommu":               readIOMMUMode,
 	"iommu.passthrough":   readIOMMUMode,
-	"iommu.strict":        unreadable,
-	"pci":                 unreadable,
-	"pcie_acs_override":   unreadable, // of a patch that many distributions for home labs carry
-	"pcie_aspm":           unreadable, // "off" leaves the policy as it is
 	"pcie_aspm.policy":    fromChoice("sys/module/pcie_aspm/parameters/policy"),
-	"pcie_port_pm":        unreadable,
 	"modprobe.blacklist":  readBlacklist,
 	"module_blacklist":    readBlacklist,
 	"rd.driver.blacklist": readBlacklist,
 
 	// What costs speed, or takes it from one to give it to another.
-	"systemd.cpu_affinity": unreadable,
-	"mitigations":          unreadable,
-	"intel_pstate":         fromFile("sys/devices/system/cpu/intel_pstate/status"),
-	"amd_pstate":           fromFile("sys/devices/system/cpu/amd_pstate/status"),
-	"idle":                 unreadable,
-	"cpuidle.off":          fromFile("sys/module/cpuidle/parameters/off"),
+	"intel_pstate": fromFile("sys/devices/system/cpu/intel_pstate/status"),
+	"amd_pstate":   fromFile("sys/devices/system/cpu/amd_pstate/status"),
+	"cpuidle.off":  fromFile("sys/module/cpuidle/parameters/off"),
 }
+
+// unreadable are those that the kernel shows nowhere: they are listed, and nothing is said of what is in force.
+// pcie_acs_override is of a patch that many distributions for home labs carry, and pcie_aspm=off leaves the policy as
+// it is.
+var unreadable = strings.Fields(`rcu_nocbs kthread_cpus nohz skew_tick tsc maxcpus nr_cpus possible_cpus
+	numa hugetlb_cma movable_node mem iommu.strict pci pcie_acs_override pcie_aspm pcie_port_pm
+	systemd.cpu_affinity mitigations idle`)
 
 // moduleParameters are modules whose parameters matter: "kvm_intel.nested=1". What is in force is in /sys/module.
 var moduleParameters = []string{
@@ -124,9 +112,6 @@ func moduleParameter(key string) bool {
 	module, _, ok := strings.Cut(key, ".")
 	return ok && slices.Contains(moduleParameters, module)
 }
-
-// unreadable is of parameters that the kernel shows nowhere. They are listed, and nothing is said of what is in force.
-func unreadable(*reader, *topology.KernelParameter) {}
 
 // fromFile takes what is in force from a file as it stands.
 func fromFile(path string) parameterReader {
@@ -248,24 +233,6 @@ func (r *reader) poolInForce(p *topology.KernelParameter, size uint64) {
 	if size != 0 && r.exists(dir) {
 		p.InForce, p.Source = new(formatSize(size)), "/"+dir
 	}
-}
-
-// parseSize parses "2M", "1G", "2048k", "1048576", "0x100000"; 0 is no size.
-//
-// Source: memparse in lib/cmdline.c.
-func parseSize(s string) uint64 {
-	shift := 0
-	if s != "" {
-		shift = 10 * (1 + strings.IndexByte("kmgtpe", s[len(s)-1]|0x20))
-	}
-	if shift > 0 {
-		s = s[:len(s)-1]
-	}
-	v, err := strconv.ParseUint(s, 0, 64)
-	if err != nil || v > ^uint64(0)>>shift {
-		return 0
-	}
-	return v << shift
 }
 
 // formatSize writes a size as kernel parameters have it: "2M", "1G".

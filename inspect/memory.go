@@ -14,13 +14,7 @@ import (
 // readMemory reads the memory of the machine as a whole.
 func (r *reader) readMemory() {
 	m := &r.h.Memory
-	values := meminfo{}
-	if text, ok := r.text("proc/meminfo"); ok {
-		var err error
-		if values, err = parseMeminfo(text); err != nil {
-			r.unread("proc/meminfo", err.Error())
-		}
-	}
+	values := r.meminfo("proc/meminfo")
 	m.TotalBytes = values.bytes("MemTotal")
 	m.AvailableBytes = values.bytes("MemAvailable")
 	if size := values.bytes("Hugepagesize"); size != nil && *size > 0 {

@@ -114,13 +114,9 @@ func (r *reader) functionBehind(p string, find func(path string) (topology.PCIAd
 	if target, ok := r.link(p + "/device"); ok {
 		return find(linked(at+"/device", target))
 	}
-	for line := range strings.Lines(r.word(p + "/device/uevent")) {
-		if slot, ok := strings.CutPrefix(strings.TrimSpace(line), "PCI_SLOT_NAME="); ok {
-			a, err := topology.ParsePCIAddr(slot)
-			return a, err == nil
-		}
-	}
-	return topology.PCIAddr{}, false
+	slot, _ := lineAfter(r.word(p+"/device/uevent"), "PCI_SLOT_NAME=")
+	a, err := topology.ParsePCIAddr(slot)
+	return a, err == nil
 }
 
 // functionIn returns the last PCI function on a way through /sys/devices. What hangs on the

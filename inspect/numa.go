@@ -11,6 +11,7 @@ import (
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -40,9 +41,10 @@ func (r *reader) readNUMANodes() {
 			continue
 		}
 		taken = taken.Union(*cpus)
-		n := topology.NUMANode{ID: id, CPUs: *cpus, Hugepages: r.hugepages(dir + "/hugepages")}
-		r.readNodeMemory(&n, dir)
-		r.h.NUMANodes = append(r.h.NUMANodes, n)
+		memory := r.meminfo(dir + "/meminfo") // "Node 0 MemTotal:  65536000 kB" and its like
+		r.h.NUMANodes = append(r.h.NUMANodes, topology.NUMANode{ID: id, CPUs: *cpus,
+			Hugepages:   r.hugepages(dir + "/hugepages"),
+			MemoryBytes: memory.bytes("MemTotal"), FreeBytes: memory.bytes("MemFree")})
 	}
 	r.readDistances(columns)
 	r.readNodeKinds()
@@ -83,20 +85,6 @@ func (r *reader) fakeNUMA() bool {
 		name, value, _ := cmdline.Cut(word)
 		return name == "numa" && strings.HasPrefix(value, "fake=")
 	})
-}
-
-// readNodeMemory reads "Node 0 MemTotal:  65536000 kB" and its like.
-func (r *reader) readNodeMemory(n *topology.NUMANode, dir string) {
-	text, ok := r.text(dir + "/meminfo")
-	if !ok {
-		return
-	}
-	values, err := parseMeminfo(text)
-	if err != nil {
-		r.unread(dir+"/meminfo", err.Error())
-	}
-	n.MemoryBytes = values.bytes("MemTotal")
-	n.FreeBytes = values.bytes("MemFree")
 }
 
 // readDistances reads the rows of the SLIT. Each has a number for every node that is online, in
@@ -196,21 +184,9 @@ func (r *reader) readNodeKinds() {
 func (r *reader) readGPUNodes() {
 	const dir = "proc/driver/nvidia/gpus"
 	for _, name := range r.dir(dir) {
-		text, ok := r.text(dir + "/" + name + "/numa_status")
-		if !ok {
-			continue
-		}
-		node, ok := parseNUMAStatus(text)
-		if !ok {
-			continue
-		}
-		n := r.node(node)
-		if n == nil {
-			continue
-		}
-		n.Kind = kindGPU
-		if a, err := topology.ParsePCIAddr(name); err == nil {
-			n.GPU = &a
+		node, ok := parseNUMAStatus(r.word(dir + "/" + name + "/numa_status"))
+		if n := r.node(node); ok && n != nil {
+			n.Kind, n.GPU = kindGPU, words.Known(topology.ParsePCIAddr(name))
 		}
 	}
 }
@@ -226,13 +202,9 @@ func (r *reader) node(id int) *topology.NUMANode {
 
 // parseNUMAStatus returns the number of "Node: 255"; -1 is a GPU whose memory is no node.
 func parseNUMAStatus(text string) (int, bool) {
-	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "Node:"); ok {
-			v, err := strconv.Atoi(strings.TrimSpace(value))
-			return v, err == nil && v >= 0
-		}
-	}
-	return 0, false
+	value, _ := lineAfter(text, "Node:")
+	v, err := strconv.Atoi(value)
+	return v, err == nil && v >= 0
 }
 
 // readDAXNodes finds nodes made of memory that the firmware set apart, and that driver kmem gave
@@ -249,11 +221,7 @@ func (r *reader) readDAXNodes() (special map[int]bool) {
 		if r.linkBase(dir+"/"+name+"/driver") != "kmem" && !r.exists("sys/bus/dax/drivers/kmem/"+name) {
 			continue
 		}
-		node := r.count(dir + "/" + name + "/target_node")
-		if node == nil {
-			continue
-		}
-		n := r.node(*node)
+		n := r.node(words.ValueOr(r.count(dir+"/"+name+"/target_node"), topology.NoID))
 		if n == nil {
 			continue
 		}
@@ -265,7 +233,7 @@ func (r *reader) readDAXNodes() (special map[int]bool) {
 		case within("/ACPI0017"), within("cxl"), within("/dax_region"):
 			n.Kind = kindCXL
 		default:
-			special[*node] = true
+			special[n.ID] = true
 		}
 	}
 	return special
@@ -333,6 +301,16 @@ func (m meminfo) bytes(name string) *uint64 {
 		return &v
 	}
 	return nil
+}
+
+// meminfo reads such a file: what is in none of its lines is not known.
+func (r *reader) meminfo(p string) meminfo {
+	text, _ := r.text(p)
+	values, err := parseMeminfo(text)
+	if err != nil {
+		r.unread(p, err.Error())
+	}
+	return values
 }
 
 // parseMeminfo parses "MemTotal: 65536000 kB" and "Node 0 MemTotal: 65536000 kB". Lines of another

@@ -130,12 +130,9 @@ func (r *reader) readNUMAStatus(g *topology.GPU, p string) {
 	if n, ok := parseNUMAStatus(text); ok {
 		g.MemoryNode = &n
 	}
-	for line := range strings.Lines(text) {
-		if size, ok := strings.CutPrefix(strings.TrimSpace(line), "Size:"); ok {
-			if n, err := strconv.ParseUint(strings.TrimSpace(size), 16, 64); err == nil && n > 0 {
-				g.MemoryBytes = &n
-			}
-		}
+	size, _ := lineAfter(text, "Size:")
+	if n, err := strconv.ParseUint(size, 16, 64); err == nil && n > 0 {
+		g.MemoryBytes = &n
 	}
 }
 
@@ -220,6 +217,10 @@ func parseGPUQuery(s string, fields []string) ([]topology.GPU, error) {
 
 // setGPUField puts a value of the query into g.
 func setGPUField(g *topology.GPU, field, v string) error {
+	if text := map[string]*string{"name": &g.Model, "uuid": &g.UUID, "driver_version": &g.DriverVer,
+		"vbios_version": &g.VBIOS, "mig.mode.current": &g.MIG}[field]; text != nil {
+		*text = v
+	}
 	switch field {
 	case "index":
 		n, err := strconv.ParseUint(v, 10, 16)
@@ -233,24 +234,14 @@ func setGPUField(g *topology.GPU, field, v string) error {
 			return err
 		}
 		g.Address = &a
-	case "name":
-		g.Model = v
-	case "uuid":
-		g.UUID = v
 	case "memory.total":
 		n, err := strconv.ParseUint(v, 10, 43) // MiB
 		if err != nil {
 			return fmt.Errorf("%q is not a number of MiB", where.Clip(v))
 		}
 		g.MemoryBytes = new(n << 20)
-	case "driver_version":
-		g.DriverVer = v
-	case "vbios_version":
-		g.VBIOS = v
 	case "persistence_mode":
 		g.PersistMode = new(v == "Enabled")
-	case "mig.mode.current":
-		g.MIG = v
 	case "compute_cap": // "9.0"
 		g.ComputeArch = "sm_" + strings.ReplaceAll(v, ".", "")
 	}

@@ -467,10 +467,10 @@ var dumpSuffixes = []string{".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".gz", ".bz
 
 // List returns what there is to inspect in a directory of dumps, sorted: files that are machines,
 // as far as their beginning or their name tells, and directories with /sys and /proc. It is nil,
-// without an error, where path is one machine itself or is not a directory.
+// without an error, where path is one machine itself, is not a directory, or is "-", standard input.
 func List(path string) ([]string, error) {
 	info, err := os.Stat(path)
-	if err != nil || !info.IsDir() {
+	if path == "-" || err != nil || !info.IsDir() {
 		return nil, nil // Open says what is wrong, or looks into the archive
 	}
 	roots, err := rootsBelow(path)

@@ -169,10 +169,10 @@ func ifThere[T any](f *functionDir, name string, read func(p string) T) (v T) {
 	return v
 }
 
-// id returns a number in hexadecimal of at most bits bits.
-func (f *functionDir) id(name string, bits int) *uint64 {
-	return ifThere(f, name, func(p string) *uint64 {
-		return parsed(f.reader, p, func(s string) (uint64, error) {
+// hexID returns a number in hexadecimal of at most bits bits.
+func hexID[T ~uint8 | ~uint16 | ~uint32](f *functionDir, name string, bits int) *T {
+	return ifThere(f, name, func(p string) *T {
+		return parsed(f.reader, p, func(s string) (T, error) {
 			v, err := strconv.ParseUint(strings.TrimPrefix(s, "0x"), 16, bits)
 			switch {
 			case s == "":
@@ -180,7 +180,7 @@ func (f *functionDir) id(name string, bits int) *uint64 {
 			case err != nil:
 				return 0, notA(s, fmt.Sprintf("a number of %d bits in hexadecimal", bits))
 			}
-			return v, nil
+			return T(v), nil
 		})
 	})
 }
@@ -192,9 +192,7 @@ func (f *functionDir) identity(d *topology.PCIDevice) {
 		f.uevent(d)
 	}
 	if d.Class == nil {
-		if v := f.id("class", 24); v != nil {
-			d.Class = new(topology.ID24(*v))
-		}
+		d.Class = hexID[topology.ID24](f, "class", 24)
 	}
 	for _, id := range []struct {
 		name  string
@@ -203,11 +201,8 @@ func (f *functionDir) identity(d *topology.PCIDevice) {
 		{"vendor", &d.Vendor}, {"device", &d.Device}, {"subsystem_vendor", &d.SubsystemVendor},
 		{"subsystem_device", &d.SubsystemDevice},
 	} {
-		if *id.field != nil {
-			continue
-		}
-		if v := f.id(id.name, 16); v != nil {
-			*id.field = new(topology.ID16(*v))
+		if *id.field == nil {
+			*id.field = hexID[topology.ID16](f, id.name, 16)
 		}
 	}
 	if !f.live && (d.Class == nil || d.Vendor == nil) {
@@ -216,9 +211,7 @@ func (f *functionDir) identity(d *topology.PCIDevice) {
 	if d.SubsystemVendor != nil && *d.SubsystemVendor == 0 {
 		d.SubsystemVendor, d.SubsystemDevice = nil, nil // bridges state none
 	}
-	if v := f.id("revision", 8); v != nil {
-		d.Revision = new(topology.ID8(*v))
-	}
+	d.Revision = hexID[topology.ID8](f, "revision", 8)
 }
 
 // uevent reads the identifiers from lines such as "PCI_CLASS=20000" and "PCI_ID=15B3:1017".
@@ -247,11 +240,7 @@ func (f *functionDir) uevent(d *topology.PCIDevice) {
 // that the firmware did not tell.
 func (f *functionDir) place(d *topology.PCIDevice) {
 	d.NUMANode = f.count("numa_node")
-	if f.has("local_cpulist") {
-		d.LocalCPUs = f.list(f.path("local_cpulist"))
-	} else if f.has("local_cpus") {
-		d.LocalCPUs = f.mask(f.path("local_cpus"))
-	}
+	d.LocalCPUs = f.cpus(f.dir, "local_cpulist", "local_cpus")
 }
 
 // binding reads the function's driver and its IOMMU group.

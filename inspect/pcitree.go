@@ -129,22 +129,6 @@ func (r *reader) walkBus(dir string, depth int, places *[]pciPlace) {
 	}
 }
 
-// subdirs returns the names of the directories in dir, without links to directories.
-func (r *reader) subdirs(dir string) []string {
-	entries, err := fs.ReadDir(r.fs, dir)
-	if err != nil {
-		r.failed(dir, err)
-		return nil
-	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() {
-			names = append(names, e.Name())
-		}
-	}
-	return names
-}
-
 // placeByBusNumbers finds the bridges above functions whose path shows no tree, from the buses that
 // each bridge says are behind it. The list is sorted by address.
 //

@@ -75,6 +75,16 @@ func (r *reader) text(p string) (string, bool) {
 	return strings.Trim(string(b), " \t\r\n\x00"), ok
 }
 
+// lineAfter returns what stands behind the beginning of the first line that has it.
+func lineAfter(text, beginning string) (value string, ok bool) {
+	for line := range strings.Lines(text) {
+		if value, ok = strings.CutPrefix(strings.TrimSpace(line), beginning); ok {
+			return strings.TrimSpace(value), true
+		}
+	}
+	return "", false
+}
+
 // word returns the file's text, "" where there is none.
 func (r *reader) word(p string) string {
 	s, _ := r.text(p)
@@ -192,14 +202,24 @@ func (r *reader) exists(p string) bool {
 
 // dir returns the sorted names in a directory; nil where there is none.
 func (r *reader) dir(p string) []string {
-	entries, err := fs.ReadDir(r.fs, p)
+	return r.namesIn(p, func(fs.DirEntry) bool { return true })
+}
+
+// subdirs returns the names of the directories in dir, without links to directories.
+func (r *reader) subdirs(dir string) []string { return r.namesIn(dir, fs.DirEntry.IsDir) }
+
+// namesIn returns the sorted names of those entries of a directory that are kept; nil where there is no directory.
+func (r *reader) namesIn(dir string, keep func(fs.DirEntry) bool) []string {
+	entries, err := fs.ReadDir(r.fs, dir)
 	if err != nil {
-		r.failed(p, err)
+		r.failed(dir, err)
 		return nil
 	}
-	names := make([]string, len(entries))
-	for i, e := range entries {
-		names[i] = e.Name()
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		if keep(e) {
+			names = append(names, e.Name())
+		}
 	}
 	slices.Sort(names)
 	return names

@@ -61,16 +61,8 @@ func ReadProcess(fsys fs.FS, pid int) (*facts.Process, error) {
 
 // mappings reads memory; nil where that is not possible.
 func (r *reader) mappings(dir string) []facts.Mapping {
-	text, ok := r.text(dir + "/numa_maps")
-	if !ok {
-		return nil
-	}
-	all, err := facts.ParseNUMAMaps(text)
-	if err != nil {
-		r.unread(dir+"/numa_maps", err.Error())
-		return nil
-	}
-	if maps, ok := r.text(dir + "/maps"); ok {
+	all := words.Value(parsed(r, dir+"/numa_maps", facts.ParseNUMAMaps))
+	if maps, ok := r.text(dir + "/maps"); ok && all != nil {
 		if err := facts.AddSizes(all, maps); err != nil {
 			r.unread(dir+"/maps", err.Error())
 		}
@@ -129,16 +121,7 @@ func ReadRunning(ctx context.Context, fsys fs.FS) (*facts.Running, error) {
 
 // interrupts reads what has a number, with the CPUs that serve it.
 func (r *reader) interrupts() []facts.Interrupt {
-	const p = "proc/interrupts"
-	text, ok := r.text(p)
-	if !ok {
-		return nil
-	}
-	all, err := facts.ParseInterrupts(text)
-	if err != nil {
-		r.unread(p, err.Error())
-		return nil
-	}
+	all := words.Value(parsed(r, "proc/interrupts", facts.ParseInterrupts))
 	for i := range all {
 		all[i].CPUs = words.Value(r.irqCPUs(all[i].Number))
 	}
@@ -172,15 +155,8 @@ func (r *reader) cgroups() []facts.Cgroup {
 // cgroupsBelow walks the groups below a path. It leaves out those without the cpuset controller, which use the CPUs of
 // their parent: what the parent may use is judged already.
 func (r *reader) cgroupsBelow(base, below string, depth int, all *[]facts.Cgroup) {
-	entries, err := fs.ReadDir(r.fs, path.Join(base, below))
-	if err != nil {
-		r.failed(path.Join(base, below), err)
-	}
-	for _, e := range entries {
-		if !e.IsDir() {
-			continue
-		}
-		name := path.Join(below, e.Name())
+	for _, name := range r.subdirs(path.Join(base, below)) {
+		name = path.Join(below, name)
 		dir := path.Join(base, name)
 		set := r.list(dir + "/cpuset.cpus.effective")
 		if set == nil && below == "" { // the controller is not handed down this far

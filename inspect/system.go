@@ -85,13 +85,7 @@ var goArchs = map[string]string{
 // arch finds what uname -m says. The kernel tells it since 6.1; hwloc-gather-topology notes it in a
 // file of its own; else the form of /proc/cpuinfo or the kernel's release shows it.
 func (r *reader) arch(info cpuinfo) string {
-	if a := r.word("proc/sys/kernel/arch"); a != "" {
-		return a
-	}
-	if a := r.dumpNote("Architecture"); a != "" {
-		return a
-	}
-	if a := info.arch(); a != "" {
+	if a := cmp.Or(r.word("proc/sys/kernel/arch"), r.dumpNote("Architecture"), info.arch()); a != "" {
 		return a
 	}
 	// Red Hat's kernels carry it in their release: "5.14.0-427.el9.x86_64+rt".
@@ -110,12 +104,8 @@ func (r *reader) dumpNote(name string) string {
 	if r.live {
 		return ""
 	}
-	for line := range strings.Lines(r.word("proc/hwloc-nofile-info")) {
-		if value, ok := strings.CutPrefix(line, name+": "); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
+	value, _ := lineAfter(r.word("proc/hwloc-nofile-info"), name+": ")
+	return value
 }
 
 // hypervisorDMI maps how names of makers and products start to hypervisors. The first that fits counts.
@@ -181,11 +171,8 @@ func (r *reader) readHypervisor(info cpuinfo) {
 // readS390Hypervisor reads the line of the hypervisor nearest to the system: "VM00 Control Program:
 // KVM/Linux" or "z/VM 6.4.0". An LPAR alone has none.
 func (r *reader) readS390Hypervisor() {
-	for line := range strings.Lines(r.word("proc/sysinfo")) {
-		if value, ok := strings.CutPrefix(line, "VM00 Control Program:"); ok {
-			name := words.Either(strings.Contains(value, "KVM"), "kvm", "z/vm")
-			r.h.System.Hypervisor, r.h.System.InVM = name, new(true)
-			return
-		}
+	if value, ok := lineAfter(r.word("proc/sysinfo"), "VM00 Control Program:"); ok {
+		name := words.Either(strings.Contains(value, "KVM"), "kvm", "z/vm")
+		r.h.System.Hypervisor, r.h.System.InVM = name, new(true)
 	}
 }

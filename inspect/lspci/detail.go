@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/inspect/pci"
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -152,11 +153,10 @@ func (d *device) sriov() *topology.SRIOV {
 
 // rid returns a number that fits a register of 16 bits, nil for others.
 func rid(s string) *int {
-	v, err := strconv.ParseUint(s, 10, 16)
-	if err != nil {
-		return nil
+	if v, err := strconv.ParseUint(s, 10, 16); err == nil {
+		return new(int(v))
 	}
-	return new(int(v))
+	return nil
 }
 
 // capability reads the line that starts a capability.
@@ -172,22 +172,18 @@ func (p *parser) capability(d *device, s string, n int) {
 		return
 	}
 	d.listsCapabilities = true
-	switch what := m[1]; {
-	case strings.HasPrefix(what, "Power Management"):
+	d.section = ""
+	what := m[1]
+	if strings.HasPrefix(what, "Power Management") {
 		d.section = "Power Management"
-	case strings.HasPrefix(what, "Single Root I/O Virtualization"):
+	} else if strings.HasPrefix(what, "Single Root I/O Virtualization") {
 		d.section = "SR-IOV"
 		d.sriov()
-	case strings.HasPrefix(what, "Subsystem: "):
-		// Bridges have theirs in a capability.
-		d.section = ""
-		d.subsystem(strings.TrimPrefix(what, "Subsystem: "))
-	default:
-		d.section = ""
-		if e := express.FindStringSubmatch(what); e != nil {
-			d.section = "Express"
-			d.port(e[1])
-		}
+	} else if name, ok := strings.CutPrefix(what, "Subsystem: "); ok { // of a bridge
+		d.subsystem(name)
+	} else if e := express.FindStringSubmatch(what); e != nil {
+		d.section = "Express"
+		d.port(e[1])
 	}
 }
 
@@ -327,23 +323,15 @@ func (d *device) region(s string) {
 	if size == nil && !b.Unassigned {
 		return
 	}
-	if size == nil { // nothing but that it is there
-		d.BARs = append(d.BARs, b)
-		return
-	}
-	v, err := strconv.ParseUint(size[1], 10, 32)
-	if err != nil || v == 0 {
-		return
-	}
-	b.SizeBytes = v << (10 * strings.Index(" KMGT", cmp.Or(size[2], " ")))
-	// A second listing of the function replaces what the first one said.
-	for i := range d.BARs {
-		if d.BARs[i].Index == b.Index {
-			d.BARs[i] = b
+	if size != nil {
+		v, err := strconv.ParseUint(size[1], 10, 32)
+		if err != nil || v == 0 {
 			return
 		}
+		b.SizeBytes = v << (10 * strings.Index(" KMGT", cmp.Or(size[2], " ")))
 	}
-	d.BARs = append(d.BARs, b)
+	// A second listing of the function replaces what the first one said.
+	*lists.Obtain(&d.BARs, func(known topology.BAR) bool { return known.Index == b.Index }, b) = b
 }
 
 // hex keeps a line of a dump (-x): "10: 08 00 70 fd 08 00 80 fd ...". Extended configuration space,

@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/pciids"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -97,13 +98,7 @@ func (p *parser) class(id *topology.PCIDevice, s string, iface uint8) {
 
 // parseName parses the vendor and device of a function or subsystem.
 func parseName(s string) (vendor, device *topology.ID16, vendorName, deviceName string) {
-	id := func(s string) *topology.ID16 {
-		v, err := topology.ParseID16(s)
-		if err != nil {
-			return nil
-		}
-		return &v
-	}
+	id := func(s string) *topology.ID16 { return words.Known(topology.ParseID16(s)) }
 	s = strings.TrimSpace(s)
 	if m := nameNumbers.FindStringSubmatch(s); m != nil {
 		vendor, device, s = id(m[2]+m[4]), id(m[3]+m[5]), m[1]
@@ -223,13 +218,6 @@ func (p *parser) record(key, value string, n int) error {
 	if d == nil {
 		return nil // of a record that is not read
 	}
-	octet := func() (uint64, error) {
-		v, err := strconv.ParseUint(value, 16, 8)
-		if err != nil {
-			return 0, where.At(n, "%s: %q is not a number of two hexadecimal digits", key, where.Clip(value))
-		}
-		return v, nil
-	}
 	var id topology.PCIDevice
 	switch key {
 	case "Class":
@@ -246,18 +234,13 @@ func (p *parser) record(key, value string, n int) error {
 		if d.SubsystemVendor == nil {
 			d.SubsystemDevice = nil
 		}
-	case "Rev":
-		v, err := octet()
-		if err != nil {
-			return err
-		}
-		id.Revision = new(topology.ID8(v))
-	case "ProgIf":
-		v, err := octet()
-		if err != nil {
-			return err
-		}
-		if d.Class != nil {
+	case "Rev", "ProgIf":
+		switch v, err := strconv.ParseUint(value, 16, 8); {
+		case err != nil:
+			return where.At(n, "%s: %q is not a number of two hexadecimal digits", key, where.Clip(value))
+		case key == "Rev":
+			id.Revision = new(topology.ID8(v))
+		case d.Class != nil:
 			id.Class = new(*d.Class&^0xff | topology.ID24(v))
 		}
 	case "PhySlot":

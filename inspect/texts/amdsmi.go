@@ -211,20 +211,16 @@ var (
 	jsonPair = lazyregexp.New(`^\(Topology\) (Weight|Hops|Link type) between DRM devices (\d+) and (\d+)$`)
 )
 
-// An amd is the tables of AMD's tools: a value for two GPUs, by the title of the table in lower case.
+// An amd is what AMD's tools tell of GPUs.
 type amd struct {
 	facts  map[string]*topology.GPU // what is told of each beside the tables
 	labels []string
-	tables map[string]map[[2]string]string
+	cells  map[[3]string]string // by the title of the table in lower case, and two GPUs
 	nodes  map[string]int
 }
 
 func (a *amd) set(table, from, to, value string) {
-	table = strings.ToLower(table)
-	if a.tables[table] == nil {
-		a.tables[table] = map[[2]string]string{}
-	}
-	a.tables[table][[2]string{from, to}] = value
+	a.cells[[3]string{strings.ToLower(table), from, to}] = value
 	a.label(from)
 	a.label(to)
 }
@@ -242,7 +238,7 @@ func (a *amd) label(name string) {
 // amdTools reads what rocm-smi and amd-smi print: lists, and matrices, where GPUs have numbers with rocm-smi and
 // addresses with amd-smi.
 func (r *reader) amdTools() {
-	a := &amd{tables: map[string]map[[2]string]string{}, nodes: map[string]int{}, facts: map[string]*topology.GPU{}}
+	a := &amd{cells: map[[3]string]string{}, nodes: map[string]int{}, facts: map[string]*topology.GPU{}}
 	switch first := strings.TrimSpace(r.Text.Text); {
 	case strings.HasPrefix(first, "{"):
 		r.amdJSON(a)
@@ -353,7 +349,7 @@ func (r *reader) contradict(fact, value, other string) {
 
 // get returns a cell, from either of its places.
 func (a *amd) get(table, from, to string) string {
-	return cmp.Or(a.tables[table][[2]string{from, to}], a.tables[table][[2]string{to, from}])
+	return cmp.Or(a.cells[[3]string{table, from, to}], a.cells[[3]string{table, to, from}])
 }
 
 // amdPath adds the path between the GPUs i and j, unless the tables disagree about it: then it notes what they say, and
@@ -365,7 +361,7 @@ func (r *reader) amdPath(a *amd, i, j int, from, to string) {
 	nodeB, knownB := a.nodes[to]
 	// The matrices have each pair twice, which must be the same.
 	for _, table := range []string{"link type", "hops", "weight"} {
-		one, other := a.tables[table][[2]string{from, to}], a.tables[table][[2]string{to, from}]
+		one, other := a.cells[[3]string{table, from, to}], a.cells[[3]string{table, to, from}]
 		if one != "" && other != "" && one != other {
 			r.contradict(fmt.Sprintf("%s %s - %s", table, from, to), one, other+" the other way")
 			return

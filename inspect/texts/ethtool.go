@@ -74,10 +74,15 @@ func (r *reader) ethtoolRings() {
 func (r *reader) ethtoolCounters() {
 	d := r.subjectDevice("NIC statistics for ")
 	for p := range r.pairs() {
-		n, err := strconv.ParseUint(p.value, 10, 64)
-		if err == nil && n > 0 && topology.IsTrouble(p.key) && len(d.Counters) < maxSettings {
-			lists.Put(&d.Counters, p.key, n)
-		}
+		trouble(&d.Counters, p.key, p.value)
+	}
+}
+
+// trouble enters a counter of errors or discards that is not 0.
+func trouble(counters *map[string]uint64, name, value string) {
+	n, err := strconv.ParseUint(value, 10, 64)
+	if err == nil && n > 0 && topology.IsTrouble(name) && len(*counters) < maxSettings {
+		lists.Put(counters, name, n)
 	}
 }
 
@@ -114,10 +119,7 @@ func (r *reader) rdmaStatistic() {
 		}
 		// After the device, names and values take turns.
 		for i := 0; p != nil && i+1 < len(words); i += 2 {
-			n, err := strconv.ParseUint(words[i+1], 10, 64)
-			if err == nil && n > 0 && topology.IsTrouble(words[i]) && len(p.Counters) < maxSettings {
-				lists.Put(&p.Counters, words[i], n)
-			}
+			trouble(&p.Counters, words[i], words[i+1])
 		}
 	}
 }

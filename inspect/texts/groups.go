@@ -8,6 +8,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -89,12 +90,9 @@ func (r *reader) groupRow(column func(string) string) {
 	}
 	r.inGroup(column("id"), group)
 	d := r.function(*of)
-	if class, err := topology.ParseID24(column("class")); err == nil {
-		d.Class = &class
-	}
-	vendor, vendorErr := topology.ParseID16(column("vendor"))
-	if device, err := topology.ParseID16(column("device")); err == nil && vendorErr == nil {
-		d.Vendor, d.Device = &vendor, &device
+	d.Class = words.Known(topology.ParseID24(column("class")))
+	if vendor := words.Known(topology.ParseID16(column("vendor"))); vendor != nil {
+		d.Vendor, d.Device = vendor, words.Known(topology.ParseID16(column("device")))
 	}
 }
 

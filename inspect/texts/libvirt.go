@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/inspect/xmltree"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -143,9 +144,7 @@ func (r *reader) nodedevPCI(device, c *xmltree.Element) {
 	}
 	d := topology.PCIDevice{Address: topology.PCIAddr{Domain: uint32(parts[0]), Bus: uint8(parts[1]),
 		Device: uint8(parts[2]), Function: uint8(parts[3])}}
-	if class, err := topology.ParseID24(text(at(c, "class"))); err == nil {
-		d.Class = &class
-	}
+	d.Class = words.Known(topology.ParseID24(text(at(c, "class"))))
 	for _, f := range []struct {
 		element string
 		id      **topology.ID16

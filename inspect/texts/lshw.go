@@ -79,17 +79,11 @@ func (r *reader) lshwText() lshwNode {
 		if !ok {
 			continue
 		}
+		if text := map[string]*string{"description": &at.Description, "product": &at.Product, "vendor": &at.Vendor,
+			"bus info": &at.Businfo, "serial": &at.Serial}[key]; text != nil {
+			*text = value
+		}
 		switch key {
-		case "description":
-			at.Description = value
-		case "product":
-			at.Product = value
-		case "vendor":
-			at.Vendor = value
-		case "bus info":
-			at.Businfo = value
-		case "serial":
-			at.Serial = value
 		case "logical name":
 			names, _ := at.LogicalName.([]any)
 			at.LogicalName = append(names, value)
@@ -133,8 +127,7 @@ func (r *reader) lshwNode(n *lshwNode, parent, on *topology.PCIAddr, whole bool,
 		r.h.System.Vendor, r.h.System.Product = n.Vendor, strings.TrimSpace(strings.Split(n.Product, " (")[0])
 	case n.Class == "processor" && r.h.System.CPUModel == "":
 		r.h.System.CPUModel = n.Product
-	case n.Class == "memory" && n.Description == "System Memory" || n.Class == "memory" &&
-		n.Description == "System memory":
+	case n.Class == "memory" && strings.EqualFold(n.Description, "System memory"):
 		if v, err := strconv.ParseUint(n.Size.String(), 10, 62); err == nil && r.h.Memory.TotalBytes == nil {
 			r.h.Memory.TotalBytes = &v
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -210,15 +211,9 @@ func (r *reader) lstopoFunction(o *object) {
 	}
 	d := topology.PCIDevice{Address: *a}
 	if m := lstopoIDs.FindStringSubmatch(o.about); m != nil {
-		for i, id := range []**topology.ID16{&d.Vendor, &d.Device} {
-			if v, err := topology.ParseID16(m[1+i]); err == nil {
-				*id = &v
-			}
-		}
+		d.Vendor, d.Device = words.Known(topology.ParseID16(m[1])), words.Known(topology.ParseID16(m[2]))
 		// lstopo tells class and subclass. The third byte, the programming interface, is not in the text.
-		if v, err := topology.ParseID24(m[3] + "00"); err == nil {
-			d.Class = &v
-		}
+		d.Class = words.Known(topology.ParseID24(m[3] + "00"))
 	} else if m := lstopoClass.FindStringSubmatch(o.about); m != nil {
 		if class, ok := lstopoClasses[m[1]]; ok {
 			d.Class = &class

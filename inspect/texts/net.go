@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -216,9 +217,6 @@ func (r *reader) mlxconfig() {
 			}
 		}
 		words := strings.Fields(m[2])
-		if nic.Settings == nil {
-			nic.Settings = map[string]string{}
-		}
 		if len(nic.Settings) == maxSettings {
 			r.note(n, "more than %d settings", maxSettings)
 			return
@@ -227,7 +225,7 @@ func (r *reader) mlxconfig() {
 		if len(words) == 3 && words[1] != words[2] {
 			r.note(n, "%s is %s now and %s after the next reset of the firmware", m[1], words[1], words[2])
 		}
-		nic.Settings[m[1]] = words[len(words)-1]
+		lists.Put(&nic.Settings, m[1], words[len(words)-1])
 	}
 }
 

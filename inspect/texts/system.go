@@ -2,10 +2,10 @@ package texts
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -88,6 +88,5 @@ func (r *reader) lsmod() {
 			k.Modules = append(k.Modules, m[1])
 		}
 	}
-	slices.Sort(k.Modules)
-	k.Modules = slices.Compact(k.Modules)
+	k.Modules = lists.Distinct(k.Modules)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -386,13 +387,7 @@ func netdev(n *topology.NIC, name string) *topology.Netdev {
 }
 
 // address parses the address of a PCI function, with or without its domain.
-func address(s string) *topology.PCIAddr {
-	a, err := topology.ParsePCIAddr(s)
-	if err != nil {
-		return nil
-	}
-	return &a
-}
+func address(s string) *topology.PCIAddr { return words.Known(topology.ParsePCIAddr(s)) }
 
 // json decodes the text, and notes what is wrong with it.
 func (r *reader) json(to any) bool {

@@ -441,3 +441,21 @@ func GRUBSnippet(args []string) string {
 		"set +f\nunset _rackless _size _word\n\n" +
 		"GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX${GRUB_CMDLINE_LINUX:+ }\"'" + strings.Join(args, " ") + "'\n"
 }
+
+// Size reads a number of bytes as the kernel does: "2M", "1G", "2048k", "1048576", "0x100000"; 0 is no size.
+//
+// Source: memparse in lib/cmdline.c.
+func Size(s string) uint64 {
+	shift := 0
+	if s != "" {
+		shift = 10 * (1 + strings.IndexByte("kmgtpe", s[len(s)-1]|0x20)) // 0x20: small letters
+	}
+	if shift > 0 {
+		s = s[:len(s)-1]
+	}
+	v, err := strconv.ParseUint(s, 0, 64)
+	if err != nil || v > ^uint64(0)>>shift {
+		return 0
+	}
+	return v << shift
+}

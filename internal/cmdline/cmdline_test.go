@@ -304,3 +304,16 @@ func FuzzEdit(f *testing.F) {
 		}
 	})
 }
+
+func TestSize(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]uint64{
+		"1G": 1 << 30, "2M": 2 << 20, "2048k": 2 << 20, "64K": 64 << 10, "1048576": 1 << 20, "0x100000": 1 << 20,
+		"1t": 1 << 40,
+		"":   0, "G": 0, "-1G": 0, "1GG": 0, "99999999999E": 0, "18446744073709551616": 0, "big": 0,
+	} {
+		if got := Size(text); got != want {
+			t.Errorf("Size(%q) = %d; want %d", text, got, want)
+		}
+	}
+}

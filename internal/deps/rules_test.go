@@ -192,7 +192,7 @@ var rules = map[string]rule{
 		"driver/...": whyBench, "libvirt": whyBench, "fabric": whyBench, "guest": whyBench, "rack": whyBench,
 		"report": "figures are measured first and shown later: report reads bench's samples",
 	}},
-	"facts": {may: []string{"topology"},
+	"facts": {may: []string{"internal/cmdline", "topology"},
 		why: "what a kernel says of itself is read by everybody and knows nobody"},
 	"check": {may: []string{"bench", "diagnose", "facts", "finding", "internal/cmdline", "lab",
 		"plan", "topology"},

@@ -48,6 +48,14 @@ func ValueOr[T any](p *T, otherwise T) T {
 	return *p
 }
 
+// Known is the address of a value, and nil where there is an error instead: what cannot be read is not known.
+func Known[T any](v T, err error) *T {
+	if err != nil {
+		return nil
+	}
+	return &v
+}
+
 // List joins words: "a", "a and b", "a, b and c".
 func List(words []string) string {
 	if len(words) < 2 {
