@@ -160,8 +160,8 @@ func (h *Host) completePCI() {
 	if len(h.NUMANodes) != 1 {
 		return
 	}
-	for i := range h.PCI {
-		if d := &h.PCI[i]; d.NUMANode == nil {
+	for d := range lists.Refs(h.PCI) {
+		if d.NUMANode == nil {
 			d.NUMANode, d.NUMASource = new(h.NUMANodes[0].ID), "only node"
 		}
 	}
@@ -273,19 +273,27 @@ func (h *Host) completeGroups() {
 	}
 }
 
+// undescribed returns the functions of a kind that no reader has described as a device.
+func undescribed[T any](h *Host, is func(*PCIDevice) bool, devices []T, at func(T) *PCIAddr) (all []PCIAddr) {
+	described := map[PCIAddr]bool{}
+	for _, d := range devices {
+		if a := at(d); a != nil {
+			described[*a] = true
+		}
+	}
+	for d := range lists.Refs(h.PCI) {
+		if is(d) && !described[d.Address] {
+			all = append(all, d.Address)
+		}
+	}
+	return all
+}
+
 // completeGPUs adds a GPU for every function that is one and that no reader has described, and
 // fills in what the function knows.
 func (h *Host) completeGPUs() {
-	described := map[PCIAddr]bool{}
-	for _, g := range h.GPUs {
-		if g.Address != nil {
-			described[*g.Address] = true
-		}
-	}
-	for i := range h.PCI {
-		if d := &h.PCI[i]; d.IsGPU() && !described[d.Address] {
-			h.GPUs = append(h.GPUs, GPU{Address: new(d.Address)})
-		}
+	for _, a := range undescribed(h, (*PCIDevice).IsGPU, h.GPUs, func(g GPU) *PCIAddr { return g.Address }) {
+		h.GPUs = append(h.GPUs, GPU{Address: &a})
 	}
 	t := NewTree(h)
 	for g := range lists.Refs(h.GPUs) {
@@ -358,16 +366,8 @@ func compareAddr(a, b *PCIAddr) int {
 // completeNICs adds a NIC for every network function that no reader has described, and fills in
 // what the function knows.
 func (h *Host) completeNICs() {
-	described := map[PCIAddr]bool{}
-	for _, n := range h.NICs {
-		if n.Address != nil {
-			described[*n.Address] = true
-		}
-	}
-	for i := range h.PCI {
-		if d := &h.PCI[i]; d.IsNIC() && !described[d.Address] {
-			h.NICs = append(h.NICs, NIC{Address: new(d.Address)})
-		}
+	for _, a := range undescribed(h, (*PCIDevice).IsNIC, h.NICs, func(n NIC) *PCIAddr { return n.Address }) {
+		h.NICs = append(h.NICs, NIC{Address: &a})
 	}
 	t := NewTree(h)
 	for n := range lists.Refs(h.NICs) {
@@ -402,11 +402,7 @@ func (h *Host) completeNICs() {
 
 // sortedSet sorts, drops duplicates and is never nil.
 func sortedSet(names []string) []string {
-	names = lists.Distinct(names)
-	if names == nil {
-		names = []string{}
-	}
-	return names
+	return append([]string{}, lists.Distinct(names)...)
 }
 
 // NoID is the number of a package that has none, until Complete gives it one.

@@ -198,13 +198,8 @@ func (h *Host) NUMANode(id int) *NUMANode {
 
 // NodesOf returns the IDs of the NUMA nodes that CPUs are on, in the order of NUMANodes.
 func (h *Host) NodesOf(cpus CPUSet) []int {
-	var out []int
-	for i := range h.NUMANodes {
-		if h.NUMANodes[i].CPUs.Overlaps(cpus) {
-			out = append(out, h.NUMANodes[i].ID)
-		}
-	}
-	return out
+	on := lists.Filter(h.NUMANodes, func(n NUMANode) bool { return n.CPUs.Overlaps(cpus) })
+	return lists.Map(on, func(n NUMANode) int { return n.ID })
 }
 
 // Netdev returns the network device of a name, or nil.

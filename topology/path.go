@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -78,18 +79,17 @@ func (p *Path) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	read := Path{A: j.A, B: j.B}
-	var err error
-	if j.Class != "" && j.Class != PathNVLink.String() {
-		if read.Class, read.Links, err = ParsePathLabel(j.Class); err != nil {
-			return err
-		}
-	} else if j.Class != "" {
+	var errs [2]error
+	if j.Class == PathNVLink.String() {
 		read.Class = PathNVLink // NVLinks whose number is not known
+	} else if j.Class != "" {
+		read.Class, read.Links, errs[0] = ParsePathLabel(j.Class)
 	}
 	if j.PCIe != "" {
-		if read.PCIe, _, err = ParsePathLabel(j.PCIe); err != nil {
-			return err
-		}
+		read.PCIe, _, errs[1] = ParsePathLabel(j.PCIe)
+	}
+	if err := cmp.Or(errs[:]...); err != nil {
+		return err
 	}
 	*p = read
 	return nil
@@ -217,10 +217,8 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 		return PathPIX
 	}
 	upA, upB := t.Ancestors(a), t.Ancestors(b)
-	for i, bridge := range upA {
-		if j := slices.Index(upB, bridge); j >= 0 {
-			return words.Either(bridges(upA[:i]) <= 1 && bridges(upB[:j]) <= 1, PathPIX, PathPXB)
-		}
+	if i, j := meet(upA, upB); i >= 0 {
+		return words.Either(bridges(upA[:i]) <= 1 && bridges(upB[:j]) <= 1, PathPIX, PathPXB)
 	}
 	cut := isCut(topmost(da, upA)) || isCut(topmost(db, upB))
 	rootA, rootB := root(da, upA), root(db, upB)
@@ -242,13 +240,18 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 	return words.Either(*da.NUMANode == *db.NUMANode, PathNODE, PathSYS)
 }
 
+// meet returns the places of the nearest bridge that is in both lists of ancestors, -1 where none is.
+func meet(upA, upB []*PCIDevice) (i, j int) {
+	i = slices.IndexFunc(upA, func(bridge *PCIDevice) bool { return slices.Contains(upB, bridge) })
+	if i < 0 {
+		return -1, -1
+	}
+	return i, slices.Index(upB, upA[i])
+}
+
 // bridges counts bridges on a way. A switch is two, the port up and the port down, also where the
 // source shows it as one.
-func bridges(way []*PCIDevice) int {
-	n := len(way)
-	n += lists.Count(way, (*PCIDevice).isSwitch)
-	return n
-}
+func bridges(way []*PCIDevice) int { return len(way) + lists.Count(way, (*PCIDevice).isSwitch) }
 
 // topmost returns what stands nearest the root: the last bridge above d, or d itself.
 func topmost(d *PCIDevice, up []*PCIDevice) *PCIDevice {
@@ -282,11 +285,10 @@ func root(d *PCIDevice, up []*PCIDevice) string {
 // RootOf names the root complex that the function stands below, as sysfs does ("pci0000:40"), or
 // returns "" where it is not known.
 func (t *Tree) RootOf(a PCIAddr) string {
-	d := t.byAddr[a]
-	if d == nil {
-		return ""
+	if d := t.byAddr[a]; d != nil {
+		return root(d, t.Ancestors(a))
 	}
-	return root(d, t.Ancestors(a))
+	return ""
 }
 
 // ToNode returns the path between a function and the memory of a NUMA node: PHB for the node that
@@ -428,10 +430,8 @@ func (t *Tree) Below(bridge PCIAddr) func(yield func(*PCIDevice) bool) {
 // where both meet, with that one: data crosses them only where it makes a detour.
 func (t *Tree) crossed(a, b *PCIDevice) (crossed, above []*PCIDevice) {
 	upA, upB := t.Ancestors(a.Address), t.Ancestors(b.Address)
-	for i, bridge := range upA {
-		if j := slices.Index(upB, bridge); j >= 0 {
-			return slices.Concat(upA[:i], upB[:j]), upA[i:]
-		}
+	if i, j := meet(upA, upB); i >= 0 {
+		return slices.Concat(upA[:i], upB[:j]), upA[i:]
 	}
 	return slices.Concat(upA, upB), nil
 }
@@ -445,7 +445,7 @@ func (t *Tree) Redirecting(a, b *PCIDevice) []PCIAddr {
 		return nil
 	}
 	crossed, above := t.crossed(a, b)
-	translated := a.ATS != nil && *a.ATS || b.ATS != nil && *b.ATS
+	translated := words.Value(a.ATS) || words.Value(b.ATS)
 	var ports []PCIAddr
 	for _, p := range crossed {
 		if p.ACS != nil && p.ACS.RequestRedirect && !(translated && p.ACS.DirectTranslated) && len(above) > 0 {

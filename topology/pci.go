@@ -209,21 +209,13 @@ func (v ID8) MarshalText() ([]byte, error)  { return []byte(v.String()), nil }
 func (v ID16) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 func (v ID24) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
-func (v *ID8) UnmarshalText(b []byte) error {
-	n, err := parseID(string(b), 8)
-	*v = ID8(n)
-	return err
-}
+func (v *ID8) UnmarshalText(b []byte) error  { return setID(v, b, 8) }
+func (v *ID16) UnmarshalText(b []byte) error { return setID(v, b, 16) }
+func (v *ID24) UnmarshalText(b []byte) error { return setID(v, b, 24) }
 
-func (v *ID16) UnmarshalText(b []byte) error {
-	n, err := parseID(string(b), 16)
-	*v = ID16(n)
-	return err
-}
-
-func (v *ID24) UnmarshalText(b []byte) error {
-	n, err := parseID(string(b), 24)
-	*v = ID24(n)
+func setID[T ~uint8 | ~uint16 | ~uint32](v *T, b []byte, bits int) error {
+	n, err := parseID(string(b), bits)
+	*v = T(n)
 	return err
 }
 

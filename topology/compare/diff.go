@@ -39,47 +39,33 @@ const maxThings = 16
 // Both hosts are flattened to facts: a part, the keys of the thing, and the path of the value in it. Equal differences
 // of many things become one with a count, as a lower link speed of eight GPUs is one statement.
 func Diff(a, b *topology.Host) []Difference {
-	var out []Difference
 	d := differ{a: facts(a, b), b: facts(b, a), partsA: parts(a), partsB: parts(b)}
-	names := slices.Collect(maps.Keys(d.a))
-	for name := range d.b {
-		if _, ok := d.a[name]; !ok {
-			names = append(names, name)
-		}
-	}
-	slices.SortFunc(names, func(x, y fact) int {
+	all := maps.Clone(d.a)
+	maps.Copy(all, d.b)
+	names := slices.SortedFunc(maps.Keys(all), func(x, y fact) int {
 		return cmp.Or(cmp.Compare(order(x.part), order(y.part)), cmp.Compare(x.fact, y.fact), cmp.Compare(len(x.thing),
 			len(y.thing)), cmp.Compare(x.thing, y.thing))
 	})
-	// The place in out of each difference, by all that its line says.
-	seen := map[[4]string]int{}
+	var out group.List[[4]string, Difference] // by all that the line of a difference says
 	for _, name := range names {
 		va, inA := d.a[name]
 		vb, inB := d.b[name]
 		if inA && inB && same(name.last(), va, vb) || !d.told(name, inA, inB) {
 			continue
 		}
-		diff := Difference{Part: name.part, Fact: name.fact, Count: 1, Things: []string{}}
+		diff := Difference{Part: name.part, Fact: name.fact, Things: []string{}}
 		if inA {
 			diff.A = show(va)
 		}
 		if inB {
 			diff.B = show(vb)
 		}
-		key := [4]string{diff.Part, diff.Fact, diff.A, diff.B}
-		i, alike := seen[key]
-		if !alike {
-			seen[key] = len(out)
-			i = len(out)
-			out = append(out, diff)
-		} else {
-			out[i].Count++
-		}
-		if name.thing != "" && len(out[i].Things) < maxThings {
-			out[i].Things = append(out[i].Things, name.thing)
+		one := out.At([4]string{diff.Part, diff.Fact, diff.A, diff.B}, diff)
+		if one.Count++; name.thing != "" && len(one.Things) < maxThings {
+			one.Things = append(one.Things, name.thing)
 		}
 	}
-	return out
+	return out.All
 }
 
 // A fact is where a value stands: the thing is the keys on the way to it.
@@ -197,9 +183,8 @@ func names(h, other *topology.Host) map[string]string {
 			}
 		}
 		for n := range lists.Refs(h.NICs) {
-			for _, name := range slices.Concat(n.RDMA, n.Netdevs) {
-				f(n.ID(), name)
-				break
+			if all := slices.Concat(n.RDMA, n.Netdevs); len(all) > 0 {
+				f(n.ID(), all[0])
 			}
 		}
 	}
@@ -270,8 +255,7 @@ func (f *flattener) orders(h *topology.Host) {
 		}
 	}
 	for n := range lists.Refs(h.NICs) {
-		names := slices.Concat(n.RDMA, n.Netdevs)
-		for _, name := range names {
+		for _, name := range slices.Concat(n.RDMA, n.Netdevs) {
 			if n.Address != nil {
 				f.set(fact{"order", name, "function"}, n.Address.String())
 			}
@@ -367,11 +351,8 @@ func mostAlike(hosts []*topology.Host, typical int, outliers []Outlier) int {
 			score[h] += worth
 		}
 	}
-	best := typical
-	for h, s := range score {
-		if s > score[best] {
-			best = h
-		}
+	if best := slices.Max(score); best > score[typical] {
+		return slices.Index(score, best)
 	}
-	return best
+	return typical
 }

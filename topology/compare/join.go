@@ -61,18 +61,7 @@ func Join(parts []Part) *topology.Host {
 	nics = j.placeByName(nics)
 	nics = j.placeByOrder(nics)
 	gpus = j.placeGPUs(gather(j, "gpus", gpus, gpuKeys))
-	for _, m := range nics {
-		j.h.NICs = append(j.h.NICs, m.device)
-		for _, old := range m.ids {
-			renamed[old] = m.device.ID()
-		}
-	}
-	for _, m := range gpus {
-		j.h.GPUs = append(j.h.GPUs, m.device)
-		for _, old := range m.ids {
-			renamed[old] = m.device.ID()
-		}
-	}
+	j.h.NICs, j.h.GPUs = settle(nics, renamed), settle(gpus, renamed)
 	// A path to a device that no account lists would point to nothing.
 	for _, p := range reported {
 		if a, b := renamed[p.A], renamed[p.B]; a != "" && b != "" {
@@ -194,15 +183,16 @@ func (j *joiner) reported() {
 // which a tree has from sysfs.
 func (j *joiner) nodes() {
 	at := map[topology.PCIAddr]*int{}
-	for i := range j.h.GPUs {
-		if g := &j.h.GPUs[i]; g.Address != nil {
-			at[*g.Address] = g.NUMANode
+	know := func(a *topology.PCIAddr, node *int) {
+		if a != nil {
+			at[*a] = node
 		}
 	}
-	for i := range j.h.NICs {
-		if n := &j.h.NICs[i]; n.Address != nil {
-			at[*n.Address] = n.NUMANode
-		}
+	for _, g := range j.h.GPUs {
+		know(g.Address, g.NUMANode)
+	}
+	for _, n := range j.h.NICs {
+		know(n.Address, n.NUMANode)
 	}
 	for i := range j.h.PCI {
 		if d := &j.h.PCI[i]; d.NUMANode == nil && at[d.Address] != nil {
@@ -356,6 +346,19 @@ type member[T any] struct {
 	ids    []string
 }
 
+// settle returns the devices of members, and enters the IDs that they have now under those that they had.
+func settle[T any](all []member[T], renamed map[string]string) []T {
+	return lists.Map(all, func(m member[T]) T {
+		for _, old := range m.ids {
+			renamed[old] = m.id()
+		}
+		return m.device
+	})
+}
+
+// id is what the device is called.
+func (m *member[T]) id() string { return any(&m.device).(interface{ ID() string }).ID() }
+
 // nicKeys are what a NIC is known by: its address, its RDMA devices and its network devices. Prefixes keep apart an
 // RDMA device and a network device of one name. A NIC of which only a name is known may be either.
 func nicKeys(n *topology.NIC) []string {
@@ -411,7 +414,7 @@ func gather[T any](j *joiner, list string, in []member[T], keysOf func(*T) []str
 	// A second loop, since a later member may have joined two groups.
 	for i := range in {
 		if to := find(i); to != i {
-			j.absorb(list, &in[to], &in[i])
+			absorb(j, list, &in[to], &in[i])
 		}
 	}
 	for i := range in {
@@ -423,23 +426,15 @@ func gather[T any](j *joiner, list string, in []member[T], keysOf func(*T) []str
 }
 
 // absorb adds what one member tells to another. An address makes up for names that only a tool knows.
-func (j *joiner) absorb(list string, to, from any) {
-	switch a := to.(type) {
-	case *member[topology.NIC]:
-		b := from.(*member[topology.NIC])
-		path := list + "[" + a.device.ID() + "]"
-		a.ids = append(a.ids, b.ids...)
-		j.from[path], j.source = cmp.Or(j.from[path], a.source), b.source
-		a.device.Netdevs, a.device.RDMA = append(a.device.Netdevs, b.device.Netdevs...),
-			append(a.device.RDMA, b.device.RDMA...)
-		j.value(path, "", reflect.ValueOf(&a.device).Elem(), reflect.ValueOf(&b.device).Elem())
-	case *member[topology.GPU]:
-		b := from.(*member[topology.GPU])
-		path := list + "[" + a.device.ID() + "]"
-		a.ids = append(a.ids, b.ids...)
-		j.from[path], j.source = cmp.Or(j.from[path], a.source), b.source
-		j.value(path, "", reflect.ValueOf(&a.device).Elem(), reflect.ValueOf(&b.device).Elem())
+func absorb[T any](j *joiner, list string, a, b *member[T]) {
+	path := list + "[" + a.id() + "]"
+	a.ids = append(a.ids, b.ids...)
+	j.from[path], j.source = cmp.Or(j.from[path], a.source), b.source
+	if n, ok := any(&a.device).(*topology.NIC); ok {
+		o := any(&b.device).(*topology.NIC)
+		n.Netdevs, n.RDMA = append(n.Netdevs, o.Netdevs...), append(n.RDMA, o.RDMA...)
 	}
+	j.value(path, "", reflect.ValueOf(&a.device).Elem(), reflect.ValueOf(&b.device).Elem())
 }
 
 // placeByName finds the functions of NICs by the names of their devices, which systemd makes of the address:
@@ -477,7 +472,7 @@ func addressInName(name string) (topology.PCIAddr, bool) {
 	rest := ""
 	for _, prefix := range []string{"en", "ib", "roce", "iwp", "wl"} {
 		if r, ok := strings.CutPrefix(name, prefix); ok {
-			rest = strings.TrimPrefix(r, "")
+			rest = r
 			break
 		}
 	}
@@ -520,12 +515,7 @@ func (j *joiner) placeByOrder(nics []member[topology.NIC]) []member[topology.NIC
 			named = append(named, n)
 		}
 	}
-	var free []topology.PCIAddr
-	for d := range lists.Refs(j.h.PCI) {
-		if d.IsNIC() && d.PF == nil && d.Vendor != nil && *d.Vendor == topology.VendorMellanox && !taken[d.Address] {
-			free = append(free, d.Address)
-		}
-	}
+	free := j.free((*topology.PCIDevice).IsNIC, topology.VendorMellanox, taken)
 	if len(named) == 0 || len(free) == 0 {
 		return nics
 	}
@@ -538,24 +528,34 @@ func (j *joiner) placeByOrder(nics []member[topology.NIC]) []member[topology.NIC
 	slices.SortFunc(named, func(a, b *topology.NIC) int {
 		return cmp.Or(cmp.Compare(len(rdmaName(a)), len(rdmaName(b))), cmp.Compare(rdmaName(a), rdmaName(b)))
 	})
-	slices.SortFunc(free, topology.PCIAddr.Compare)
 	for i, n := range named {
 		n.Address = &free[i]
 	}
-	j.inferred("that %s is %s, and so on in order, follows from there being %d of both", rdmaName(named[0]), free[0],
-		len(free))
+	j.inOrder(rdmaName(named[0]), free)
 	return gather(j, "nics", nics, nicKeys)
+}
+
+// free returns the physical functions of a vendor that are of a kind and not taken, by address.
+func (j *joiner) free(is func(*topology.PCIDevice) bool, vendor topology.ID16,
+	taken map[topology.PCIAddr]bool) (free []topology.PCIAddr) {
+	for d := range lists.Refs(j.h.PCI) {
+		if is(d) && d.PF == nil && d.Vendor != nil && *d.Vendor == vendor && !taken[d.Address] {
+			free = append(free, d.Address)
+		}
+	}
+	slices.SortFunc(free, topology.PCIAddr.Compare)
+	return free
+}
+
+// inOrder notes that devices, of which the first has a name, got the functions that are free.
+func (j *joiner) inOrder(name string, free []topology.PCIAddr) {
+	j.inferred("that %s is %s, and so on in order, follows from there being %d of both", name, free[0], len(free))
 }
 
 // rdmaName is the name by which the driver numbers a NIC; its own name where no RDMA device is known.
 func rdmaName(n *topology.NIC) string {
-	if len(n.RDMA) > 0 {
-		return n.RDMA[0]
-	}
-	if len(n.Devices) > 0 {
-		return n.Devices[0].Name
-	}
-	return n.Name
+	names := append(slices.Clone(n.RDMA), lists.Map(n.Devices, func(d topology.RDMADevice) string { return d.Name })...)
+	return append(names, n.Name)[0]
 }
 
 // placeGPUs gives GPUs that a matrix numbers their functions where there are as many of both: the tools number them in
@@ -575,16 +575,9 @@ func (j *joiner) placeGPUs(gpus []member[topology.GPU]) []member[topology.GPU] {
 	}
 	// Matrices come from NVIDIA's tools or from AMD's. The GPUs of the other vendor are not among those that they
 	// number.
-	vendor := topology.VendorNVIDIA
-	if !strings.HasPrefix(named[0].device.Vendor, "NVIDIA") {
-		vendor = topology.VendorAMD
-	}
-	var free []topology.PCIAddr
-	for d := range lists.Refs(j.h.PCI) {
-		if d.IsGPU() && d.PF == nil && d.Vendor != nil && *d.Vendor == vendor && !matched[d.Address] {
-			free = append(free, d.Address)
-		}
-	}
+	vendor := words.Either(strings.HasPrefix(named[0].device.Vendor, "NVIDIA"), topology.VendorNVIDIA,
+		topology.VendorAMD)
+	free := j.free((*topology.PCIDevice).IsGPU, vendor, matched)
 	if len(free) == 0 {
 		return gpus
 	}
@@ -599,11 +592,9 @@ func (j *joiner) placeGPUs(gpus []member[topology.GPU]) []member[topology.GPU] {
 		}
 		return cmp.Compare(*a.device.Index, *b.device.Index)
 	})
-	slices.SortFunc(free, topology.PCIAddr.Compare)
 	for i, m := range named {
 		m.device.Address = &free[i]
 	}
-	j.inferred("that %s is %s, and so on in order, follows from there being %d of both", named[0].device.Name, free[0],
-		len(free))
+	j.inOrder(named[0].device.Name, free)
 	return gather(j, "gpus", gpus, gpuKeys)
 }
