@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
 )
@@ -196,23 +197,17 @@ func (a *assembly) cellHomes(i int) [][]int {
 	if a.p.Requests[i].GuestNUMA == string(lab.Off) {
 		return [][]int{nodes}
 	}
-	var homes [][]int
-	for _, node := range nodes {
-		if pages[node] > 0 {
-			homes = append(homes, []int{node})
-		}
-	}
+	with := lists.Filter(nodes, func(node int) bool { return pages[node] > 0 })
+	homes := lists.Map(with, func(node int) []int { return []int{node} })
 	for _, node := range nodes {
 		if pages[node] > 0 {
 			continue
 		}
-		nearest := 0
-		for k := range homes {
-			if a.p.Distance(node, homes[k][0]) < a.p.Distance(node, homes[nearest][0]) {
-				nearest = k
-			}
-		}
-		homes[nearest] = append(homes[nearest], node)
+		nearest := slices.MinFunc(with, func(x, y int) int {
+			return cmp.Compare(a.p.Distance(node, x), a.p.Distance(node, y))
+		})
+		k := slices.Index(with, nearest)
+		homes[k] = append(homes[k], node)
 	}
 	return homes
 }
@@ -305,12 +300,7 @@ func (a *assembly) vfName(pf string, index int) string {
 
 // sriov returns the host's account of a PF's virtual functions, nil where it has none.
 func (a *assembly) sriov(pf string) *topology.SRIOV {
-	for i := range a.h.NICs {
-		if a.h.NICs[i].ID() == pf {
-			return a.h.NICs[i].SRIOV
-		}
-	}
-	return nil
+	return lists.Find(a.h.NICs, func(n topology.NIC) bool { return n.ID() == pf }).SRIOV
 }
 
 // pfCounts returns how many virtual functions each PF has to have: up to the last that is handed
@@ -319,13 +309,9 @@ func (a *assembly) pfCounts(vfs [][]ownVF) []PFCount {
 	byPF := map[int]*PFCount{}
 	for _, own := range vfs {
 		for _, v := range own {
-			c := byPF[v.device]
-			if c == nil {
-				c = &PFCount{PF: a.p.Devices[v.device].ID}
-				if s := a.sriov(c.PF); s != nil && s.Enabled != nil {
-					c.Count = *s.Enabled
-				}
-				byPF[v.device] = c
+			c := lists.Made(byPF, v.device, PFCount{PF: a.p.Devices[v.device].ID})
+			if s := a.sriov(c.PF); s != nil {
+				c.Count = max(c.Count, words.Value(s.Enabled))
 			}
 			c.Lab++
 			c.Count = max(c.Count, v.index+1)
@@ -354,15 +340,12 @@ func (a *assembly) hugepages() []Hugepages {
 			}
 		}
 	}
-	var all []Hugepages
-	for _, node := range keysOf(count, held) {
-		all = append(all, Hugepages{NUMANode: node, PageBytes: size, Count: count[node], Held: held[node]})
-	}
-	return all
+	return lists.Map(keysOf(count, held), func(node int) Hugepages {
+		return Hugepages{NUMANode: node, PageBytes: size, Count: count[node], Held: held[node]}
+	})
 }
 
 // keysOf returns the keys of either map, ascending.
 func keysOf(a, b map[int]int64) []int {
-	keys := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
-	return lists.Distinct(keys)
+	return lists.Distinct(slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b)))
 }

@@ -163,10 +163,7 @@ func (n *NodePlacement) ports() []int {
 }
 
 // nics returns the NICs that serve the lab node, each once, ascending.
-func (n *NodePlacement) nics() []int {
-	nics := n.ports()
-	return lists.Distinct(nics)
-}
+func (n *NodePlacement) nics() []int { return lists.Distinct(n.ports()) }
 
 // An evaluation indexes a placement.
 type evaluation struct {
@@ -338,15 +335,10 @@ func Shares(pages int64, cores map[int]int64) map[int]int64 {
 
 // sharedPorts counts for each NIC that serves lab node i the other lab nodes that it serves.
 func (e *evaluation) sharedPorts(i int) int64 {
-	var others int64
-	for _, d := range e.pl.Nodes[i].nics() {
-		for j := range e.pl.Nodes {
-			if j != i && slices.Contains(e.pl.Nodes[j].nics(), d) {
-				others++
-			}
-		}
-	}
-	return others
+	return lists.Sum(e.pl.Nodes[i].nics(), func(d int) int64 {
+		serves := func(n NodePlacement) bool { return slices.Contains(n.nics(), d) }
+		return int64(lists.Count(e.pl.Nodes, serves)) - 1 // itself
+	})
 }
 
 // between adds up what [Wiring.Between] says of lab node i and each other one.

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -21,8 +22,8 @@ type Layout struct {
 // NewLayout makes the Layout of a problem.
 func NewLayout(p *Problem) *Layout {
 	l := &Layout{p: p, Cores: make(map[int]*Core, len(p.Cores))}
-	for i := range p.Cores {
-		l.Cores[p.Cores[i].ID] = &p.Cores[i]
+	for c := range lists.Refs(p.Cores) {
+		l.Cores[c.ID] = c
 	}
 	return l
 }
@@ -70,13 +71,10 @@ func (l *Layout) Fits(pl *Placement) bool {
 		onNode[l.Cores[id].NUMANode]++
 		onPackage[l.Cores[id].Package]++
 	}
-	if len(free) < l.p.ReserveCores {
+	if len(free) < l.p.ReserveCores || slices.ContainsFunc(l.p.NUMANodes, func(n NUMANode) bool {
+		return onNode[n.ID] < n.ReserveCores
+	}) {
 		return false
-	}
-	for _, n := range l.p.NUMANodes {
-		if onNode[n.ID] < n.ReserveCores {
-			return false
-		}
 	}
 	for _, k := range l.p.Packages {
 		// A package of which tenants hold every core keeps none.
@@ -91,10 +89,8 @@ func (l *Layout) Fits(pl *Placement) bool {
 // MemoryFits reports whether each lab node has its pages, and no NUMA node gives more than it can.
 func (l *Layout) MemoryFits(pl *Placement) bool {
 	used := l.PagesUsed(pl)
-	for _, n := range l.p.NUMANodes {
-		if n.Pages != nil && used[n.ID] > *n.Pages {
-			return false
-		}
+	if slices.ContainsFunc(l.p.NUMANodes, func(n NUMANode) bool { return n.Pages != nil && used[n.ID] > *n.Pages }) {
+		return false
 	}
 	for i := range pl.Nodes {
 		sum := lists.Sum(pl.Nodes[i].Memory, func(m NodePage) int64 { return m.Pages })
@@ -123,12 +119,7 @@ func (l *Layout) affine(pl *Placement) bool {
 			one := l.CoresOn(pl.Nodes[i].Cores)
 			for _, j := range a.Requests[k+1:] {
 				two := l.CoresOn(pl.Nodes[j].Cores)
-				common := 0
-				for node := range one {
-					if two[node] > 0 {
-						common++
-					}
-				}
+				common := lists.Count(slices.Collect(maps.Keys(one)), func(node int) bool { return two[node] > 0 })
 				same := common == len(one) && common == len(two)
 				if a.NUMA == Different && common > 0 || a.NUMA == Same && !same {
 					return false

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
@@ -99,19 +100,10 @@ func (p *Problem) Gives(d int, what string) int {
 
 // nodesWithCores returns the NUMA nodes, by index, on which a lab node can have a core.
 func (p *Problem) nodesWithCores() []int {
-	free := map[int]int{}
-	for i := range p.Cores {
-		if p.Cores[i].Tenant == "" {
-			free[p.Cores[i].NUMANode]++
-		}
-	}
-	var at []int
-	for n := range p.NUMANodes {
-		if free[p.NUMANodes[n].ID] > p.NUMANodes[n].ReserveCores {
-			at = append(at, n)
-		}
-	}
-	return at
+	return lists.Where(p.NUMANodes, func(n NUMANode) bool {
+		free := func(c Core) bool { return c.Tenant == "" && c.NUMANode == n.ID }
+		return lists.Count(p.Cores, free) > n.ReserveCores
+	})
 }
 
 // bundleMatching is about bundles: each goes to one lab node, and a lab node needs so many for its devices of a kind.
@@ -130,23 +122,18 @@ func (p *Problem) bundleMatching(wants func(*Request) []Want, what string) *matc
 				}
 			}
 		}
-		var bundles []int
-		for b := range size {
-			bundles = append(bundles, b)
-			m.capacity[b] = 1
-		}
-		slices.SortFunc(bundles, func(a, b int) int { return cmp.Or(cmp.Compare(size[b], size[a]), cmp.Compare(a, b)) })
+		bundles := slices.SortedFunc(maps.Keys(size), func(a, b int) int {
+			return cmp.Or(cmp.Compare(size[b], size[a]), cmp.Compare(a, b))
+		})
 		count := 0
 		for _, b := range bundles {
-			if asked <= 0 {
-				break
+			m.capacity[b] = 1
+			if asked > 0 {
+				asked -= size[b]
+				count++
 			}
-			asked -= size[b]
-			count++
 		}
-		if count > 0 {
-			m.ask(i, count, bundles)
-		}
+		m.ask(i, count, bundles)
 	}
 	return m
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
@@ -235,27 +236,15 @@ type VFCount struct {
 // Distance returns the SLIT distance beyond local from NUMA node a to b, by ID: 0 for the node
 // itself. Unknown IDs are a slip of the caller and panic.
 func (p *Problem) Distance(a, b int) int {
-	i, j := p.nodeIndex(a), p.nodeIndex(b)
-	return p.NUMANodes[i].Distances[j] - 10
-}
-
-func (p *Problem) nodeIndex(id int) int {
-	for i := range p.NUMANodes {
-		if p.NUMANodes[i].ID == id {
-			return i
-		}
+	node := func(id int) int {
+		return slices.IndexFunc(p.NUMANodes, func(n NUMANode) bool { return n.ID == id })
 	}
-	panic("plan: no such NUMA node")
+	return p.NUMANodes[node(a)].Distances[node(b)] - 10
 }
 
 // Path returns the pair of devices a and b, in any order; nil where Paths has none.
 func (p *Problem) Path(a, b int) *PairPath {
-	for i := range p.Paths {
-		if q := &p.Paths[i]; q.A == a && q.B == b || q.A == b && q.B == a {
-			return q
-		}
-	}
-	return nil
+	return lists.Ref(p.Paths, func(q *PairPath) bool { return q.A == a && q.B == b || q.A == b && q.B == a })
 }
 
 // A Wiring says which ports are on one card and, where the lab names links, which reach each other.
@@ -312,13 +301,8 @@ func (w *Wiring) Linked() bool { return w != nil && w.net != nil }
 // have counts for neither: both lab nodes are then on that card already.
 func (w *Wiring) Between(a, b []int) (cards, unlinked int64) {
 	// How many of the ports are of group k, in the sense of of.
-	on := func(of, ports []int, k int) (n int64) {
-		for _, d := range ports {
-			if of[d] == k {
-				n++
-			}
-		}
-		return n
+	on := func(of, ports []int, k int) int64 {
+		return int64(lists.Count(ports, func(d int) bool { return of[d] == k }))
 	}
 	for x, d := range a {
 		// Each card counts once, at its first port in a.

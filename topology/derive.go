@@ -206,7 +206,7 @@ func (h *Host) nodeOf(local *CPUSet) (int, bool) {
 	if local == nil || local.IsEmpty() || len(h.NUMANodes) < 2 {
 		return 0, false
 	}
-	n := find(h.NUMANodes, func(n *NUMANode) bool { return local.IsSubsetOf(n.CPUs) })
+	n := lists.Ref(h.NUMANodes, func(n *NUMANode) bool { return local.IsSubsetOf(n.CPUs) })
 	if n == nil {
 		return 0, false
 	}
@@ -444,18 +444,18 @@ func (h *Host) completeCPUs() {
 		c.ID = i
 		c.L3 = nil
 		first := c.CPUs.Min()
-		if l3 := find(h.L3, func(l *L3) bool { return l.CPUs.Contains(first) }); l3 != nil {
+		if l3 := lists.Ref(h.L3, func(l *L3) bool { return l.CPUs.Contains(first) }); l3 != nil {
 			c.L3 = new(l3.ID)
 		}
-		if n := find(h.NUMANodes, func(n *NUMANode) bool { return n.CPUs.Contains(first) }); n != nil {
+		if n := lists.Ref(h.NUMANodes, func(n *NUMANode) bool { return n.CPUs.Contains(first) }); n != nil {
 			c.NUMANode = cmp.Or(c.NUMANode, new(n.ID))
 		}
-		p := find(h.Packages, func(p *Package) bool { return p.CPUs.Contains(first) })
+		p := lists.Ref(h.Packages, func(p *Package) bool { return p.CPUs.Contains(first) })
 		if p == nil {
 			continue
 		}
 		c.Package = cmp.Or(c.Package, new(p.ID))
-		if d := find(p.Dies, func(d *Die) bool { return d.CPUs.Contains(first) }); d != nil {
+		if d := lists.Ref(p.Dies, func(d *Die) bool { return d.CPUs.Contains(first) }); d != nil {
 			c.Die = cmp.Or(c.Die, new(d.ID))
 		}
 	}

@@ -164,7 +164,7 @@ func (p *RDMAPort) RoCEv2Index(addr netip.Addr) (int, bool) {
 
 // Port returns the port of a number; an empty one where the device has none of it.
 func (d *RDMADevice) Port(number int) *RDMAPort {
-	if p := find(d.Ports, func(p *RDMAPort) bool { return p.Number == number }); p != nil {
+	if p := lists.Ref(d.Ports, func(p *RDMAPort) bool { return p.Number == number }); p != nil {
 		return p
 	}
 	return &RDMAPort{Number: number}
@@ -176,24 +176,14 @@ func IsSoftRDMA(name string) bool {
 	return strings.HasPrefix(name, "rxe") || strings.HasPrefix(name, "siw")
 }
 
-// find returns the first element for which is holds, or nil.
-func find[T any](list []T, is func(*T) bool) *T {
-	for i := range list {
-		if is(&list[i]) {
-			return &list[i]
-		}
-	}
-	return nil
-}
-
 // Pool returns the hugepages of a size in a list; nil where there are none.
 func Pool(pools []HugepagePool, bytes uint64) *HugepagePool {
-	return find(pools, func(p *HugepagePool) bool { return p.SizeBytes == bytes })
+	return lists.Ref(pools, func(p *HugepagePool) bool { return p.SizeBytes == bytes })
 }
 
 // NUMANode returns the node of a number, or nil.
 func (h *Host) NUMANode(id int) *NUMANode {
-	return find(h.NUMANodes, func(n *NUMANode) bool { return n.ID == id })
+	return lists.Ref(h.NUMANodes, func(n *NUMANode) bool { return n.ID == id })
 }
 
 // NodesOf returns the IDs of the NUMA nodes that CPUs are on, in the order of NUMANodes.
@@ -218,12 +208,12 @@ func (n *NIC) Has(netdev string) bool { return n.Name == netdev || n.Port(netdev
 
 // Port returns a network device of the NIC by its name, or nil.
 func (n *NIC) Port(name string) *Netdev {
-	return find(n.Ports, func(d *Netdev) bool { return d.Name == name })
+	return lists.Ref(n.Ports, func(d *Netdev) bool { return d.Name == name })
 }
 
 // Bond returns the bond of a name, or nil.
 func (h *Host) Bond(name string) *Bond {
-	return find(h.Bonds, func(b *Bond) bool { return b.Name == name })
+	return lists.Ref(h.Bonds, func(b *Bond) bool { return b.Name == name })
 }
 
 // RDMADevices yields the RDMA devices, each with the NIC that it stands on.

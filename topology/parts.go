@@ -3,6 +3,8 @@ package topology
 import (
 	"slices"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // Parts names the parts of the model that are filled, in the order of the Host's fields. A source
@@ -16,16 +18,16 @@ func (h *Host) Parts() []string {
 		{"system", h.System != System{}},
 		{"packages", len(h.Packages) > 0},
 		{"numa_nodes", len(h.NUMANodes) > 0},
-		{"numa_memory", find(h.NUMANodes, func(n *NUMANode) bool { return n.MemoryBytes != nil }) != nil},
-		{"numa_distances", find(h.NUMANodes, func(n *NUMANode) bool { return n.Distances != nil }) != nil},
+		{"numa_memory", lists.Ref(h.NUMANodes, func(n *NUMANode) bool { return n.MemoryBytes != nil }) != nil},
+		{"numa_distances", lists.Ref(h.NUMANodes, func(n *NUMANode) bool { return n.Distances != nil }) != nil},
 		{"l3", len(h.L3) > 0},
 		{"cores", len(h.Cores) > 0},
 		{"cpus", !h.CPUs.Online.IsEmpty()},
 		{"memory", h.Memory.TotalBytes != nil},
 		{"kernel", h.Kernel.Cmdline != nil},
 		{"pci", len(h.PCI) > 0},
-		{"pci_links", find(h.PCI, func(d *PCIDevice) bool { return d.Link != nil }) != nil},
-		{"iommu_groups", find(h.PCI, func(d *PCIDevice) bool { return d.IOMMUGroup != nil }) != nil},
+		{"pci_links", lists.Ref(h.PCI, func(d *PCIDevice) bool { return d.Link != nil }) != nil},
+		{"iommu_groups", lists.Ref(h.PCI, func(d *PCIDevice) bool { return d.IOMMUGroup != nil }) != nil},
 		{"gpus", len(h.GPUs) > 0},
 		{"nics", len(h.NICs) > 0},
 		{"virtual_switches", len(h.Switches) > 0},

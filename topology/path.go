@@ -469,7 +469,7 @@ func (t *Tree) Meet(a, b PCIAddr) *PCIDevice {
 
 // gpuAt returns the GPU of a function, or nil.
 func (t *Tree) gpuAt(d *PCIDevice) *GPU {
-	return find(t.host.GPUs, func(g *GPU) bool { return g.Address != nil && *g.Address == d.Address })
+	return lists.Ref(t.host.GPUs, func(g *GPU) bool { return g.Address != nil && *g.Address == d.Address })
 }
 
 func (t *Tree) isCoherent(d *PCIDevice) bool {
@@ -521,20 +521,20 @@ func HasWord(model, word string) bool {
 // Device returns the function at an address; nil where the host has none. Whoever asks for many of them makes a [Tree],
 // which has an index.
 func (h *Host) Device(a PCIAddr) *PCIDevice {
-	return find(h.PCI, func(d *PCIDevice) bool { return d.Address == a })
+	return lists.Ref(h.PCI, func(d *PCIDevice) bool { return d.Address == a })
 }
 
 // NIC returns the NIC at an address; nil where the host has none.
 func (h *Host) NIC(a PCIAddr) *NIC {
-	return find(h.NICs, func(n *NIC) bool { return n.Address != nil && *n.Address == a })
+	return lists.Ref(h.NICs, func(n *NIC) bool { return n.Address != nil && *n.Address == a })
 }
 
 // GPU returns the GPU at an address, of any kind; nil where the host has none.
 func (h *Host) GPU(a PCIAddr) *GPU {
-	return find(h.GPUs, func(g *GPU) bool { return g.Address != nil && *g.Address == a })
+	return lists.Ref(h.GPUs, func(g *GPU) bool { return g.Address != nil && *g.Address == a })
 }
 
 // Core returns the core that a CPU is a thread of; nil where that is not known.
 func (h *Host) Core(cpu int) *Core {
-	return find(h.Cores, func(c *Core) bool { return c.CPUs.Contains(cpu) })
+	return lists.Ref(h.Cores, func(c *Core) bool { return c.CPUs.Contains(cpu) })
 }

@@ -45,6 +45,17 @@ func Find[E any](all []E, is func(E) bool) E {
 	return x
 }
 
+// Where returns the indexes of the values that is reports true for.
+func Where[E any](all []E, is func(E) bool) []int {
+	var out []int
+	for i, x := range all {
+		if is(x) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
 // Count returns how many values is reports true for.
 func Count[E any](all []E, is func(E) bool) (n int) {
 	for _, x := range all {
@@ -124,6 +135,16 @@ func Put[K comparable, V any](all *map[K]V, key K, value V) {
 
 // Flat joins the lists that f makes of the values.
 func Flat[E, T any](all []E, f func(E) []T) []T { return slices.Concat(Map(all, f)...) }
+
+// Ref returns the address of the first value that is reports true for, or nil.
+func Ref[E any](all []E, is func(*E) bool) *E {
+	for i := range all {
+		if is(&all[i]) {
+			return &all[i]
+		}
+	}
+	return nil
+}
 
 // Refs are the addresses of the values, for loops that change them, or would copy much.
 func Refs[E any](all []E) iter.Seq[*E] {

@@ -182,12 +182,8 @@ func smallestLab() *lab.Lab {
 
 // count brings left up to date after a change.
 func (n *host) count() {
-	n.left = amounts{memory: n.shape.memory}
-	for i := range n.cores {
-		if n.cores[i].Tenant == "" {
-			n.left.cores++
-		}
-	}
+	free := lists.Count(n.cores, func(c plan.Core) bool { return c.Tenant == "" })
+	n.left = amounts{cores: int64(free), memory: n.shape.memory}
 	for _, d := range n.devices {
 		switch {
 		case d.Kind == plan.KindGPU && d.Whole:
@@ -324,9 +320,8 @@ func asks(p *plan.Problem) amounts {
 	return a
 }
 
-func total(wants []plan.Want) (n int64) {
-	n += lists.Sum(wants, func(w plan.Want) int64 { return int64(w.Count) })
-	return n
+func total(wants []plan.Want) int64 {
+	return lists.Sum(wants, func(w plan.Want) int64 { return int64(w.Count) })
 }
 
 // covers reports whether there is as much left as is asked for: a quick no, never a sure yes.

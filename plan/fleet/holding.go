@@ -68,15 +68,10 @@ func pagesOf(p *plan.Problem, node int) int64 {
 
 // available returns wants with only those devices that are left.
 func available(wants []plan.Want, left func(int) bool) []plan.Want {
-	if len(wants) == 0 {
-		return nil
-	}
-	wants = slices.Clone(wants)
-	for i := range wants {
-		some := lists.Filter(wants[i].Any, left)
-		wants[i].Any = some
-	}
-	return wants
+	return lists.Map(wants, func(w plan.Want) plan.Want {
+		w.Any = lists.Filter(w.Any, left)
+		return w
+	})
 }
 
 // A holding is what a lab holds of a host.

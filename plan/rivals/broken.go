@@ -134,13 +134,11 @@ func (h *host) affinityKept(add func(string, ...any)) {
 	for _, c := range h.p.Cores {
 		node[c.ID] = c.NUMANode
 	}
-	set := func(list []int) []int { return slices.Compact(slices.Sorted(slices.Values(list))) }
 	var numa, nics [][]int // by lab node
 	for _, n := range h.placed {
 		nodes := lists.Map(n.Cores, func(c int) int { return node[c] })
-		ports := slices.Clone(n.NICs)
-		ports = append(ports, lists.Map(n.VFs, func(v plan.VFCount) int { return v.Device })...)
-		numa, nics = append(numa, set(nodes)), append(nics, set(ports))
+		ports := lists.Map(n.VFs, func(v plan.VFCount) int { return v.Device })
+		numa, nics = append(numa, lists.Distinct(nodes)), append(nics, lists.Distinct(append(ports, n.NICs...)))
 	}
 	check := func(i, j int, want, what string, x, y []int) {
 		if want == plan.Same && !slices.Equal(x, y) || want == plan.Different && overlap(x, y) {

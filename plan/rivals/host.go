@@ -86,12 +86,8 @@ func newHost(p *plan.Problem) *host {
 // the lowest cores. With spread the rest comes from the NUMA nodes in turn, as guides for NUMA
 // hosts say.
 func (h *host) reserve(spread bool) {
-	var order []int // by CPU number, as an operator writes a list
-	for i := range h.p.Cores {
-		if h.p.Cores[i].Tenant == "" {
-			order = append(order, i)
-		}
-	}
+	// by CPU number, as an operator writes a list
+	order := lists.Where(h.p.Cores, func(c plan.Core) bool { return c.Tenant == "" })
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(h.p.Cores[a].CPUs[0], h.p.Cores[b].CPUs[0]) })
 
 	onNode, onPackage := map[int]int{}, map[int]int{}
@@ -129,11 +125,7 @@ func (h *host) reserve(spread bool) {
 
 // threads is how many CPUs the largest core has.
 func (h *host) threads() int {
-	most := 1
-	for i := range h.p.Cores {
-		most = max(most, len(h.p.Cores[i].CPUs))
-	}
-	return most
+	return max(1, lists.Max(h.p.Cores, func(c plan.Core) int { return len(c.CPUs) }))
 }
 
 // free says whether a rival that pins may take a CPU: no request has it, and its core is not the host's or a tenant's.

@@ -205,12 +205,7 @@ func (h *host) pod(i int, policy string) error {
 	if need%t.perCore() != 0 {
 		return fmt.Errorf("SMTAlignmentError: requested %d cpus not multiple cpus per core = %d", need, t.perCore())
 	}
-	free := map[int]bool{}
-	for _, c := range t {
-		if h.free(c.id) {
-			free[c.id] = true
-		}
-	}
+	free := lists.SetOf(lists.Filter(t, func(c cpu) bool { return h.free(c.id) }), func(c cpu) int { return c.id })
 	if len(free) < need {
 		return fmt.Errorf("not enough cpus available to satisfy request: requested=%d, available=%d", need, len(free))
 	}
@@ -388,9 +383,7 @@ func (t cpuTopology) packed(free map[int]bool, n int) []int {
 		have := t.count(by, left)
 		var groups []int
 		for _, c := range t.order(left, levels...) {
-			if g := by(c); !slices.Contains(groups, g) {
-				groups = append(groups, g)
-			}
+			groups = lists.Add(groups, by(c))
 		}
 		for _, g := range groups {
 			if have[g] != size(g) || have[g] > n-len(got) {
@@ -420,12 +413,8 @@ func (t cpuTopology) packed(free map[int]bool, n int) []int {
 // allocate takes n of the free CPUs, aligned ones first: allocateCPUs of the static policy. What is
 // taken from the rest is packed by itself, so that a core may be broken on each side.
 func (t cpuTopology) allocate(free map[int]bool, n int, aligned func(cpu) bool) []int {
-	near := map[int]bool{}
-	for _, c := range t {
-		if free[c.id] && aligned(c) {
-			near[c.id] = true
-		}
-	}
+	near := lists.SetOf(lists.Filter(t, func(c cpu) bool { return free[c.id] && aligned(c) }),
+		func(c cpu) int { return c.id })
 	got := t.packed(near, min(n, len(near)))
 	rest := maps.Clone(free)
 	for _, id := range got {

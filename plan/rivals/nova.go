@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
@@ -172,13 +173,7 @@ func (h *host) hostCells(r *plan.Request, pack bool) []int {
 			devices[*home] += n
 		}
 	}
-	strategy, wanted := -1, 1 // ascending is 1
-	if pack {
-		strategy = 1
-	}
-	if len(wants(r)) > 0 {
-		wanted = -1
-	}
+	strategy, wanted := words.Either(pack, 1, -1), words.Either(len(wants(r)) > 0, -1, 1) // ascending is 1
 	order := slices.Clone(h.nodes)
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Or(wanted*cmp.Compare(devices[a], devices[b]), strategy*cmp.Compare(cpus[a], cpus[b]),
@@ -240,16 +235,11 @@ func packPrefer(siblings [][]int, vcpus int) []int {
 
 // packIsolate pins vcpus to one thread each of wholly free cores; nil if there are too few.
 func packIsolate(siblings [][]int, threads, vcpus int) []int {
-	var pins []int
-	for _, s := range siblings {
-		if len(s) == threads {
-			pins = append(pins, s[0])
-		}
-	}
-	if len(pins) < vcpus {
+	free := lists.Filter(siblings, func(s []int) bool { return len(s) == threads })
+	if len(free) < vcpus {
 		return nil
 	}
-	return pins[:vcpus]
+	return lists.Map(free[:vcpus], func(s []int) int { return s[0] })
 }
 
 // claim takes what fit found. The pins are those that fit saw, since nothing was taken in between.

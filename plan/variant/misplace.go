@@ -124,12 +124,8 @@ func room(node *topology.NUMANode, n *plan.Node) bool {
 	if page == 0 {
 		return node.FreeBytes != nil && *node.FreeBytes >= n.MemoryBytes
 	}
-	for _, pool := range node.Hugepages {
-		if pool.SizeBytes == page && pool.Free != nil {
-			return *pool.Free*page >= n.MemoryBytes
-		}
-	}
-	return false
+	pool := topology.Pool(node.Hugepages, page)
+	return pool != nil && pool.Free != nil && *pool.Free*page >= n.MemoryBytes
 }
 
 // distance is that of the host's table; NUMA nodes that it does not list are as far as can be.

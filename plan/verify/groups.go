@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -144,12 +145,7 @@ func (c *checker) cardName(card *plan.NodeDevice) string {
 }
 
 func (c *checker) hostSRIOV(pf string) *topology.SRIOV {
-	for i := range c.h.NICs {
-		if c.h.NICs[i].ID() == pf {
-			return c.h.NICs[i].SRIOV
-		}
-	}
-	return nil
+	return lists.Find(c.h.NICs, func(n topology.NIC) bool { return n.ID() == pf }).SRIOV
 }
 
 // A vfUse is what lab nodes have of a NIC's virtual functions.

@@ -147,14 +147,9 @@ func (c *checker) readCores() {
 	for i, hc := range c.h.Cores {
 		s := stated[hc.ID]
 		delete(stated, hc.ID)
-		k := &coreView{id: hc.ID, cpus: c.onlineOf(hc.CPUs), pkg: -1, l3: -1,
+		k := &coreView{id: hc.ID, cpus: c.onlineOf(hc.CPUs),
 			small: hc.Kind == topology.KindEfficiency || slow[i], owner: -1}
-		if hc.Package != nil {
-			k.pkg = max(-1, *hc.Package)
-		}
-		if hc.L3 != nil {
-			k.l3 = max(-1, *hc.L3)
-		}
+		k.pkg, k.l3 = max(-1, words.ValueOr(hc.Package, -1)), max(-1, words.ValueOr(hc.L3, -1))
 		onNode := hc.NUMANode != nil && slices.Contains(m.nodes, *hc.NUMANode)
 		switch {
 		case onNode:

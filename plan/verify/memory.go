@@ -7,6 +7,7 @@ import (
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
 )
 
 // memory checks how much of it there is, in which pages and where: rule 3, and what the lab asks for.
@@ -120,12 +121,11 @@ func (c *checker) heldPages(node int) int64 {
 	if n == nil {
 		return 0
 	}
-	for _, pool := range n.Hugepages {
-		if pool.SizeBytes == c.p.HugepageBytes && pool.Free != nil && pool.Total > *pool.Free {
-			return int64(pool.Total - *pool.Free)
-		}
+	pool := topology.Pool(n.Hugepages, c.p.HugepageBytes)
+	if pool == nil || pool.Free == nil {
+		return 0
 	}
-	return 0
+	return max(0, int64(pool.Total)-int64(*pool.Free))
 }
 
 // nodesOf returns the NUMA nodes of two counts, ascending.

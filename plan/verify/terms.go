@@ -114,10 +114,7 @@ func (c *checker) recompute() []plan.Term {
 		// Means are taken over the devices that were asked for, not over those that are there: with a device too many
 		// or too few, which is said elsewhere, the weights of all others would change too.
 		c.pathTerms(i, f, paths, add)
-		asked := int64(0)
-		for _, want := range slices.Concat(r.GPUs, r.NICs, r.VFs) {
-			asked += int64(want.Count)
-		}
+		asked := lists.Sum(slices.Concat(r.GPUs, r.NICs, r.VFs), func(w plan.Want) int64 { return int64(w.Count) })
 		if devices := append(slices.Clone(c.found[i].gpus), f.ports...); len(devices) > 0 {
 			nearest, mean := c.deviceDistances(f, devices)
 			add(plan.TermDeviceNearest, nearest, w.DeviceNearest)
@@ -182,13 +179,7 @@ func part(whole, n int64) int64 {
 
 // slowness counts how many of 100, 25, 10 and 1 Gb/s a link does not reach.
 func slowness(mbps int64) int64 {
-	var n int64
-	for _, gbps := range []int64{100, 25, 10, 1} {
-		if mbps < gbps*1000 {
-			n++
-		}
-	}
-	return n
+	return int64(lists.Count([]int64{100, 25, 10, 1}, func(gbps int64) bool { return mbps < gbps*1000 }))
 }
 
 // pathTerms adds the terms of PCIe paths. Each device of the larger side goes with its cheapest
@@ -288,9 +279,7 @@ func (c *checker) shareMissing(i int, f *footprint) int64 {
 	}
 	lacking, apart := int64(0), 0
 	for home, n := range on {
-		if due := int64(len(c.found[i].cores)) * n / known; due > f.cores[home] {
-			lacking += due - f.cores[home]
-		}
+		lacking += max(0, int64(len(c.found[i].cores))*n/known-f.cores[home])
 	}
 	homes := slices.Sorted(maps.Keys(every))
 	for k, home := range homes {
@@ -311,9 +300,7 @@ func unevenness(f *footprint) int64 {
 		sum += n
 	}
 	for _, n := range f.cores {
-		if part := sum / int64(len(f.nodes)); n < part {
-			lacking += part - n
-		}
+		lacking += max(0, sum/int64(len(f.nodes))-n)
 	}
 	return lacking
 }
@@ -336,14 +323,13 @@ func (c *checker) sharers(i int, prints []footprint) int64 {
 func (c *checker) cardsOf(ports []int) []string {
 	var cards []string
 	for _, d := range ports {
-		card, others := c.p.Devices[d].Card(), 0
-		others += lists.Count(c.p.Devices,
-			func(o plan.Device) bool { return o.Kind == plan.KindNIC && o.Card() == card })
-		if card != "" && others > 1 {
+		card := c.p.Devices[d].Card()
+		on := func(o plan.Device) bool { return o.Kind == plan.KindNIC && o.Card() == card }
+		if card != "" && lists.Count(c.p.Devices, on) > 1 {
 			cards = append(cards, card)
 		}
 	}
-	return slices.Compact(slices.Sorted(slices.Values(cards)))
+	return lists.Distinct(cards)
 }
 
 // cardSharers counts, over the other lab nodes, the cards of which both have ports, and no port in common.

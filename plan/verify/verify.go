@@ -131,14 +131,11 @@ func (c *checker) name(i int) string {
 // header checks what the plan says that it is of. A plan of another workload has costs in other weights,
 // and would fail in every term.
 func (c *checker) header() {
-	if c.pl.Schema != plan.Schema {
-		c.fault("schema: have %q, want %q", c.pl.Schema, plan.Schema)
-	}
-	if c.pl.Lab != c.l.Name {
-		c.fault("lab: have %q, want %q", c.pl.Lab, c.l.Name)
-	}
-	if c.pl.Workload != c.l.Workload {
-		c.fault("workload: have %q, want %q", c.pl.Workload, c.l.Workload)
+	for _, x := range []struct{ what, have, want string }{{"schema", c.pl.Schema, plan.Schema},
+		{"lab", c.pl.Lab, c.l.Name}, {"workload", string(c.pl.Workload), string(c.l.Workload)}} {
+		if x.have != x.want {
+			c.fault("%s: have %q, want %q", x.what, x.have, x.want)
+		}
 	}
 }
 
@@ -245,8 +242,7 @@ func (c *checker) nicsOf(i int) []string {
 
 // numbersOf returns the different numbers of a list, ascending.
 func numbersOf[T any](list []T, number func(T) int) []int {
-	out := lists.Map(list, number)
-	return sorted(out)
+	return sorted(lists.Map(list, number))
 }
 
 // sorted returns the different ones of numbers, ascending.
