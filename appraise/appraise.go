@@ -145,11 +145,19 @@ func (m *machine) figure(k seriesKey, all []importer.Sample) Figure {
 	case bench.MetricMemoryBandwidth:
 		f.Text = "no expectation: sysbench's blocks fit into caches, and how many threads share them decides"
 	default:
-		f.Text = "no expectation: nothing of the machine says what this test should give"
+		f.Text = words.Either(k.metric == bench.MetricCollectiveTime && alone(all[0].Origin.Where), oneRank,
+			"no expectation: nothing of the machine says what this test should give")
 	}
 	f.Findings = m.related(f.Devices)
 	return f
 }
+
+// oneRank is about a log of nccl-tests that lists one GPU.
+const oneRank = "no expectation: the log is of one GPU, so that nothing was sent to another: these are times of " +
+	"copies within it, or of nothing at all"
+
+// alone reports whether a log is of one GPU.
+func alone(w importer.Where) bool { return w.Hosts <= 1 && len(w.Ranks) == 1 }
 
 // tooMuch is from where on a figure is more than a limit that has headers counted: how large the packets of PCIe are is
 // not known, and they are up to 9 % of it.
@@ -252,15 +260,22 @@ func (m *machine) uplink(device topology.PCIAddr) (bench.PCILink, bool) {
 	return link, true
 }
 
+// oneWay are test cases of nvbandwidth whose copies go the way of an engine's, by the GPU's own threads.
+var oneWay = map[string]string{"nvbandwidth_host_to_device_memcpy_sm": "gpu_bandwidth_h2d",
+	"nvbandwidth_device_to_host_memcpy_sm": "gpu_bandwidth_d2h"}
+
 // copies judges what nvbandwidth copied between the host's memory and GPUs, or between GPUs.
 func (m *machine) copies(f *Figure, all []importer.Sample) {
-	e, err := bench.EngineByName(f.Test)
+	e, err := bench.EngineByName(words.Either(oneWay[f.Test] == "", f.Test, oneWay[f.Test]))
 	switch {
 	case strings.HasPrefix(f.Test, "nvbandwidth_device_to_device_memcpy_"):
 		m.peers(f, importer.Where{Hosts: 1, Ranks: all[0].Origin.Ranks})
 		return
+	case err == nil && e.Name == "gpu_bandwidth_local":
+		m.within(f)
+		return
 	case err != nil || !e.Copies():
-		f.Text = "no expectation: nothing is known of this test case but that of copies to and from one GPU"
+		f.Text = "no expectation: both ways at once, all GPUs at once and latencies are not judged"
 		return
 	case slices.ContainsFunc(m.gpus(), func(g topology.GPU) bool { return g.IsCoherent() }):
 		m.coherent(f)
@@ -329,6 +344,9 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 		model = of.Ranks[0].Model
 	}
 	switch {
+	case f.Metric == bench.MetricBusBandwidth && alone(of):
+		f.Text = oneRank
+		return
 	case len(gpus) < 2:
 		f.Text = "no expectation: the machine has no two GPUs"
 		return

@@ -36,6 +36,15 @@ func link(gts float64, width int) *topology.Link {
 	return &topology.Link{SpeedGTs: &gts, Width: &width, MaxSpeedGTs: new(16.0), MaxWidth: new(16)}
 }
 
+// h200 is a machine whose GPUs are those of the recorded logs.
+func h200() *topology.Host {
+	h := host(link(32, 16), link(32, 16), link(32, 16))
+	for i := range h.GPUs {
+		h.GPUs[i].Model = "NVIDIA H200"
+	}
+	return h
+}
+
 // host has a NIC of 100 Gb/s and two GPUs, each pair below a root port, and the links as given.
 func host(nic, gpu, uplink *topology.Link) *topology.Host {
 	a := func(s string) topology.PCIAddr {
@@ -219,6 +228,23 @@ func TestFiguresAreHeldAgainstTheMachine(t *testing.T) {
 			"gpu_bandwidth_h2d", appraise.Unknown, "what that carries the machine does not say"},
 		{"copies of another machine", host(good, good, good), log(t, "nvbandwidth/synthetic-0.8.json"), "",
 			"gpu_bandwidth_h2d", appraise.Above, "more than the machine can carry"},
+		{"copies by the GPU's threads", h200(), log(t, "nvbandwidth/recorded-0.8-h200.txt"), "",
+			"nvbandwidth_host_to_device_memcpy_sm", appraise.Normal, "89.1 % of the PCIe link"},
+		{"copies of both ways at once", h200(), log(t, "nvbandwidth/recorded-0.8-h200.txt"), "",
+			"nvbandwidth_host_to_device_bidirectional_memcpy_ce", appraise.Unknown, "both ways at once"},
+		{"a latency of GPU and host", h200(), log(t, "nvbandwidth/recorded-0.8-h200.txt"), "",
+			"nvbandwidth_host_device_latency_sm", appraise.Unknown, "nothing of the machine says"},
+		{"copies within a GPU", h200(), log(t, "nvbandwidth/recorded-0.8-h200.txt"), "", "gpu_bandwidth_local",
+			appraise.Normal, "87.3% of the 2400 GB/s that the memory allows: it carries 4800 GB/s by the data sheet " +
+				"of NVIDIA H200, and a copy reads and writes each byte"},
+		{"slow copies within a GPU", h200(), log(t, "nvbandwidth/recorded-0.8-h200.txt", "2094.08", "1094.08"), "",
+			"gpu_bandwidth_local", appraise.Low, "45.6% of the 2400 GB/s"},
+		{"copies within another GPU", h200(), log(t, "nvbandwidth/recorded-0.8-h200.txt", "2094.08", "2494.08"), "",
+			"gpu_bandwidth_local", appraise.Above, "measured on another machine"},
+		{"copies within an unknown GPU", host(good, good, good), log(t, "nvbandwidth/recorded-0.8-h200.txt"), "",
+			"gpu_bandwidth_local", appraise.Unknown, "what its memory carries, is not known"},
+		{"all-reduce over one GPU", h200(), log(t, "nccl-tests/recorded-2.19.6-h200-all_reduce.txt"), "",
+			"nccl_all_reduce", appraise.Unknown, "the log is of one GPU"},
 		{"GPUs below one switch", host(good, good, good), log(t, "nccl-tests/synthetic-2.17-all_reduce.json",
 			"31400.000000",
 			"545000.000000", "273.564796", "15.761348", "478.738393", "27.582359"), "", "nccl_all_reduce",

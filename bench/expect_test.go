@@ -328,6 +328,9 @@ func TestPublishedCopiesAreAShareOfTheLink(t *testing.T) {
 		// a virtual function of an MI350X (6erun/vcpu_benchmarks, generate_report.py, commit
 		// 8476fab)
 		{32, 54.70}, {32, 57.04},
+		// testdata/nvbandwidth/recorded-0.8-h200.txt, in a virtual machine: by the copy engine, and by the GPU's
+		// threads
+		{32, 55.39}, {32, 55.30}, {32, 51.36}, {32, 52.58},
 	} {
 		l := pcie(tt.gts, 16, 16)
 		if share := tt.published / l.capacity(); share < copyShare || tt.published > l.lineRate() {

@@ -35,8 +35,14 @@ type ncclTests struct{ noSetup }
 // prepare counts the GPUs.
 func (ncclTests) prepare(ctx context.Context, ask execFunc, ep, _ Endpoint, o *Options) (err error) {
 	o.Threads, err = gpus(ctx, ask, ep.Node)
-	if err == nil && o.Threads == 0 {
+	switch {
+	case err != nil:
+	case o.Threads == 0:
 		err = unfit(ep.Node, "nvidia-smi -L finds no GPU")
+	case o.Threads == 1:
+		// The program runs all the same, and prints the time of a copy.
+		err = unfit(ep.Node, "it has one GPU, and an all-reduce sends data between two or more: gpu_bandwidth_local "+
+			"measures copies within one")
 	}
 	return err
 }
@@ -114,16 +120,14 @@ func ncclKind(element, operation string) string {
 
 // How a program of nccl-tests says that it gives up, and what NCCL warned of before.
 var (
-	ncclGaveUp  = regexp.MustCompile(`\bTest (?:NCCL|CUDA) failure\b|\bNCCL WARN `)
+	ncclGaveUp = regexp.MustCompile(
+		`^Invalid number of GPUs: |\bTest (?:NCCL |CUDA )?failure\b|\bNCCL WARN `)
 	ncclWarning = regexp.MustCompile(`\bNCCL WARN (.*)`)
 )
 
 // ncclFailure is the error for the output of a program that gave up: it quotes the first warning of NCCL, which is
 // nearest to the cause, or else the line in which the program says so. It is nil for outputs without such a line.
 func ncclFailure(output []byte) error {
-	if !ncclGaveUp.Match(output) {
-		return nil
-	}
 	sign := words.Either(ncclWarning.Match(output), ncclWarning, ncclGaveUp)
 	return EachLine(toolNCCLTests, output, func(line string) error {
 		if !sign.MatchString(line) {
@@ -144,6 +148,8 @@ type ncclTable struct {
 	units, checked bool
 	begun          []string // fields of a row that a line of NCCL's log came into
 	logs           map[string]bool
+	ranks          int
+	hypercube      bool
 	res            Tests
 }
 
@@ -157,6 +163,10 @@ func (t *ncclTable) read(line string) error {
 	fields := strings.Fields(line)
 	switch {
 	case len(fields) == 0:
+	case ncclHypercube.MatchString(line):
+		t.hypercube = true
+	case len(fields) > 2 && fields[0] == "#" && fields[1] == "Rank":
+		t.ranks++
 	case len(fields) > 2 && fields[0] == "#" && fields[1] == "size":
 		if t.titles != nil {
 			return errors.New("a second table")
@@ -200,7 +210,7 @@ func (t *ncclTable) read(line string) error {
 		if n := len(fields) - 2; slices.Contains(t.titles, "timestamp") && n > 0 && t.columns == len(t.titles) {
 			fields = append(fields[:n:n], strings.Join(fields[n:], " ")) // date and time
 		}
-		kind, row, err := ncclRow(t.titles[:t.columns], fields)
+		kind, row, err := t.row(t.titles[:t.columns], fields)
 		if len(row) > 0 {
 			t.res.add(kind, row...)
 		}
@@ -279,59 +289,77 @@ func ncclHalf(titles []string) int {
 	return 1 + slices.IndexFunc(titles, func(t string) bool { return t == "error" || t == "#wrong" })
 }
 
-// ncclRow reads a row, and recomputes its bandwidth from size and time. That finds columns that have moved between
+// row reads a row, and recomputes its bandwidth from size and time. That finds columns that have moved between
 // releases, which no check of a single number would.
-func ncclRow(titles, fields []string) (kind string, figures []Figure, err error) {
+func (t *ncclTable) row(titles, fields []string) (kind string, figures []Figure, err error) {
 	if err := checkFields(fields, len(titles)); err != nil {
 		return "", nil, err
 	}
 	first := make(map[string]float64) // the first of two figures is the one for different buffers
 	words := map[string]string{}
-	for i, t := range titles {
-		wrong := t == "error" || t == "#wrong"
-		if t == "type" || t == "redop" || t == "root" || t == "timestamp" || wrong && fields[i] == "N/A" {
+	for i, title := range titles {
+		wrong := title == "error" || title == "#wrong"
+		if title == "type" || title == "redop" || title == "root" || title == "timestamp" ||
+			wrong && fields[i] == "N/A" {
 			// not checked
-			words[t] = fields[i]
+			words[title] = fields[i]
 			continue
 		}
-		if t == "cputime" {
-			kind, t = "/cputime", "time"
+		if title == "cputime" {
+			kind, title = "/cputime", "time"
 		}
 		v, _, err := parseNumber(fields[i])
 		switch {
 		case err != nil:
-		case v < 0 || t == "time" && v == 0:
+		case v < 0 || title == "time" && v == 0:
 			err = errors.New("not above zero")
-		case t == "#wrong" && v != 0:
+		case title == "#wrong" && v != 0:
 			err = errors.New("elements of the result are wrong")
 		}
 		if err != nil {
-			return "", nil, fmt.Errorf("column %s: value %q: %w", t, Shorten(fields[i]), err)
+			return "", nil, fmt.Errorf("column %s: value %q: %w", title, Shorten(fields[i]), err)
 		}
-		if _, ok := first[t]; !ok {
-			first[t] = v
+		if _, ok := first[title]; !ok {
+			first[title] = v
 		}
 	}
 	size, err := strconv.ParseInt(fields[0], 10, 64)
 	if titles[0] != "size" || err != nil {
 		return "", nil, fmt.Errorf("column size: value %q is no whole number", Shorten(fields[0]))
 	}
-	figures, err = ncclFigures(size, first["time"], first["algbw"], first["busbw"])
+	figures, err = ncclFigures(size, t.counted(size), ncclTimes{Time: first["time"], Alg: first["algbw"],
+		Bus: first["busbw"]}, kind != "")
 	return ncclKind(words["type"], words["redop"]) + kind, figures, err
 }
 
-// ncclFigures are those of a row: time in us, bandwidths in GB/s.
-func ncclFigures(size int64, duration, algorithm, bus float64) ([]Figure, error) {
+// ncclHypercube is the line with which newer releases say that a table is that of hypercube_perf.
+var ncclHypercube = regexp.MustCompile(`^#\s*Collective test starting: hypercube_perf\b`)
+
+// counted is what the bandwidths of a row count of its size, in bytes: hypercube_perf leaves out what a rank has
+// already, which is all where there is one rank.
+//
+// Source: HyperCubeGetBw in src/hypercube.cu of nccl-tests 2.19.6.
+func (t *ncclTable) counted(size int64) float64 {
+	if t.hypercube && t.ranks > 0 {
+		return float64(size) * float64(t.ranks-1) / float64(t.ranks)
+	}
+	return float64(size)
+}
+
+// ncclFigures are those of a row: times in us, bandwidths in GB/s. ofCPU is set where the time is that of the CPU. It
+// ends before that of the GPUs, which the bandwidths are always of.
+func ncclFigures(size int64, counted float64, row ncclTimes, ofCPU bool) ([]Figure, error) {
 	if size == 0 {
 		return nil, nil
 	}
 	// 10^-3 of bytes a microsecond are GB/s. The printed figures are rounded to 0.01, and the time to four digits.
-	if computed := float64(size) / duration / 1e3; computed > algorithm*1.02+0.01 || computed < algorithm*0.98-0.01 {
-		return nil, fmt.Errorf("%d bytes in %g us are not %g GB/s", size, duration, algorithm)
+	computed := counted / row.Time / 1e3
+	if computed > row.Alg*1.02+0.01 && !ofCPU || computed < row.Alg*0.98-0.01 {
+		return nil, fmt.Errorf("%d bytes in %g us are not %g GB/s", size, row.Time, row.Alg)
 	}
-	figures := []Figure{newFigure(MetricCollectiveTime, size, 0, duration)}
-	if bus > 0 {
-		figures = append(figures, newFigure(MetricBusBandwidth, size, 0, bus))
+	figures := []Figure{newFigure(MetricCollectiveTime, size, 0, row.Time)}
+	if row.Bus > 0 {
+		figures = append(figures, newFigure(MetricBusBandwidth, size, 0, row.Bus))
 	}
 	return figures, nil
 }
@@ -384,10 +412,11 @@ func ncclDocument(document []byte) (Tests, error) {
 		if times == nil || r.Size < 0 {
 			return Tests{}, badResult(toolNCCLTests, "result %d has no times or no size", i+1)
 		}
-		if times.CPUTime > 0 {
+		ofCPU := times.CPUTime > 0
+		if ofCPU {
 			kind, times.Time = kind+"/cputime", times.CPUTime
 		}
-		figures, err := ncclFigures(r.Size, times.Time, times.Alg, times.Bus)
+		figures, err := ncclFigures(r.Size, float64(r.Size), *times, ofCPU)
 		for _, f := range figures {
 			err = cmp.Or(err, CheckValue(f.Metric, f.Value))
 		}

@@ -110,6 +110,10 @@ func ParseNVBandwidths(output []byte) (Tests, error) {
 		err = m.document(output[at[0]:])
 	} else {
 		err = EachLine(toolNVBandwidth, output, m.read)
+		if err == nil && m.waived && len(m.res.All) == 0 {
+			err = badResult(toolNVBandwidth, "all test cases were waived: the machine lacks what they take, such as a "+
+				"second GPU")
+		}
 		if open := m.testcase + m.both; err == nil && open != "" {
 			err = BadOutput(toolNVBandwidth, output, "the results of "+open+" are cut off or missing")
 		}
@@ -127,6 +131,9 @@ var nvJSON = regexp.MustCompile(`(?m)^\{\s*"nvbandwidth"\s*:`)
 // nvVersion is the line with the release.
 var nvVersion = regexp.MustCompile(`(?m)^nvbandwidth Version: v?([0-9][0-9A-Za-z.+-]*)`)
 
+// nvNoTestcase is the line about a test case that a release does not have. The exit status is 0 all the same.
+var nvNoTestcase = regexp.MustCompile(`^ERROR: Testcase .* not found!`)
+
 // nvTitle is the line that says what was measured. A test case of both ways between GPUs has a matrix for each way, and
 // last their total.
 var nvTitle = regexp.MustCompile(
@@ -137,6 +144,7 @@ var nvTitle = regexp.MustCompile(
 // copied and the unit, one that numbers the columns, the rows, and the sum of all, which must be theirs.
 type nvMatrix struct {
 	res      Tests
+	waived   bool   // a test case was
 	testcase string // nothing is open where it is ""
 	both     string // the test case before, where its total is to come
 	title    bool   // the line with the unit is the next
@@ -172,9 +180,12 @@ func (m *nvMatrix) read(line string) error {
 		return m.unit(line)
 	case strings.HasPrefix(line, "[CUDA_ERROR") || strings.HasPrefix(line, "CUDA_ERROR"):
 		return errors.New("the program gave up")
+	case nvNoTestcase.MatchString(line):
+		return errors.New("the release has no such test case: nvbandwidth -l lists those that it has")
+	case (m.title || m.testcase == "") && strings.HasPrefix(strings.ToLower(line), "waived"):
+		// The machine is none that the test case is for. Release 0.8 does not name it.
+		m.waived, m.testcase = true, ""
 	case len(fields) == 0 || m.testcase == "":
-	case m.title && strings.HasPrefix(strings.ToLower(line), "waived"):
-		m.testcase = "" // the machine is none that the test case is for
 	case m.title:
 		return m.unit(line)
 	case m.columns == 0:
@@ -206,7 +217,9 @@ func (m *nvMatrix) read(line string) error {
 }
 
 // begin opens the results of a test case.
-func (m *nvMatrix) begin(testcase string) { *m = nvMatrix{res: m.res, testcase: testcase, title: true} }
+func (m *nvMatrix) begin(testcase string) {
+	*m = nvMatrix{res: m.res, waived: m.waived, testcase: testcase, title: true}
+}
 
 // unit reads what is measured.
 func (m *nvMatrix) unit(line string) error {

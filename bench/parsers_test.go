@@ -187,6 +187,14 @@ func TestAProgramOfNCCLTestsThatGaveUp(t *testing.T) {
 				`seen beside status 4, local protection error`},
 		{"over CUDA, which NCCL does not see", parameters + "gpu1: Test CUDA failure common.cu:892 'out of memory'\n",
 			`line 3 "gpu1: Test CUDA failure common.cu:892 'out of memory'": the program gave up`},
+		{"over fewer GPUs than it was to use", string(readFile(t,
+			"testdata/nccl-tests/recorded-2.19.6-h200-two-gpus.txt")),
+			`line 6 ".. node1 pid 3293: Test failure common.cu:1454": the program gave up`},
+		{"over no GPU at all", string(readFile(t, "testdata/nccl-tests/recorded-2.19.6-no-gpu.txt")),
+			`line 6 "node1: Test CUDA failure util.cu:674 'no CUDA-capable device is detected'": the program gave up`},
+		{"where standard error comes first", "Invalid number of GPUs: 2 requested but only 1 were found.\n" +
+			parameters,
+			`line 1 "Invalid number of GPUs: 2 requested but only 1 were found.": the program gave up`},
 		{"and nothing says so", parameters,
 			`line 2 "#": the table is cut off or empty: the line on values out of bounds ` +
 				`is missing, or no row comes before it`},
@@ -195,6 +203,46 @@ func TestAProgramOfNCCLTestsThatGaveUp(t *testing.T) {
 		if want := "read result of nccl-tests, " + tt.want; err == nil || err.Error() != want {
 			t.Errorf("%s: %v\nwant %s", tt.name, err, want)
 		}
+	}
+}
+
+func TestNVBandwidthSaysWhyThereIsNoResult(t *testing.T) {
+	for file, want := range map[string]string{
+		"recorded-0.8-h200-waived.txt": "all test cases were waived: the machine lacks what they take, such as a " +
+			"second GPU",
+		"recorded-0.8-h200-unknown-testcase.txt": `line 11 "ERROR: Testcase nothing_like_that not found!": the ` +
+			`release has no such test case: nvbandwidth -l lists those that it has`,
+		"recorded-0.8-no-gpu.txt": `line 4 "[CUDA_ERROR_NO_DEVICE] no CUDA-capable device is detected in expression ` +
+			`cuInit(0) in int main(int, char**)() : nvbandwidth.cpp:270": the program gave up`,
+	} {
+		_, err := ParseNVBandwidths(readFile(t, "testdata/nvbandwidth/"+file))
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v\nwant %s", file, err, want)
+		}
+	}
+}
+
+// A hypercube of several ranks does not count what each has already. Of other operations that part is a wrong figure.
+func TestAHypercubeCountsWhatIsSent(t *testing.T) {
+	const rank = "#  Rank  0 Group  0 Pid   3443 on      node1 device  0 [0000:00:06] NVIDIA H200\n"
+	recorded := string(readFile(t, "testdata/nccl-tests/recorded-2.19.6-h200-hypercube.txt"))
+	four := strings.NewReplacer(rank, strings.Repeat(rank, 4),
+		"16777216       4194304     float              -1     7.22    0.00    0.00       0     0.19    0.00",
+		"16777216       4194304     float              -1    83.89  150.00  150.00       0    83.89  150.00",
+	).Replace(recorded)
+	// The time of the smaller rows is made long enough that their bandwidth rounds to what was printed.
+	for _, short := range []string{"5.65", "5.56", "5.35", "5.38", "6.08", "5.58", "5.61"} {
+		four = strings.ReplaceAll(four, short, "9e9")
+	}
+	got, err := ParseNCCLTests([]byte(four))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := figure(t, got, MetricBusBandwidth, 16777216); f.Value != 150 {
+		t.Errorf("%+v", f)
+	}
+	if _, err := ParseNCCLTests([]byte(strings.Replace(four, "hypercube_perf", "sendrecv_perf", 1))); err == nil {
+		t.Error("a bandwidth that its time does not give is taken")
 	}
 }
 

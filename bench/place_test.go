@@ -231,6 +231,9 @@ func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 		}, "numactl --membind=1 nvbandwidth -t device_local_copy --disableAffinity"},
 		{"nccl_all_reduce", Options{}, scripted{"sh -c nvidia-smi -L": {ExitCode: 127}},
 			"attempt 1: n2: nvidia-smi -L finds no GPU"},
+		{"nccl_all_reduce", Options{}, scripted{"sh -c nvidia-smi -L": oneGPU},
+			"attempt 1: n2: it has one GPU, and an all-reduce sends data between two or more: gpu_bandwidth_local " +
+				"measures copies within one"},
 		{"nccl_all_reduce", Options{}, scripted{
 			"sh -c nvidia-smi -L": {Stdout: []byte("GPU 0: NVIDIA H100 (UUID: a)\nGPU 1: NVIDIA H100 (UUID: b)\n")},
 			"env NCCL_DEBUG=VERSION all_reduce_perf -b 8 -e 1G -f 2 -g 2": {Stdout: readFile(t,

@@ -85,6 +85,19 @@ func TestOutputsOfSeveralTests(t *testing.T) {
 			"nvbandwidth_device_to_device_bidirectional_memcpy_read_ce 1",
 			"nvbandwidth_host_device_latency_sm 1"}, []string{
 			"nvbandwidth_device_to_device_bidirectional_memcpy_read_ce copy_bandwidth 0 0 52.3 GB/s"}},
+		// Test cases that were waived are left out: release 0.8 does not say which they are.
+		{"nvbandwidth/recorded-0.8-h200.txt", ParseNVBandwidths, "0.8", []string{"gpu_bandwidth_h2d 1",
+			"gpu_bandwidth_d2h 1", "nvbandwidth_host_to_device_bidirectional_memcpy_ce 1",
+			"nvbandwidth_device_to_host_bidirectional_memcpy_ce 1", "nvbandwidth_all_to_host_memcpy_ce 1",
+			"nvbandwidth_all_to_host_bidirectional_memcpy_ce 1", "nvbandwidth_host_to_all_memcpy_ce 1",
+			"nvbandwidth_host_to_all_bidirectional_memcpy_ce 1", "nvbandwidth_host_to_device_memcpy_sm 1",
+			"nvbandwidth_device_to_host_memcpy_sm 1", "nvbandwidth_host_to_device_bidirectional_memcpy_sm 1",
+			"nvbandwidth_device_to_host_bidirectional_memcpy_sm 1", "nvbandwidth_all_to_host_memcpy_sm 1",
+			"nvbandwidth_all_to_host_bidirectional_memcpy_sm 1", "nvbandwidth_host_to_all_memcpy_sm 1",
+			"nvbandwidth_host_to_all_bidirectional_memcpy_sm 1", "nvbandwidth_host_device_latency_sm 1",
+			"gpu_bandwidth_local 1"}, []string{"gpu_bandwidth_h2d copy_bandwidth 0 0 55.39 GB/s",
+			"gpu_bandwidth_d2h copy_bandwidth 0 0 55.3 GB/s", "gpu_bandwidth_local copy_bandwidth 0 0 2094.08 GB/s",
+			"nvbandwidth_host_device_latency_sm load_latency 0 0 1192.44 ns"}},
 		{"nvshmem/synthetic-3.6-tables.txt", ParseNVSHMEM, "3.6.5", []string{"nvshmem_put_bw_uni 2",
 			"nvshmem_put_latency/thread 2", "nvshmem_alltoall_device/32-bit/block 3",
 			"nvshmem_reduction_on_stream/int/sum 2"}, []string{"nvshmem_put_bw_uni bw_average 1048576 0 196 Gb/s",
@@ -110,6 +123,14 @@ func TestOutputsOfSeveralTests(t *testing.T) {
 			" bus_bandwidth 8589934592 0 478.738 GB/s", "/half/max collective_time 8589934592 0 31500 us"}},
 		{"nccl-tests/synthetic-2.18-per-iteration.txt", ParseNCCLKinds, "2.18.0", []string{" 4"}, []string{
 			" collective_time 2048 0 10.24 us"}},
+		// One GPU sends nothing to others, so that there is no bus bandwidth.
+		{"nccl-tests/recorded-2.19.6-h200-all_reduce.txt", ParseNCCLKinds, "2.19.6", []string{" 28"}, []string{
+			" collective_time 8 0 6.26 us", " collective_time 1073741824 0 505.19 us"}},
+		// The time of the CPU is shorter than that of the GPU, which the bandwidths are of.
+		{"nccl-tests/recorded-2.19.6-h200-cputime.txt", ParseNCCLKinds, "2.19.6", []string{"/cputime 18"}, []string{
+			"/cputime collective_time 8192 0 7.1 us"}},
+		{"nccl-tests/recorded-2.19.6-h200-hypercube.txt", ParseNCCLKinds, "2.19.6", []string{" 8"}, []string{
+			" collective_time 1024 0 5.65 us"}},
 		{"nccl-tests/synthetic-rccl-broadcast.txt", ParseNCCLKinds, "develop:0123abc", []string{" 4", "/half 2"},
 			[]string{"/half bus_bandwidth 2097152 0 25.89 GB/s"}},
 	} {
