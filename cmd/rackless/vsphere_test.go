@@ -36,7 +36,7 @@ func TestVSphereGuests(t *testing.T) {
 		}
 		return r.Agent(t.Context(), "vm00")
 	})
-	s.Guest = func(string) (*guest.Agent, error) { return agent() }
+	installTools(t, s, agent)
 	testscript.Run(t, testscript.Params{
 		Files: []string{"testdata/vsphere_guests.txtar"},
 		Setup: func(env *testscript.Env) error {
@@ -44,7 +44,7 @@ func TestVSphereGuests(t *testing.T) {
 				"RACKLESS_VSPHERE"} {
 				env.Setenv(name, s.Env(name))
 			}
-			env.Setenv("LOGIN", s.Env("GOVC_GUEST_LOGIN"))
+			env.Setenv("LOGIN", guestUser+":"+guestPassword)
 			env.Setenv("RUN", run)
 			env.Setenv("RACKLESS_RUN", run)
 			env.Setenv("RACKLESS_CACHE", user.Cache)

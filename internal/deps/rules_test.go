@@ -337,7 +337,7 @@ var rules = map[string]rule{
 	"internal/synthetic": {may: []string{"topology"},
 		why: "a machine of one line of text; what it is tested with is its readers' business", never: pure()},
 	"internal/libvirttest": {why: "a libvirt for tests of whoever needs one"},
-	"internal/vspheretest": {may: []string{"guest"}, why: "a vCenter for tests of whoever talks to one"},
+	"internal/vspheretest": {why: "a vCenter for tests of whoever talks to one"},
 	"internal/sshtest":     {why: "a server of ssh for tests of whoever has a client"},
 	"internal/tally":       {why: "what tests count, where make prints it"},
 	"internal/strictyaml":  {why: "YAML as people write it, for whoever reads it", never: timed()},

@@ -10,8 +10,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// refused is the fault of an answer that has one. The result beside it is not sent.
-func refused(fault types.BaseMethodFault) *soap.Fault {
+// Refused is the fault of an answer that has one. The result beside it is not sent.
+func Refused(fault types.BaseMethodFault) *soap.Fault {
 	if fault == nil {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (p *HostPciPassthruSystem) UpdatePassthruConfig(_ *simulator.Context,
 	req *types.UpdatePassthruConfig) soap.HasFault {
 	body := &methods.UpdatePassthruConfigBody{Res: new(types.UpdatePassthruConfigResponse)}
 	if slices.ContainsFunc(req.Config, func(c types.BaseHostPciPassthruConfig) bool { return !p.update(c) }) {
-		body.Fault_ = refused(&types.InvalidArgument{InvalidProperty: "config"})
+		body.Fault_ = Refused(&types.InvalidArgument{InvalidProperty: "config"})
 	}
 	return body
 }
@@ -61,17 +61,6 @@ func inForce(s *types.HostSriovInfo) {
 	s.SriovActive, s.NumVirtualFunction = s.SriovEnabled, s.NumVirtualFunctionRequested
 }
 
-// Restart makes what a restart of the host would.
-func (s *Server) Restart() {
-	for _, e := range s.Model.Map().All("HostSystem") {
-		for _, p := range e.(*simulator.HostSystem).Config.PciPassthruInfo {
-			if info, ok := p.(*types.HostSriovInfo); ok {
-				inForce(info)
-			}
-		}
-	}
-}
-
 // A HostPowerSystem changes the power policy. Its name is that of the managed object.
 type HostPowerSystem struct{ mo.HostPowerSystem }
 
@@ -79,7 +68,7 @@ type HostPowerSystem struct{ mo.HostPowerSystem }
 func (p *HostPowerSystem) ConfigurePowerPolicy(_ *simulator.Context, req *types.ConfigurePowerPolicy) soap.HasFault {
 	i := slices.IndexFunc(policies, func(policy types.HostPowerPolicy) bool { return policy.Key == req.Key })
 	if i < 0 {
-		return &methods.ConfigurePowerPolicyBody{Fault_: refused(&types.InvalidArgument{InvalidProperty: "key"})}
+		return &methods.ConfigurePowerPolicyBody{Fault_: Refused(&types.InvalidArgument{InvalidProperty: "key"})}
 	}
 	p.Info.CurrentPolicy = policies[i]
 	return &methods.ConfigurePowerPolicyBody{Res: new(types.ConfigurePowerPolicyResponse)}
@@ -96,7 +85,7 @@ func (m *HostKernelModuleSystem) QueryConfiguredModuleOptionString(_ *simulator.
 	req *types.QueryConfiguredModuleOptionString) soap.HasFault {
 	options, ok := m.options[req.Name]
 	if !ok {
-		return &methods.QueryConfiguredModuleOptionStringBody{Fault_: refused(new(types.NotFound))}
+		return &methods.QueryConfiguredModuleOptionStringBody{Fault_: Refused(new(types.NotFound))}
 	}
 	return &methods.QueryConfiguredModuleOptionStringBody{
 		Res: &types.QueryConfiguredModuleOptionStringResponse{Returnval: options}}
@@ -106,7 +95,7 @@ func (m *HostKernelModuleSystem) QueryConfiguredModuleOptionString(_ *simulator.
 func (m *HostKernelModuleSystem) UpdateModuleOptionString(_ *simulator.Context,
 	req *types.UpdateModuleOptionString) soap.HasFault {
 	if _, ok := m.options[req.Name]; !ok {
-		return &methods.UpdateModuleOptionStringBody{Fault_: refused(new(types.NotFound))}
+		return &methods.UpdateModuleOptionStringBody{Fault_: Refused(new(types.NotFound))}
 	}
 	m.options[req.Name] = req.Options
 	return &methods.UpdateModuleOptionStringBody{Res: new(types.UpdateModuleOptionStringResponse)}

@@ -8,20 +8,12 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// judge refuses what a vCenter refuses and its simulator does not. An object that the session has of its own takes the
-// place of the simulator's, and its methods those that this lacks.
+// judge refuses what a vCenter refuses and its simulator does not.
 func (s *Server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	object := ctx.Map.Get(m.This)
-	switch req := m.Body.(type) {
-	case *types.Destroy_Task:
-		return nil, s.judgeDestroy(ctx, m.This)
-	case *types.CreateDVS_Task:
-		if f, ok := object.(*simulator.Folder); ok {
-			ctx.Session.Registry.Put(&folder{f})
-		}
-	case *types.ReconfigureDvs_Task:
+	if req, ok := m.Body.(*types.ReconfigureDvs_Task); ok {
 		if dvs, ok := object.(*simulator.DistributedVirtualSwitch); ok {
-			return nil, s.judgeSwitch(ctx, dvs, req.Spec)
+			return nil, judgeSwitch(dvs, req.Spec)
 		}
 	}
 	vm, ok := object.(*simulator.VirtualMachine)
@@ -29,26 +21,40 @@ func (s *Server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Referenc
 		return nil, nil
 	}
 	switch req := m.Body.(type) {
-	case *types.ReconfigVM_Task:
-		if s.Meddle != nil {
-			s.Meddle(vm)
+	case *types.Destroy_Task:
+		if vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
+			return nil, WrongPower(vm, types.VirtualMachinePowerStatePoweredOff)
 		}
+	case *types.ReconfigVM_Task:
 		if vm.Name != Running { // it is a clone, and the simulator's forget how they boot
 			vm.Config.Firmware = s.VM(Template).Config.Firmware
 		}
 		return nil, s.judgeSpec(vm, &req.Spec)
-	case *types.RelocateVM_Task:
-		return nil, s.judgeMove(ctx, vm, req.Spec.Host)
-	case *types.InstantClone_Task:
-		ctx.Session.Registry.Put(&instantCloner{vm})
 	case *types.PowerOnVM_Task:
 		return nil, s.judgePower(vm)
 	}
 	return nil, nil
 }
 
-// wrongPower is the fault of a virtual machine that is not in the state that a call needs.
-func wrongPower(vm *simulator.VirtualMachine, need types.VirtualMachinePowerState) types.BaseMethodFault {
+// What switches take, in bytes.
+const MinMTU, MaxMTU = 1280, 9000
+
+// judgeSwitch refuses a wrong version or MTU. It sets the MTU: the simulator accepts it, and forgets it.
+func judgeSwitch(dvs *simulator.DistributedVirtualSwitch, change types.BaseDVSConfigSpec) types.BaseMethodFault {
+	spec, ok := change.(*types.VMwareDVSConfigSpec)
+	config, isVMware := dvs.Config.(*types.VMwareDVSConfigInfo)
+	switch {
+	case !ok || !isVMware || spec.MaxMtu < MinMTU || spec.MaxMtu > MaxMTU:
+		return &types.InvalidArgument{InvalidProperty: "spec"}
+	case spec.ConfigVersion != config.ConfigVersion:
+		return new(types.ConcurrentAccess)
+	}
+	config.MaxMtu = spec.MaxMtu
+	return nil
+}
+
+// WrongPower is the fault of a virtual machine that is not in the state that a call needs.
+func WrongPower(vm *simulator.VirtualMachine, need types.VirtualMachinePowerState) types.BaseMethodFault {
 	return &types.InvalidPowerState{ExistingState: vm.Runtime.PowerState, RequestedState: need}
 }
 
@@ -60,7 +66,7 @@ func (s *Server) judgeSpec(vm *simulator.VirtualMachine, spec *types.VirtualMach
 		return new(types.ConcurrentAccess)
 	case on && (spec.CpuAffinity != nil || spec.NumCPUs != 0 || spec.NumCoresPerSocket != nil ||
 		len(spec.DeviceChange) > 0):
-		return wrongPower(vm, types.VirtualMachinePowerStatePoweredOff)
+		return WrongPower(vm, types.VirtualMachinePowerStatePoweredOff)
 	}
 	for _, c := range spec.DeviceChange {
 		d := c.GetVirtualDeviceConfigSpec()
@@ -74,7 +80,7 @@ func (s *Server) judgeSpec(vm *simulator.VirtualMachine, spec *types.VirtualMach
 
 // possible reports whether the host of a virtual machine has what a device is to be.
 func (s *Server) possible(vm *simulator.VirtualMachine, d types.BaseVirtualDevice) bool {
-	h := s.hostOf(vm)
+	h := s.HostOf(vm)
 	switch d := d.(type) {
 	case *types.VirtualSriovEthernetCard:
 		return pf(h, d.SriovBacking.PhysicalFunctionBacking.Id) != nil
@@ -98,7 +104,7 @@ func (s *Server) possible(vm *simulator.VirtualMachine, d types.BaseVirtualDevic
 // judgePower refuses to start a virtual machine whose devices or virtual functions are not free, or whose memory and
 // CPUs are not reserved where they have to be. It chooses the devices that are ESXi's to choose.
 func (s *Server) judgePower(vm *simulator.VirtualMachine) types.BaseMethodFault {
-	h, vfs, taken := s.hostOf(vm), map[string]int32{}, map[string]bool{}
+	h, vfs, taken := s.HostOf(vm), map[string]int32{}, map[string]bool{}
 	for _, e := range s.Model.Map().All("VirtualMachine") {
 		other := e.(*simulator.VirtualMachine)
 		if other.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn ||
@@ -137,12 +143,6 @@ func (s *Server) judgePower(vm *simulator.VirtualMachine) types.BaseMethodFault 
 		(*vm.Config.CpuAllocation.Reservation < int64(vm.Config.Hardware.NumCPU)*(h.Hardware.CpuInfo.Hz/1_000_000) ||
 			*vm.Config.MemoryAllocation.Reservation < int64(vm.Config.Hardware.MemoryMB)) {
 		return &types.InvalidVmConfig{Property: "latencySensitivity"}
-	}
-	if s.Guest != nil {
-		if vm.Guest == nil {
-			vm.Guest = new(types.GuestInfo)
-		}
-		vm.Guest.GuestOperationsReady = new(true)
 	}
 	return nil
 }
@@ -185,8 +185,8 @@ func assign(h *simulator.HostSystem, d *types.VirtualPCIPassthrough, taken map[s
 	return true // shares a GPU
 }
 
-// hostOf returns the host of a virtual machine.
-func (s *Server) hostOf(vm *simulator.VirtualMachine) *simulator.HostSystem {
+// HostOf returns the host of a virtual machine.
+func (s *Server) HostOf(vm *simulator.VirtualMachine) *simulator.HostSystem {
 	return s.Model.Map().Get(*vm.Runtime.Host).(*simulator.HostSystem)
 }
 

@@ -4,33 +4,25 @@
 package vspheretest
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/vmware/govmomi"
-	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/simulator"
-	"github.com/vmware/govmomi/view"
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 	"github.com/vmware/govmomi/vim25/xml"
-
-	"github.com/rackless/rackless/guest"
 )
 
 // Names in the inventory.
@@ -54,23 +46,12 @@ const VFs = 16
 type Server struct {
 	Model *simulator.Model
 	URL   *url.URL // with user and password
-
-	// Lose is how many calls that change something are answered before the connection is lost: the next one is made,
-	// and its answer is not sent; later ones do not arrive. Negative: it is not lost.
-	Lose atomic.Int64
+	// HTTP is the server that answers. Its handler may be wrapped before the first call.
+	HTTP *http.Server
 	// NeedsRestart is set for a host whose driver makes virtual functions when it starts.
 	NeedsRestart bool
-	// Meddle, if not nil, is called with each virtual machine that is about to be changed: somebody else at work.
-	Meddle func(vm *simulator.VirtualMachine)
-
-	// Guest, if not nil, returns what runs programs in the guest of a virtual machine: the agent of a machine that is
-	// really there. Its virtual machines have VMware Tools then.
-	Guest func(vm string) (*guest.Agent, error)
 
 	login string // an empty file: the user's own is not read
-
-	// Calls counts calls that change something.
-	Calls atomic.Int64
 }
 
 // T is a test or a benchmark.
@@ -95,18 +76,13 @@ func New(t T) *Server {
 	if err := os.WriteFile(s.login, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.Lose.Store(-1)
 	s.equip()
-	s.guests(t)
 	m.Map().Handler = s.judge
 	m.Service.TLS = new(tls.Config)
-	inner := m.Service.NewServer()
-	t.Cleanup(inner.Close)
-	front := httptest.NewUnstartedServer(s.lossy(m.Service.ServeMux))
-	front.Config.ErrorLog = log.New(io.Discard, "", 0)
-	front.StartTLS()
-	t.Cleanup(front.Close)
-	s.URL = &url.URL{Scheme: "https", Host: front.Listener.Addr().String(), Path: inner.URL.Path, User: inner.URL.User}
+	server := m.Service.NewServer()
+	t.Cleanup(server.Close)
+	s.HTTP, s.URL = server.Config, server.URL
+	s.HTTP.ErrorLog = log.New(io.Discard, "", 0)
 	return s
 }
 
@@ -124,32 +100,7 @@ func (s *Server) Client(t T) *vim25.Client {
 func (s *Server) Env(name string) string {
 	password, _ := s.URL.User.Password()
 	return map[string]string{"GOVC_URL": "https://" + s.URL.Host + s.URL.Path, "GOVC_INSECURE": "1",
-		"GOVC_USERNAME": s.URL.User.Username(), "GOVC_PASSWORD": password, "RACKLESS_VSPHERE": s.login,
-		"GOVC_GUEST_LOGIN": guestUser + ":" + guestPassword}[name]
-}
-
-// changing are the calls that change something.
-var changing = []string{"<CloneVM_Task", "<ReconfigVM_Task", "<PowerOnVM_Task", "<PowerOffVM_Task", "<Destroy_Task",
-	"<UpdatePassthruConfig", "<ConfigurePowerPolicy", "<ReconfigureDvs_Task", "<InstantClone_Task",
-	"<UpdateModuleOptionString", "<CustomizeVM_Task", "<RelocateVM_Task", "<CreateDVS_Task", "<AddDVPortgroup_Task",
-	"<AddVirtualSwitch", "<AddPortGroup", "<RemovePortGroup", "<RemoveVirtualSwitch"}
-
-// lossy counts the calls that change something, and loses the connection where Lose says.
-func (s *Server) lossy(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		r.Body = io.NopCloser(strings.NewReader(string(body)))
-		lose := s.Lose.Load()
-		if slices.ContainsFunc(changing, func(c string) bool { return strings.Contains(string(body), c) }) {
-			if n := s.Calls.Add(1); lose >= 0 && n == lose+1 {
-				next.ServeHTTP(httptest.NewRecorder(), r) // it is made
-			}
-		}
-		if lose >= 0 && s.Calls.Load() > lose {
-			panic(http.ErrAbortHandler)
-		}
-		next.ServeHTTP(w, r)
-	})
+		"GOVC_USERNAME": s.URL.User.Username(), "GOVC_PASSWORD": password, "RACKLESS_VSPHERE": s.login}[name]
 }
 
 // equip gives the hosts what the simulator's lacks.
@@ -211,7 +162,8 @@ func (s *Server) equip() {
 			DependentDevice: GPU, PassthruCapable: true})
 		config.SharedPassthruGpuTypes = []string{VGPU, "grid_a100-40c"}
 		config.Network = &network
-		s.network(h, &network)
+		network.Vswitch, network.Portgroup = slices.Clone(network.Vswitch), slices.Clone(network.Portgroup)
+		r.Get(*h.ConfigManager.NetworkSystem).(*simulator.HostNetworkSystem).NetworkInfo = &network
 		h.Hardware, h.Config = &hw, &config
 		s.targets(h)
 		// The simulator gives all hosts the same.
@@ -276,42 +228,6 @@ func (s *Server) targets(h *simulator.HostSystem) {
 	browser.QueryConfigTargetResponse.Returnval = target
 }
 
-// freeSpace is counted down by the simulator for clones that it refuses.
-var freeSpace = regexp.MustCompile(`<freeSpace>\d+</freeSpace>`)
-
-// Inventory returns all that is in the inventory, but what is counted up by any work: tasks, times and versions.
-func (s *Server) Inventory(t T) string {
-	t.Helper()
-	c := s.Client(t)
-	v, err := view.NewManager(c).CreateContainerView(t.Context(), c.ServiceContent.RootFolder, nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []types.ObjectContent
-	if err := v.Retrieve(t.Context(), []string{"ManagedEntity"}, nil, &all); err != nil {
-		t.Fatal(err)
-	}
-	slices.SortFunc(all, func(a, b types.ObjectContent) int { return strings.Compare(a.Obj.String(), b.Obj.String()) })
-	var b bytes.Buffer
-	for _, o := range all {
-		o.PropSet = slices.DeleteFunc(o.PropSet, func(p types.DynamicProperty) bool { return p.Name == "recentTask" })
-		text, err := xml.MarshalIndent(o, "", " ")
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Write(append(freeSpace.ReplaceAll(text, nil), '\n'))
-	}
-	for _, kind := range []string{"HostPowerSystem", "HostKernelModuleSystem"} {
-		var lines []string
-		for _, e := range s.Model.Map().AllReference(kind) {
-			lines = append(lines, fmt.Sprintf("%+v\n", e))
-		}
-		slices.Sort(lines)
-		b.WriteString(strings.Join(lines, ""))
-	}
-	return b.String()
-}
-
 // Save writes the host with its virtual machines, networks and switches into a directory as govc object.save does: all
 // properties, indented. It returns the file of the host.
 func (s *Server) Save(t T, dir string) (file string) {
@@ -359,19 +275,6 @@ func (s *Server) VM(name string) *simulator.VirtualMachine {
 		}
 	}
 	return nil
-}
-
-// Snapshot makes a snapshot of a virtual machine.
-func (s *Server) Snapshot(t T, name string) {
-	t.Helper()
-	task, err := object.NewVirtualMachine(s.Client(t), s.VM(name).Self).CreateSnapshot(t.Context(), "base", "", false,
-		false)
-	if err == nil {
-		err = task.WaitEx(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Power sets whether a virtual machine runs.

@@ -30,7 +30,7 @@ import (
 
 // A bench is a simulated vCenter that the environment of this process names, and where a lab's files go.
 type bench struct {
-	*vspheretest.Server
+	*server
 	dirs  rack.Dirs
 	host  string
 	group string // the port group of virtual functions
@@ -41,12 +41,12 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	s := vspheretest.New(t)
+	s := newServer(t)
 	for _, name := range []string{"GOVC_URL", "GOVC_USERNAME", "GOVC_PASSWORD", "GOVC_INSECURE", "RACKLESS_VSPHERE"} {
 		t.Setenv(name, s.Env(name))
 	}
 	dir := t.TempDir()
-	return &bench{Server: s, dirs: rack.Dirs{Run: filepath.Join(dir, "run"), Cache: filepath.Join(dir, "cache"),
+	return &bench{server: s, dirs: rack.Dirs{Run: filepath.Join(dir, "run"), Cache: filepath.Join(dir, "cache"),
 		Data: filepath.Join(dir, "data")}, host: vspheretest.Host, group: vspheretest.PortGroup,
 		size: "cpus: 2, memory: 4GiB", ports: "vfs"}
 }

@@ -1,4 +1,4 @@
-package vspheretest
+package main
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/vmware/govmomi/simulator"
@@ -18,6 +19,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/vspheretest"
 )
 
 // The login of all guests.
@@ -26,26 +28,36 @@ const guestUser, guestPassword = "lab", "s3cret: of guests"
 // transfers is where files of guests are read and written.
 const transfers = "/tools"
 
-// guests has guest operations carried out in the machines that Guest returns. The simulator's own would run programs
-// here.
-func (s *Server) guests(t T) {
+// tools are VMware Tools of all guests: guest operations are carried out in a machine that is really there. The
+// simulator's own would run programs here.
+type tools struct {
+	ctx      context.Context
+	machine  func() (*guest.Agent, error) // what runs programs in it
+	mu       sync.Mutex
+	programs map[int64]*types.GuestProcessInfo
+}
+
+// installTools gives all virtual machines of a server VMware Tools.
+func installTools(t *testing.T, s *vspheretest.Server, machine func() (*guest.Agent, error)) {
 	r := s.Model.Map()
-	tools := &tools{server: s, ctx: t.Context(), programs: map[int64]*types.GuestProcessInfo{}}
+	tools := &tools{ctx: t.Context(), machine: machine, programs: map[int64]*types.GuestProcessInfo{}}
 	for _, e := range r.AllReference("GuestProcessManager") {
 		r.Put(&GuestProcessManager{mo.GuestProcessManager{Self: e.Reference()}, tools})
 	}
 	for _, e := range r.AllReference("GuestFileManager") {
 		r.Put(&GuestFileManager{mo.GuestFileManager{Self: e.Reference()}, tools})
 	}
-	s.Model.Service.HandleFunc(transfers, tools.transfer)
-}
-
-// tools are VMware Tools of all guests.
-type tools struct {
-	server   *Server
-	ctx      context.Context
-	mu       sync.Mutex
-	programs map[int64]*types.GuestProcessInfo
+	s.Model.Service.ServeMux.HandleFunc(transfers, tools.transfer)
+	judge := r.Handler
+	r.Handler = func(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+		ref, fault := judge(ctx, m)
+		if _, start := m.Body.(*types.PowerOnVM_Task); start && fault == nil {
+			if vm, ok := ctx.Map.Get(m.This).(*simulator.VirtualMachine); ok {
+				vm.Guest = &types.GuestInfo{GuestOperationsReady: new(true)}
+			}
+		}
+		return ref, fault
+	}
 }
 
 // agent returns what runs programs in a virtual machine, if it runs and the login is right.
@@ -57,21 +69,19 @@ func (t *tools) agent(ctx *simulator.Context, ref types.ManagedObjectReference, 
 	case !ok:
 		return nil, &types.ManagedObjectNotFound{Obj: ref}
 	case vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn:
-		return nil, wrongPower(vm, types.VirtualMachinePowerStatePoweredOn)
-	case t.server.Guest == nil:
-		return nil, new(types.GuestOperationsUnavailable)
+		return nil, vspheretest.WrongPower(vm, types.VirtualMachinePowerStatePoweredOn)
 	case !named || login.Username != guestUser || login.Password != guestPassword:
 		return nil, new(types.InvalidGuestLogin)
 	}
-	a, err := t.server.Guest(vm.Name)
+	a, err := t.machine()
 	if err != nil {
 		return nil, new(types.GuestOperationsUnavailable)
 	}
 	return a, nil
 }
 
-// program runs a line as VMware Tools do: a shell reads it. $0 gets its process number.
-const program = `sh -c "exec $1" & echo $! >"$0"; wait $!`
+// runLine runs a line as VMware Tools do: a shell reads it. $0 gets its process number.
+const runLine = `sh -c "exec $1" & echo $! >"$0"; wait $!`
 
 // start starts a line, and returns its process number in the guest.
 func (t *tools) start(a *guest.Agent, line string) (int64, types.BaseMethodFault) {
@@ -79,7 +89,7 @@ func (t *tools) start(a *guest.Agent, line string) (int64, types.BaseMethodFault
 	p := &types.GuestProcessInfo{CmdLine: line, StartTime: time.Now()}
 	started := make(chan error, 1)
 	go func() {
-		r, err := a.Run(t.ctx, guest.Command{Argv: []string{"sh", "-c", program, note, line}})
+		r, err := a.Run(t.ctx, guest.Command{Argv: []string{"sh", "-c", runLine, note, line}})
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		p.ExitCode, p.EndTime = int32(r.ExitCode), new(time.Now())
@@ -105,7 +115,7 @@ func (t *tools) start(a *guest.Agent, line string) (int64, types.BaseMethodFault
 
 // transfer reads or writes a file of a guest.
 func (t *tools) transfer(w http.ResponseWriter, r *http.Request) {
-	a, err := t.server.Guest(r.FormValue("vm"))
+	a, err := t.machine()
 	if err == nil && r.Method == http.MethodPut {
 		var text []byte
 		if text, err = io.ReadAll(r.Body); err == nil {
@@ -123,8 +133,8 @@ func (t *tools) transfer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// at is the address of a file of a guest; "" if there is no such guest.
-func at(ctx *simulator.Context, ref types.ManagedObjectReference, path string) string {
+// transferURL is the address of a file of a guest; "" if there is no such guest.
+func transferURL(ctx *simulator.Context, ref types.ManagedObjectReference, path string) string {
 	vm, ok := ctx.Map.Get(ref).(*simulator.VirtualMachine)
 	if !ok {
 		return ""
@@ -150,7 +160,7 @@ func (m *GuestProcessManager) StartProgramInGuest(ctx *simulator.Context,
 	default:
 		res.Returnval, fault = m.tools.start(a, spec.ProgramPath+" "+spec.Arguments)
 	}
-	return &methods.StartProgramInGuestBody{Res: res, Fault_: refused(fault)}
+	return &methods.StartProgramInGuestBody{Res: res, Fault_: vspheretest.Refused(fault)}
 }
 
 // ListProcessesInGuest says which of the programs that it has started have ended.
@@ -165,7 +175,7 @@ func (m *GuestProcessManager) ListProcessesInGuest(ctx *simulator.Context,
 			res.Returnval = append(res.Returnval, *p)
 		}
 	}
-	return &methods.ListProcessesInGuestBody{Res: res, Fault_: refused(fault)}
+	return &methods.ListProcessesInGuestBody{Res: res, Fault_: vspheretest.Refused(fault)}
 }
 
 // A GuestFileManager transfers files. Its name is that of the managed object.
@@ -191,8 +201,9 @@ func (m *GuestFileManager) with(path string, ctx *simulator.Context, ref types.M
 func (m *GuestFileManager) InitiateFileTransferFromGuest(ctx *simulator.Context,
 	req *types.InitiateFileTransferFromGuest) soap.HasFault {
 	_, fault := m.with(req.GuestFilePath, ctx, req.Vm, req.Auth)
-	return &methods.InitiateFileTransferFromGuestBody{Res: &types.InitiateFileTransferFromGuestResponse{
-		Returnval: types.FileTransferInformation{Url: at(ctx, req.Vm, req.GuestFilePath)}}, Fault_: refused(fault)}
+	return &methods.InitiateFileTransferFromGuestBody{Fault_: vspheretest.Refused(fault),
+		Res: &types.InitiateFileTransferFromGuestResponse{
+			Returnval: types.FileTransferInformation{Url: transferURL(ctx, req.Vm, req.GuestFilePath)}}}
 }
 
 // InitiateFileTransferToGuest says where a file is to be written.
@@ -200,7 +211,7 @@ func (m *GuestFileManager) InitiateFileTransferToGuest(ctx *simulator.Context,
 	req *types.InitiateFileTransferToGuest) soap.HasFault {
 	_, fault := m.tools.agent(ctx, req.Vm, req.Auth)
 	return &methods.InitiateFileTransferToGuestBody{Res: &types.InitiateFileTransferToGuestResponse{
-		Returnval: at(ctx, req.Vm, req.GuestFilePath)}, Fault_: refused(fault)}
+		Returnval: transferURL(ctx, req.Vm, req.GuestFilePath)}, Fault_: vspheretest.Refused(fault)}
 }
 
 // DeleteFileInGuest removes a file.
@@ -211,5 +222,5 @@ func (m *GuestFileManager) DeleteFileInGuest(ctx *simulator.Context, req *types.
 			fault = new(types.FileFault)
 		}
 	}
-	return &methods.DeleteFileInGuestBody{Res: new(types.DeleteFileInGuestResponse), Fault_: refused(fault)}
+	return &methods.DeleteFileInGuestBody{Res: new(types.DeleteFileInGuestResponse), Fault_: vspheretest.Refused(fault)}
 }

@@ -1,4 +1,4 @@
-package vspheretest
+package vcenter_test
 
 import (
 	"slices"
@@ -7,10 +7,9 @@ import (
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
-)
 
-// What switches take, in bytes.
-const minMTU, maxMTU = 1280, 9000
+	"github.com/rackless/rackless/internal/vspheretest"
+)
 
 // uplink returns the key of a NIC that a host has and no switch uses; "" for none.
 func uplink(network *types.HostNetworkInfo, device string) string {
@@ -36,15 +35,16 @@ func uplink(network *types.HostNetworkInfo, device string) string {
 // is taken. Its name is that of the managed object.
 type HostNetworkSystem struct {
 	*simulator.HostNetworkSystem
-	server *Server
+	server *server
 }
 
 // AddVirtualSwitch makes a switch.
 func (n *HostNetworkSystem) AddVirtualSwitch(req *types.AddVirtualSwitch) soap.HasFault {
 	refuse := func(fault types.BaseMethodFault) soap.HasFault {
-		return &methods.AddVirtualSwitchBody{Fault_: refused(fault)}
+		return &methods.AddVirtualSwitchBody{Fault_: vspheretest.Refused(fault)}
 	}
-	if req.Spec == nil || req.Spec.Mtu < minMTU || req.Spec.Mtu > maxMTU || req.Spec.NumPorts == 0 {
+	if req.Spec == nil || req.Spec.Mtu < vspheretest.MinMTU || req.Spec.Mtu > vspheretest.MaxMTU ||
+		req.Spec.NumPorts == 0 {
 		return refuse(&types.InvalidArgument{InvalidProperty: "spec"})
 	}
 	made := types.HostVirtualSwitch{Name: req.VswitchName, Key: "key-vim.host.VirtualSwitch-" + req.VswitchName,
@@ -72,7 +72,7 @@ func (n *HostNetworkSystem) RemovePortGroup(ctx *simulator.Context, req *types.R
 		return ok && card.DeviceName == req.PgName
 	})
 	if used {
-		return &methods.RemovePortGroupBody{Fault_: refused(&types.ResourceInUse{Name: req.PgName})}
+		return &methods.RemovePortGroupBody{Fault_: vspheretest.Refused(&types.ResourceInUse{Name: req.PgName})}
 	}
 	return n.HostNetworkSystem.RemovePortGroup(ctx, req)
 }
@@ -81,14 +81,14 @@ func (n *HostNetworkSystem) RemovePortGroup(ctx *simulator.Context, req *types.R
 func (n *HostNetworkSystem) RemoveVirtualSwitch(req *types.RemoveVirtualSwitch) soap.HasFault {
 	for _, s := range n.NetworkInfo.Vswitch {
 		if s.Name == req.VswitchName && len(s.Portgroup) > 0 {
-			return &methods.RemoveVirtualSwitchBody{Fault_: refused(&types.ResourceInUse{Name: s.Name})}
+			return &methods.RemoveVirtualSwitchBody{Fault_: vspheretest.Refused(&types.ResourceInUse{Name: s.Name})}
 		}
 	}
 	return n.HostNetworkSystem.RemoveVirtualSwitch(req)
 }
 
 // uses reports whether a device of a virtual machine has such a backing.
-func (s *Server) uses(is func(types.BaseVirtualDeviceBackingInfo) bool) bool {
+func (s *server) uses(is func(types.BaseVirtualDeviceBackingInfo) bool) bool {
 	for _, e := range s.Model.Map().All("VirtualMachine") {
 		for _, d := range e.(*simulator.VirtualMachine).Config.Hardware.Device {
 			if is(d.GetVirtualDevice().Backing) {
@@ -123,18 +123,24 @@ func (f *folder) CreateDVSTask(ctx *simulator.Context, req *types.CreateDVS_Task
 	return res
 }
 
-// judgeSwitch refuses a wrong version or MTU, and uplinks that are taken. It sets the MTU and the members: the
-// simulator accepts them, and forgets them.
-func (s *Server) judgeSwitch(ctx *simulator.Context, dvs *simulator.DistributedVirtualSwitch,
-	change types.BaseDVSConfigSpec) types.BaseMethodFault {
-	spec, ok := change.(*types.VMwareDVSConfigSpec)
-	config, isVMware := dvs.Config.(*types.VMwareDVSConfigInfo)
-	switch {
-	case !ok || !isVMware || spec.MaxMtu < minMTU || spec.MaxMtu > maxMTU:
-		return &types.InvalidArgument{InvalidProperty: "spec"}
-	case spec.ConfigVersion != config.ConfigVersion:
-		return new(types.ConcurrentAccess)
+// judgeSwitch refuses a wrong version or MTU, and uplinks that are taken. It sets the members: the simulator accepts
+// them, and forgets them.
+func (s *server) judgeSwitch(ctx *simulator.Context, m *simulator.Method,
+	dvs *simulator.DistributedVirtualSwitch) types.BaseMethodFault {
+	config := dvs.Config.(*types.VMwareDVSConfigInfo)
+	mtu := config.MaxMtu
+	if _, fault := s.refuse(ctx, m); fault != nil {
+		return fault
 	}
+	fault := s.members(ctx, dvs, config, m.Body.(*types.ReconfigureDvs_Task).Spec.(*types.VMwareDVSConfigSpec))
+	if fault != nil {
+		config.MaxMtu = mtu
+	}
+	return fault
+}
+
+func (s *server) members(ctx *simulator.Context, dvs *simulator.DistributedVirtualSwitch,
+	config *types.VMwareDVSConfigInfo, spec *types.VMwareDVSConfigSpec) types.BaseMethodFault {
 	for _, member := range spec.Host {
 		h, ok := ctx.Map.Get(member.Host).(*simulator.HostSystem)
 		if !ok {
@@ -158,13 +164,12 @@ func (s *Server) judgeSwitch(ctx *simulator.Context, dvs *simulator.DistributedV
 		config.Host = append(config.Host, types.DistributedVirtualSwitchHostMember{
 			Config: types.DistributedVirtualSwitchHostMemberConfigInfo{Host: &member.Host, Backing: member.Backing}})
 	}
-	config.MaxMtu = spec.MaxMtu
 	return nil
 }
 
 // leave takes a host out of a switch that no virtual machine uses: the simulator forgets to take the switch's port
 // groups away from the host.
-func (s *Server) leave(ctx *simulator.Context, dvs *simulator.DistributedVirtualSwitch,
+func (s *server) leave(ctx *simulator.Context, dvs *simulator.DistributedVirtualSwitch,
 	config *types.VMwareDVSConfigInfo, h *simulator.HostSystem) types.BaseMethodFault {
 	if s.onSwitch(dvs.Uuid, "") {
 		return &types.ResourceInUse{Type: "DistributedVirtualSwitch", Name: dvs.Name}
@@ -186,7 +191,7 @@ func (s *Server) leave(ctx *simulator.Context, dvs *simulator.DistributedVirtual
 }
 
 // onSwitch reports whether a virtual machine has an adapter on a switch, or on one port group of it.
-func (s *Server) onSwitch(uuid, portgroup string) bool {
+func (s *server) onSwitch(uuid, portgroup string) bool {
 	return s.uses(func(b types.BaseVirtualDeviceBackingInfo) bool {
 		card, ok := b.(*types.VirtualEthernetCardDistributedVirtualPortBackingInfo)
 		return ok && card.Port.SwitchUuid == uuid && (portgroup == "" || card.Port.PortgroupKey == portgroup)
@@ -194,7 +199,7 @@ func (s *Server) onSwitch(uuid, portgroup string) bool {
 }
 
 // forget takes a port group away from all hosts and clusters.
-func (s *Server) forget(ctx *simulator.Context, ref types.ManagedObjectReference) {
+func (s *server) forget(ctx *simulator.Context, ref types.ManagedObjectReference) {
 	for _, e := range ctx.Map.All("HostSystem") {
 		h := e.(*simulator.HostSystem)
 		h.Network = without(h.Network, ref)
@@ -212,12 +217,8 @@ func without(all []types.ManagedObjectReference, ref types.ManagedObjectReferenc
 
 // judgeDestroy refuses to remove what is in use, and removes the port group of a switch's uplinks with it, which the
 // simulator forgets.
-func (s *Server) judgeDestroy(ctx *simulator.Context, ref types.ManagedObjectReference) types.BaseMethodFault {
+func (s *server) judgeDestroy(ctx *simulator.Context, ref types.ManagedObjectReference) types.BaseMethodFault {
 	switch o := ctx.Map.Get(ref).(type) {
-	case *simulator.VirtualMachine:
-		if o.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
-			return wrongPower(o, types.VirtualMachinePowerStatePoweredOff)
-		}
 	case *simulator.DistributedVirtualPortgroup:
 		dvs := ctx.Map.Get(*o.Config.DistributedVirtualSwitch).(*simulator.DistributedVirtualSwitch)
 		if s.onSwitch(dvs.Uuid, o.Key) {
@@ -238,16 +239,16 @@ func (s *Server) judgeDestroy(ctx *simulator.Context, ref types.ManagedObjectRef
 }
 
 // judgeMove refuses to move what runs, or has a device of its host. The simulator forgets to tell the hosts.
-func (s *Server) judgeMove(ctx *simulator.Context, vm *simulator.VirtualMachine,
+func (s *server) judgeMove(ctx *simulator.Context, vm *simulator.VirtualMachine,
 	to *types.ManagedObjectReference) types.BaseMethodFault {
 	if vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
-		return wrongPower(vm, types.VirtualMachinePowerStatePoweredOff)
+		return vspheretest.WrongPower(vm, types.VirtualMachinePowerStatePoweredOff)
 	}
 	h, ok := ctx.Map.Get(*to).(*simulator.HostSystem)
 	if !ok || ofHost(vm) {
 		return &types.InvalidVmConfig{Property: "host"}
 	}
-	old := s.hostOf(vm)
+	old := s.HostOf(vm)
 	old.Vm, h.Vm = without(old.Vm, vm.Self), append(slices.Clone(h.Vm), vm.Self)
 	return nil
 }
@@ -271,14 +272,14 @@ func (c *instantCloner) InstantCloneTask(ctx *simulator.Context, req *types.Inst
 	var fault types.BaseMethodFault
 	switch to := req.Spec.Location; {
 	case c.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn:
-		fault = wrongPower(c.VirtualMachine, types.VirtualMachinePowerStatePoweredOn)
+		fault = vspheretest.WrongPower(c.VirtualMachine, types.VirtualMachinePowerStatePoweredOn)
 	case to.Folder == nil || to.Pool == nil || to.DiskMoveType != "":
 		fault = &types.InvalidArgument{InvalidProperty: "spec.location"}
 	case ofHost(c.VirtualMachine):
 		fault = &types.InvalidVmConfig{Property: "hardware.device"}
 	}
 	if fault != nil {
-		return &methods.InstantClone_TaskBody{Fault_: refused(fault)}
+		return &methods.InstantClone_TaskBody{Fault_: vspheretest.Refused(fault)}
 	}
 	res := c.CloneVMTask(ctx, &types.CloneVM_Task{This: c.Self, Folder: *req.Spec.Location.Folder, Name: req.Spec.Name,
 		Spec: types.VirtualMachineCloneSpec{Location: req.Spec.Location, PowerOn: true,
@@ -288,13 +289,4 @@ func (c *instantCloner) InstantCloneTask(ctx *simulator.Context, req *types.Inst
 		body.Res = &types.InstantClone_TaskResponse{Returnval: res.Res.Returnval}
 	}
 	return body
-}
-
-// network gives a host the switches that it has, which it changes.
-func (s *Server) network(h *simulator.HostSystem, info *types.HostNetworkInfo) {
-	info.Vswitch, info.Portgroup = slices.Clone(info.Vswitch), slices.Clone(info.Portgroup)
-	r := s.Model.Map()
-	n := r.Get(*h.ConfigManager.NetworkSystem).(*simulator.HostNetworkSystem)
-	n.NetworkInfo = info
-	r.Put(&HostNetworkSystem{n, s})
 }
