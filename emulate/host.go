@@ -17,6 +17,7 @@ import (
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
@@ -312,10 +313,8 @@ func awaitAgent(ctx context.Context, dir string) (*qapi.Conn, error) {
 				return conn, nil
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(200 * time.Millisecond):
+		if err := wait.For(ctx, 200*time.Millisecond); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -399,10 +398,8 @@ func (h *Host) AwaitBoot(ctx context.Context, waits func(what string)) error {
 		"ended: %s", h.Name, bootLimit, vm.LastLines(h.SerialLog())))
 	defer cancel()
 	for agentGone(ctx, h.Dir) {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(200 * time.Millisecond):
+		if err := wait.For(ctx, 200*time.Millisecond); err != nil {
+			return err
 		}
 		if !h.Running() {
 			return fmt.Errorf("host %s went off: rackless emulate %s boots it", h.Name, h.Name)

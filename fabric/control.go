@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rackless/rackless/internal/wait"
 )
 
 // ProtocolVersion is the version of the control protocol. It grows when an old client could misread a new switch.
@@ -124,10 +126,7 @@ func (c *control) serve(ctx context.Context) error {
 		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 			// The nodes' traffic goes on; whoever waits is served when a descriptor is free again.
 			c.b.log.Error("fabric: control: accept", "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
+			_ = wait.For(ctx, 100*time.Millisecond)
 			continue
 		}
 		if err != nil {

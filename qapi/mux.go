@@ -10,6 +10,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/rackless/rackless/internal/wait"
 )
 
 // Defaults of a Mux.
@@ -126,12 +128,7 @@ func (m *Mux) answer(ctx context.Context, req any, command string) (json.RawMess
 	defer wg.Wait()
 	defer cancel(nil)
 	wg.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(time.Second):
-			}
+		for wait.For(ctx, time.Second) == nil {
 			if m.Gone(ctx) {
 				cancel(errGone)
 			}
@@ -172,14 +169,7 @@ func (m *Mux) ready(ctx context.Context) error {
 
 // awaitPort returns when the guest has opened its end of the port: what is sent before is lost.
 func (m *Mux) awaitPort(ctx context.Context) error {
-	for m.Gone != nil && m.Gone(ctx) {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-	return nil
+	return wait.Until(ctx, 200*time.Millisecond, func() (bool, error) { return m.Gone == nil || !m.Gone(ctx), nil })
 }
 
 // Open connects to the agent's port unless it is connected, without a word to the agent. A clone

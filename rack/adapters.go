@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -74,11 +75,7 @@ func Fail(ctx context.Context, x Adapted, node string, nic int, f check.Fault, l
 	if err := x.SetFault(ctx, node, nic, f); err != nil || last == 0 {
 		return err
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(last):
-	}
-	// Whoever interrupts the wait wants its end all the same.
+	_ = wait.For(ctx, last) // whoever interrupts the wait wants its end all the same
 	return x.SetFault(context.WithoutCancel(ctx), node, nic, "")
 }
 

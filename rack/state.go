@@ -17,6 +17,7 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/userdirs"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
 )
@@ -233,11 +234,8 @@ func LockFile(ctx context.Context, what, dir string, waiting func(holder string)
 			}
 			told = true
 		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%s: another rackless (process %s) works on it: %w", what, holder,
-				context.Cause(ctx))
-		case <-time.After(lockPoll):
+		if err := wait.For(ctx, lockPoll); err != nil {
+			return nil, fmt.Errorf("%s: another rackless (process %s) works on it: %w", what, holder, err)
 		}
 	}
 }

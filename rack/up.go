@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -146,11 +147,8 @@ func (r *Rack) AwaitGIDs(ctx context.Context, n lab.Node, node *Node, pause time
 		if missing == "" {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("node %s: no RoCE v2 GID for %s appeared: is its link up? %w", n.Name, missing,
-				context.Cause(ctx))
-		case <-time.After(pause):
+		if err := wait.For(ctx, pause); err != nil {
+			return fmt.Errorf("node %s: no RoCE v2 GID for %s appeared: is its link up? %w", n.Name, missing, err)
 		}
 		var err error
 		if node.Facts, err = r.Facts(ctx, n.Name); err != nil {

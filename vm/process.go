@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/wait"
 )
 
 // A Process is one process of this boot, for good: its number alone may be given to another one later.
@@ -133,10 +134,8 @@ func (p Process) Kill(ctx context.Context) error {
 // Wait returns when the process is gone.
 func (p Process) Wait(ctx context.Context) error {
 	for delay := time.Millisecond; p.Alive(); delay = min(2*delay, 50*time.Millisecond) {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for process %d to end: %w", p.PID, context.Cause(ctx))
-		case <-time.After(delay):
+		if err := wait.For(ctx, delay); err != nil {
+			return fmt.Errorf("wait for process %d to end: %w", p.PID, err)
 		}
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/qapi"
 )
 
@@ -117,10 +118,8 @@ func AwaitClock(ctx context.Context, a *guest.Agent) error {
 		if time.Since(began) > clockWait {
 			return fmt.Errorf("%w: after %v it runs on %q", ErrClock, clockWait, source)
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(100 * time.Millisecond):
+		if err := wait.For(ctx, 100*time.Millisecond); err != nil {
+			return err
 		}
 	}
 	log, err := a.Output(ctx, "dmesg")

@@ -20,6 +20,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/qapi"
@@ -48,23 +49,17 @@ func (c *Conn) Agent(ctx context.Context, l *lab.Lab, node string, limit time.Du
 	if err != nil {
 		return nil, err
 	}
-	for began := time.Now(); ; {
+	began := time.Now()
+	err = wait.Until(ctx, time.Second, func() (bool, error) {
 		ready, err := c.guestReady(ctx, vm)
-		if err != nil {
-			return nil, err
+		if err == nil && !ready && time.Since(began) >= limit {
+			err = fmt.Errorf("VMware Tools do not answer in %s: it has to run, and its template needs open-vm-tools",
+				m.Name)
 		}
-		if ready {
-			break
-		}
-		if time.Since(began) >= limit {
-			return nil, fmt.Errorf("VMware Tools do not answer in %s: it has to run, and its template needs "+
-				"open-vm-tools", m.Name)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(time.Second):
-		}
+		return ready, err
+	})
+	if err != nil {
+		return nil, err
 	}
 	password, _ := c.guest.Password()
 	g := &guestConn{c: c, vm: m.Name, running: map[int64]string{}, open: map[int64]*guestFile{},

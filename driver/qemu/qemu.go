@@ -22,6 +22,7 @@ import (
 	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/vm"
 )
@@ -258,12 +259,7 @@ func giveUp(ctx context.Context, console string) (context.Context, context.Cance
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		var up time.Time
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(time.Second):
-			}
+		for wait.For(ctx, time.Second) == nil {
 			said, err := os.ReadFile(console)
 			switch {
 			case up.IsZero() && err == nil && bytes.Contains(said, []byte(" login: ")):

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -486,20 +487,13 @@ func (k *kernel) orReal() *kernel {
 // wait repeats a test until it is true, for as long as the kernel may take. It reports how the last one came out.
 func (k *kernel) wait(ctx context.Context, test func() (bool, error)) (bool, error) {
 	const pause = 10 * time.Millisecond
-	deadline := time.NewTimer(k.patience)
-	defer deadline.Stop()
-	for {
-		if ok, err := test(); ok || err != nil {
-			return ok, err
-		}
-		select {
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		case <-deadline.C:
-			return test()
-		case <-time.After(pause):
-		}
+	limited, cancel := context.WithTimeout(ctx, k.patience)
+	defer cancel()
+	err := wait.Until(limited, pause, test)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return test()
 	}
+	return err == nil, err
 }
 
 // Kinds returns the ops of this package by kind, to read journals with.

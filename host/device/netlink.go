@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -237,10 +238,8 @@ func setRate(ctx context.Context, link netlink.Link, index, least, most int) err
 		if a := before.Attrs(); a.Flags&net.FlagUp == 0 || a.OperState == netlink.OperUp {
 			return err // it would be refused again
 		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(err, context.Cause(ctx))
-		case <-time.After(100 * time.Millisecond):
+		if ended := wait.For(ctx, 100*time.Millisecond); ended != nil {
+			return errors.Join(err, ended)
 		}
 	}
 }

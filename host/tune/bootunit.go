@@ -12,6 +12,7 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -43,10 +44,8 @@ func AwaitBootUnit(ctx context.Context, s *change.System, waits func(what string
 				bootUnitName,
 				bootUnitLimit))
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(time.Second):
+		if err := wait.For(ctx, time.Second); err != nil {
+			return err
 		}
 	}
 }

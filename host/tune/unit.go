@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"
 )
@@ -280,13 +281,8 @@ func await(ctx context.Context, look func() error) error {
 	defer cancel()
 	for {
 		err := look()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
+		if err == nil || wait.For(ctx, awaitPause) != nil {
 			return err
-		case <-time.After(awaitPause):
 		}
 	}
 }

@@ -321,6 +321,7 @@ var rules = map[string]rule{
 	"internal/group": {why: "values by key in the order of the keys, for everybody who groups"},
 	"internal/cli": {may: []string{"internal/atomicfile", "internal/strictyaml"},
 		why: "the habits of a command line, whatever its verbs do"},
+	"internal/wait":  {why: "waiting, for everybody who has to"},
 	"internal/words": {why: "numbers as words, for everybody who prints"},
 	"internal/daemon": {may: []string{"guest", "internal/trace", "qapi", "vm"},
 		why: "how a daemon is started and serves; what it serves is its caller's business"},
@@ -362,7 +363,7 @@ var testOnly = map[string]string{
 
 // forAll are packages that all others may import, as they may import the standard library. They import none of this
 // module.
-var forAll = []string{"internal/group", "internal/lists", "internal/parallel", "internal/words"}
+var forAll = []string{"internal/group", "internal/lists", "internal/parallel", "internal/wait", "internal/words"}
 
 // noName are package names that say nothing about what is inside, so that everything ends up inside.
 var noName = []string{"base", "common", "helper", "helpers", "lib", "misc", "shared", "types", "util", "utils"}

@@ -19,6 +19,7 @@ import (
 	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
@@ -257,13 +258,8 @@ func setCarrier(socket, netdev string, up bool) error {
 	defer cancel()
 	for {
 		err := tryCarrier(ctx, socket, netdev, up)
-		if !errors.Is(err, errIncoming) {
+		if !errors.Is(err, errIncoming) || wait.For(ctx, 50*time.Millisecond) != nil {
 			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }

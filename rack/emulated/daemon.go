@@ -17,6 +17,7 @@ import (
 	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/internal/daemon"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
@@ -98,15 +99,10 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) e
 
 // waitSwitch returns when the switch answers.
 func waitSwitch(ctx context.Context, path string) error {
-	for {
-		if _, err := fabric.Dial(path); err == nil || ctx.Err() != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
+	return wait.Until(ctx, 2*time.Millisecond, func() (bool, error) {
+		_, err := fabric.Dial(path)
+		return err == nil, nil
+	})
 }
 
 // agents are the connections to the guest agents of a lab, each made once somebody asks for it. The

@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 )
@@ -230,10 +231,8 @@ func (r *emulatedLab) recovered(ctx context.Context, n lab.Node) (*facts.Node, e
 			}
 			since = time.Now()
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(200 * time.Millisecond):
+		if err := wait.For(ctx, 200*time.Millisecond); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/rack"
@@ -297,12 +298,7 @@ func (u *upRun) standsStill(ctx context.Context, node string) error {
 		old = fi.Size()
 	}
 	began := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(5 * time.Second):
-		}
+	for wait.For(ctx, 5*time.Second) == nil {
 		if lockedUp(console, old) {
 			return errors.New("has CPUs that stand still, as its console says")
 		}
@@ -311,6 +307,7 @@ func (u *upRun) standsStill(ctx context.Context, node string) error {
 			return fmt.Errorf("has not answered for %v", waited)
 		}
 	}
+	return nil
 }
 
 // lockedUp reports whether the kernel wrote into its console, behind the first bytes, that a CPU stands still: it looks

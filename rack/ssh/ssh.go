@@ -21,6 +21,7 @@ import (
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 )
@@ -224,10 +225,8 @@ func becomes(ctx context.Context, agent *guest.Agent, i int, want string, limit 
 		if strings.Contains(string(state), want) {
 			return true, nil
 		}
-		select {
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		case <-time.After(50 * time.Millisecond):
+		if err := wait.For(ctx, 50*time.Millisecond); err != nil {
+			return false, err
 		}
 	}
 	return false, nil
