@@ -15,8 +15,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gofrs/flock"
-
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
@@ -51,11 +49,11 @@ func MakeTools(ctx context.Context, dir string, t Tools, progress func(string)) 
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	l := flock.New(filepath.Join(dir, ".lock"), flock.SetPermissions(0o600))
-	if _, err := l.TryLockContext(ctx, 50*time.Millisecond); err != nil {
-		return "", fmt.Errorf("lock %s: %w", l.Path(), err)
+	unlock, err := vm.Lock(ctx, dir, "", func() {})
+	if err != nil {
+		return "", err
 	}
-	defer l.Close()
+	defer unlock()
 	if _, err := os.Stat(path); err == nil { // another process made it while this one waited
 		return path, nil
 	}
@@ -70,7 +68,7 @@ func MakeTools(ctx context.Context, dir string, t Tools, progress func(string)) 
 		return "", err
 	}
 	for to, from := range t.Files {
-		if err := copyTree(filepath.Join(tree, to), from); err != nil {
+		if err := os.CopyFS(filepath.Join(tree, to), os.DirFS(from)); err != nil {
 			return "", err
 		}
 	}
@@ -142,19 +140,6 @@ func (t Tools) key() (string, error) {
 		}))
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8]), err
-}
-
-func copyTree(to, from string) error {
-	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		return copyFile(filepath.Join(to, rel), path, 0o644)
-	})
 }
 
 func copyFile(to, from string, mode os.FileMode) error {

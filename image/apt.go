@@ -29,6 +29,11 @@ type inputs struct {
 // A source is one suite at a mirror of Debian.
 type source struct{ uri, suite string }
 
+// suites are those of a release that everything for it comes from.
+func suites(codename string) []string {
+	return []string{codename, codename + "-updates", codename + "-security"}
+}
+
 // line is the source as in a sources.list.
 func (s source) line() string {
 	return fmt.Sprintf("deb [signed-by=%s] %s %s main\n", keyring, s.uri, s.suite)
@@ -48,9 +53,9 @@ func currentInputs(ctx context.Context) (inputs, error) {
 	if err != nil {
 		return inputs{}, err
 	}
-	suites := lists.Map(sources, func(s source) string { return s.suite })
-	slices.Sort(suites)
-	return inputs{recipe: hostRecipe(release, slices.Compact(suites)), sources: sources,
+	names := lists.Map(sources, func(s source) string { return s.suite })
+	slices.Sort(names)
+	return inputs{recipe: hostRecipe(release, slices.Compact(names)), sources: sources,
 		options: aptOptions(dump)}, nil
 }
 

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/rackless/rackless/vm"
 )
 
 // An archive of images is a tar file, compressed with zstd: the index, its signature if it is signed, and the files of
@@ -68,8 +70,7 @@ func (t Trust) verify(index, signature []byte) error {
 }
 
 func digestOf(index []byte) string {
-	sum := sha256.Sum256(index)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(index))
 }
 
 // Export writes images as an archive for hosts of an architecture, and returns its digest. It is signed if key is not
@@ -128,7 +129,7 @@ func Import(ctx context.Context, r io.Reader, o Options, trust Trust) ([]*Image,
 	if err := os.MkdirAll(o.Cache, 0o755); err != nil {
 		return nil, unusable(err)
 	}
-	if err := sweep(o.Cache); err != nil {
+	if err := vm.Sweep(o.Cache, buildPrefix); err != nil {
 		return nil, unusable(err)
 	}
 	images, err := importTar(ctx, tar.NewReader(z), o, trust.verify)

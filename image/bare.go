@@ -41,8 +41,7 @@ func Bares() (all []*Kind) {
 func bare(release, codename string) *Kind {
 	return &Kind{name: "bare " + release, label: "the applications of " + release, room: "1 GB",
 		recipe: func(context.Context, Options) (Recipe, builder, error) {
-			return Recipe{Format: 1, Release: codename,
-				Suites:   []string{codename, codename + "-updates", codename + "-security"},
+			return Recipe{Format: 1, Release: codename, Suites: suites(codename),
 				Packages: append(slices.Clone(fullSets[setApps]), "coreutils", "dash", "openmpi-bin")}, buildBare, nil
 		}}
 }

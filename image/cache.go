@@ -13,11 +13,9 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
-
-	"github.com/gofrs/flock"
 
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/vm"
 )
 
 // manifestName is the file in an image's directory that describes it.
@@ -43,7 +41,7 @@ type entry struct{ root, key, dir string }
 // at returns the entry of the image with the key in the cache's directory root.
 func at(root, key string) entry { return entry{root: root, key: key, dir: filepath.Join(root, key)} }
 
-// workDir is where the holder of the entry's lock makes the image. It is removed by sweep if its maker was killed.
+// workDir is where the holder of the entry's lock makes the image. It is removed by [vm.Sweep] if its maker was killed.
 func (e entry) workDir() string { return filepath.Join(e.root, buildPrefix+e.key) }
 
 // open reads the manifest of an image of a kind and checks that all files are as they were built. An
@@ -147,58 +145,19 @@ func isNoSpace(err error) bool {
 // buildPrefix begins the name of the directory in which an image is built; its key follows.
 const buildPrefix = ".build-"
 
-// sweep removes what builders that were killed have left. The lock of an image tells whether one is at work.
-func sweep(root string) error {
-	left, err := os.ReadDir(root)
-	if err != nil {
-		return err
-	}
-	for _, d := range left {
-		key, ok := strings.CutPrefix(d.Name(), buildPrefix)
-		if !ok || !d.IsDir() {
-			continue
-		}
-		unlock, free, err := at(root, key).tryLock()
-		if err != nil {
-			return err
-		}
-		if !free {
-			continue
-		}
-		err = os.RemoveAll(filepath.Join(root, d.Name()))
-		unlock()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // lock makes the cache's directory and takes the entry's lock, waiting for another process that holds it.
 func (e entry) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(e.root, 0o755); err != nil {
 		return nil, unusable(err)
 	}
-	l := flock.New(e.lockPath())
-	if _, err := l.TryLockContext(ctx, lockPoll); err != nil {
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("lock %s: another process builds this image: %w", e.lockPath(), context.Cause(ctx))
-		}
-		return nil, unusable(err)
+	unlock, err = vm.Lock(ctx, e.root, e.key, func() {})
+	switch {
+	case err == nil:
+		return unlock, nil
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("lock %s.lock: another process builds this image: %w", e.dir, context.Cause(ctx))
 	}
-	return func() { l.Close() }, nil // the file stays, since removing it would race with a waiter
-}
-
-// lockPoll is how often a lock that another process holds is tried again.
-const lockPoll = 50 * time.Millisecond
-
-func (e entry) lockPath() string { return filepath.Join(e.root, e.key+".lock") }
-
-// tryLock is Lock without waiting. A lock that another holds is not ok.
-func (e entry) tryLock() (unlock func(), ok bool, err error) {
-	l := flock.New(e.lockPath())
-	ok, err = l.TryLock()
-	return func() { l.Close() }, ok, err
+	return nil, unusable(err)
 }
 
 // Remove deletes the image with the key from the cache's directory root, whatever kind it is of, or

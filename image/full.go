@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"os"
@@ -125,8 +124,7 @@ func fullRecipe(release string, sets []string) (r Recipe, err error) {
 		packages = append(packages, more...)
 	}
 	slices.Sort(packages)
-	return Recipe{Format: 1, Release: codename,
-		Suites:   []string{codename, codename + "-updates", codename + "-security"},
+	return Recipe{Format: 1, Release: codename, Suites: suites(codename),
 		Packages: slices.Compact(packages), DiskMiB: 8192, FilesDigest: treeDigest(filesOf(sets))}, nil
 }
 
@@ -180,8 +178,7 @@ func treeDigest(files tree) string {
 	if err := writeTar(&all, files); err != nil { // embedded: cannot fail
 		panic(err)
 	}
-	sum := sha256.Sum256(all.Bytes())
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256(all.Bytes()))
 }
 
 // buildFull installs a system, and keeps its disk and its kernel.

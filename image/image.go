@@ -176,7 +176,7 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 		// Building again takes a minute: the user is told why it is not the cached one.
 		o.progress("the cached image %s is damaged (%v): building it again", e.key, err)
 	}
-	if err := sweep(o.Cache); err != nil {
+	if err := vm.Sweep(o.Cache, buildPrefix); err != nil {
 		return nil, unusable(err)
 	}
 	img = &Image{Name: k.name, Key: e.key, Recipe: r, Built: time.Now().UTC().Truncate(time.Second)}

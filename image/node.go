@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"maps"
@@ -63,12 +62,11 @@ func currentNodeRecipe(o Options, arch string) (Recipe, error) {
 	if err != nil {
 		return Recipe{}, err
 	}
-	sum := sha256.Sum256(b)
 	abs, err := filepath.Abs(o.Kernel)
 	if err != nil {
 		return Recipe{}, err
 	}
-	return nodeRecipe(release, arch, abs, hex.EncodeToString(sum[:])), nil
+	return nodeRecipe(release, arch, abs, fmt.Sprintf("%x", sha256.Sum256(b))), nil
 }
 
 // buildNode makes the image of nodes: packages are unpacked, and what the recipe names is taken out.
@@ -142,7 +140,7 @@ func nodeApt(ctx context.Context, o Options, dir string, r Recipe) (apt, error) 
 		return apt{}, nil
 	}
 	o.progress("download the package lists of Debian %s for %s", r.Release, cmp.Or(r.Arch, amd64))
-	r.Suites = []string{r.Release, r.Release + "-updates", r.Release + "-security"}
+	r.Suites = suites(r.Release)
 	return newApt(ctx, dir, r)
 }
 

@@ -48,7 +48,7 @@ func (c Cache) Ensure(ctx context.Context, key string, make func() (*Template, e
 		c.Note("the cached template is damaged (%v): making it again", err)
 	}
 	// Before a template of some GiB is written: the rest of a killed one may be as large.
-	if err := c.sweep(); err != nil {
+	if err := Sweep(c.Dir, workPrefix); err != nil {
 		return nil, err
 	}
 	if t, err = make(); err == nil {
@@ -107,16 +107,16 @@ func (c Cache) open(key string) (*Template, error) {
 // workPrefix begins the name of the directory in which a template is made; its key follows.
 const workPrefix = ".t"
 
-// sweep removes what processes that were killed have left of templates that they made. The lock of
-// a template tells whether one is at work.
-func (c Cache) sweep() error {
-	left, err := os.ReadDir(c.Dir)
+// Sweep removes what processes that were killed have left in a cache: the directories in which they worked, whose names
+// are the prefix and a key. The lock of the key tells whether one is at work.
+func Sweep(cache, prefix string) error {
+	left, err := os.ReadDir(cache)
 	if err != nil {
 		return err
 	}
 	for _, d := range left {
-		if key, ok := strings.CutPrefix(d.Name(), workPrefix); ok && d.IsDir() {
-			if err := c.removeIdle(key, d.Name()); err != nil {
+		if key, ok := strings.CutPrefix(d.Name(), prefix); ok && d.IsDir() {
+			if err := removeIdle(cache, key, d.Name()); err != nil {
 				return err
 			}
 		}
@@ -124,16 +124,16 @@ func (c Cache) sweep() error {
 	return nil
 }
 
-// removeIdle removes a directory unless another process has the lock of the template, to whom it belongs.
-func (c Cache) removeIdle(key, dir string) error {
-	l := flock.New(c.lockPath(key), flock.SetPermissions(0o600))
+// removeIdle removes a directory of a cache unless another process has the lock of the key, to whom it belongs.
+func removeIdle(cache, key, dir string) error {
+	l := flock.New(lockPath(cache, key))
 	defer l.Close()
 	if ok, err := l.TryLock(); err != nil {
 		return fmt.Errorf("lock %s: %w", l.Path(), err)
 	} else if !ok {
 		return nil
 	}
-	return os.RemoveAll(filepath.Join(c.Dir, dir))
+	return os.RemoveAll(filepath.Join(cache, dir))
 }
 
 // templateAge is how long a template that no machine has been made from stays.
@@ -159,7 +159,7 @@ func (c Cache) prune(keep string) error {
 		if slices.Contains(used, key) || c.isRecent(key) {
 			continue
 		}
-		if err := c.removeIdle(key, key); err != nil {
+		if err := removeIdle(c.Dir, key, key); err != nil {
 			return err
 		}
 	}
@@ -252,21 +252,22 @@ func (c Cache) Remove(ctx context.Context, match func(Listed) bool) ([]Listed, e
 // lockPoll is how often a lock that another process holds is tried again.
 const lockPoll = 50 * time.Millisecond
 
-func (c Cache) lockPath(key string) string { return filepath.Join(c.Dir, key+".lock") }
+func lockPath(cache, key string) string { return filepath.Join(cache, key+".lock") }
 
 // lock takes the lock of a template, waiting for whoever holds it.
 func (c Cache) lock(ctx context.Context, key string) (unlock func(), err error) {
-	return lockFile(ctx, c.lockPath(key), func() {
+	return Lock(ctx, c.Dir, key, func() {
 		if c.Note != nil {
 			c.Note("waiting for another rackless, which makes the template")
 		}
 	})
 }
 
-// lockFile takes an exclusive lock on a file, made if need be, waiting for whoever holds it, which
-// waiting is told once. The file stays: removing it would race.
-func lockFile(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
-	l := flock.New(path, flock.SetPermissions(0o600))
+// Lock takes the lock of a key in a cache, waiting for whoever holds it, which waiting is told once. The file stays:
+// removing it would race.
+func Lock(ctx context.Context, cache, key string, waiting func()) (unlock func(), err error) {
+	path := lockPath(cache, key)
+	l := flock.New(path)
 	ok, err := l.TryLock()
 	if err == nil && !ok {
 		waiting()

@@ -129,7 +129,7 @@ func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason strin
 	p.UID = os.Getuid()
 	path := filepath.Join(cache, "kvm-probe.json")
 	// Two labs that come up at once find out once.
-	unlock, err := lockFile(ctx, filepath.Join(cache, "kvm-probe.lock"), func() {})
+	unlock, err := Lock(ctx, cache, "kvm-probe", func() {})
 	if err != nil {
 		return false, "", err
 	}

@@ -441,7 +441,7 @@ func TestSweepLeavesTemplatesThatAreBeingMade(t *testing.T) {
 	}
 	left := func() []string {
 		t.Helper()
-		if err := c.sweep(); err != nil {
+		if err := Sweep(c.Dir, workPrefix); err != nil {
 			t.Fatal(err)
 		}
 		all, err := filepath.Glob(filepath.Join(c.Dir, "*", "x"))
