@@ -5,10 +5,11 @@ import (
 	_ "embed" // for the program of Gloo's ranks
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // The libraries of this file do the collective operations of AI systems, here on CPUs. MPI only starts their ranks.
@@ -19,12 +20,12 @@ var allReduceEngines = []Engine{
 	allReduceEngine(Engine{Name: "gloo_all_reduce", Tool: toolGloo, Program: "mpicc.openmpi", Others: "mpicc",
 		Package:        glooPackage,
 		versionCommand: []string{"dpkg-query", "-W", "-f", "Version: ${Version}\n", "libgloo0"},
-		versions:       []versionLine{{"", regexp.MustCompile(`(?m)^Version: ([0-9]\S*)`)}},
+		versions:       []versionLine{{"", lazyregexp.New(`(?m)^Version: ([0-9]\S*)`)}},
 		plugin:         glooTest{allReduce}}),
 	allReduceEngine(Engine{Name: "ucc_all_reduce", Tool: toolUCC, Program: "ucc_perftest",
 		Package:        "UCC (1.2 or later), built with the nodes' UCX and Open MPI",
 		versionCommand: []string{"ucc_info", "-v"},
-		versions:       []versionLine{{"", regexp.MustCompile(`(?m)^# UCC version=([0-9][\w.]*)`)}},
+		versions:       []versionLine{{"", lazyregexp.New(`(?m)^# UCC version=([0-9][\w.]*)`)}},
 		plugin:         uccTest{allReduce}}),
 }
 
@@ -96,7 +97,7 @@ func (p uccTest) parse(out Output, o Options) ([]Figure, error) {
 }
 
 var (
-	uccHead    = regexp.MustCompile(`^\s*Count\s+Size\s+Time, us\s*$`)
+	uccHead    = lazyregexp.New(`^\s*Count\s+Size\s+Time, us\s*$`)
 	uccColumns = []column{{title: "Count", kind: columnOther}, {title: "Size", kind: columnBytes},
 		{title: "avg", metric: MetricCollectiveTime}, {title: "min", kind: columnOther},
 		{title: "max", kind: columnOther}}

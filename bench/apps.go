@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -39,7 +39,7 @@ func appEngine(name, tool, program, packages, about string, metrics []string, ve
 	a.tool = tool
 	return Engine{Name: name, Tool: tool, Suite: SuiteApps, Local: true, group: &Group{}, Program: program,
 		launches: true, About: about, Package: packages + " (image: debian-12+apps in the lab file)", metrics: metrics,
-		versions: slices.Concat([]versionLine{{"", regexp.MustCompile(version)}}, osuVersions[1:]), plugin: a}
+		versions: slices.Concat([]versionLine{{"", lazyregexp.New(version)}}, osuVersions[1:]), plugin: a}
 }
 
 // appEngines run what 001 measures and Debian has, and the HPC Challenge.

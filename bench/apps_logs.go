@@ -3,7 +3,8 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"regexp"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // Applications of 001 that no registry has, and whose logs are read. `rackless mpirun` runs them where the user has
@@ -15,9 +16,9 @@ const (
 
 // Lines of NAMD's log: some benchmarks of a run, in days/ns to release 2 and in ns/day since.
 var (
-	namdVersion = regexp.MustCompile(`^Info: NAMD (\S+) for `)
-	namdRate    = regexp.MustCompile(`^Info: Benchmark time: ([0-9]+) CPUs (\S+) s/step (\S+) (days/ns|ns/day)\s`)
-	namdEnd     = regexp.MustCompile(`^WallClock: `)
+	namdVersion = lazyregexp.New(`^Info: NAMD (\S+) for `)
+	namdRate    = lazyregexp.New(`^Info: Benchmark time: ([0-9]+) CPUs (\S+) s/step (\S+) (days/ns|ns/day)\s`)
+	namdEnd     = lazyregexp.New(`^WallClock: `)
 )
 
 // ParseNAMD reads the log of a run of NAMD: the averages over its benchmarks.
@@ -44,10 +45,10 @@ func ParseNAMD(output []byte) (Tests, error) {
 // Lines of rsl.out.0000 and rsl.error.0000, which WRF writes for its first rank. The outermost domain takes the time of
 // those within it.
 var (
-	wrfVersion = regexp.MustCompile(`^ ?WRF V(\S+) MODEL`)
-	wrfRanks   = regexp.MustCompile(`^ ?Ntasks in X +([0-9]+) ?, +ntasks in Y +([0-9]+)`)
-	wrfStep    = regexp.MustCompile(`^ ?Timing for main(?: \(dt=[^)]*\))?: time \S+ on domain +1: +(\S+) elapsed`)
-	wrfEnd     = regexp.MustCompile(`SUCCESS COMPLETE WRF`)
+	wrfVersion = lazyregexp.New(`^ ?WRF V(\S+) MODEL`)
+	wrfRanks   = lazyregexp.New(`^ ?Ntasks in X +([0-9]+) ?, +ntasks in Y +([0-9]+)`)
+	wrfStep    = lazyregexp.New(`^ ?Timing for main(?: \(dt=[^)]*\))?: time \S+ on domain +1: +(\S+) elapsed`)
+	wrfEnd     = lazyregexp.New(`SUCCESS COMPLETE WRF`)
 )
 
 // ParseWRF reads the log of a run of WRF: the average over all steps but the first, which reads the input.
@@ -80,10 +81,10 @@ func ParseWRF(output []byte) (Tests, error) {
 // An appLog is what a log says of a run, as sums.
 type appLog struct {
 	tool, name   string
-	version, end *regexp.Regexp // the last line of a run that was whole
-	steps        int            // that were timed
-	step         float64        // seconds
-	days         float64        // for a nanosecond; 0 where the application does not count so
+	version, end *lazyregexp.Regexp // the last line of a run that was whole
+	steps        int                // that were timed
+	step         float64            // seconds
+	days         float64            // for a nanosecond; 0 where the application does not count so
 }
 
 // read calls each with the lines of a log, and makes the figures.

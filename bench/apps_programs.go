@@ -4,8 +4,9 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // lammpsInput is copper by the embedded atom method, in a cube of so many cells of four atoms a side, for so many
@@ -21,8 +22,8 @@ func makeLAMMPS(w work, _ int) Program {
 
 // What LAMMPS prints after a run.
 var (
-	lammpsLoop = regexp.MustCompile(`^Loop time of (\S+) on ([0-9]+) procs for ([0-9]+) steps with ([0-9]+) atoms\s*$`)
-	lammpsRate = regexp.MustCompile(`^Performance: (\S+) ns/day, \S+ hours/ns, (\S+) timesteps/s`)
+	lammpsLoop = lazyregexp.New(`^Loop time of (\S+) on ([0-9]+) procs for ([0-9]+) steps with ([0-9]+) atoms\s*$`)
+	lammpsRate = lazyregexp.New(`^Performance: (\S+) ns/day, \S+ hours/ns, (\S+) timesteps/s`)
 )
 
 // readLAMMPS reads what LAMMPS printed of its last run, in the units "metal" or "real".
@@ -67,9 +68,9 @@ func makeGROMACS(w work, _ int) Program {
 
 // What the log of GROMACS says of a run.
 var (
-	gromacsLine = regexp.MustCompile(`^Using ([0-9]+) MPI process|^ +nsteps += ([0-9]+)\s*$|^There are: ([0-9]+) Atoms`)
-	gromacsTime = regexp.MustCompile(`^ +Time: +\S+ +(\S+) +\S+\s*$`)
-	gromacsRate = regexp.MustCompile(`^Performance: +(\S+) +\S+\s*$`)
+	gromacsLine = lazyregexp.New(`^Using ([0-9]+) MPI process|^ +nsteps += ([0-9]+)\s*$|^There are: ([0-9]+) Atoms`)
+	gromacsTime = lazyregexp.New(`^ +Time: +\S+ +(\S+) +\S+\s*$`)
+	gromacsRate = lazyregexp.New(`^Performance: +(\S+) +\S+\s*$`)
 )
 
 // gromacsStep is a step of the input in nanoseconds.
@@ -137,8 +138,8 @@ func makeOpenFOAM(w work, ranks int) Program {
 
 // What OpenFOAM prints, and what its profile says of the loop over the steps.
 var (
-	openFOAMRanks = regexp.MustCompile(`^nProcs : ([0-9]+)\s*$`)
-	openFOAMValue = regexp.MustCompile(`^\s+(description|calls|totalTime) +(.*);\s*$`)
+	openFOAMRanks = lazyregexp.New(`^nProcs : ([0-9]+)\s*$`)
+	openFOAMValue = lazyregexp.New(`^\s+(description|calls|totalTime) +(.*);\s*$`)
 )
 
 // readOpenFOAM reads what a solver printed and its profile: the times that it prints are those of a CPU, or whole

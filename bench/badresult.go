@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -54,7 +54,7 @@ func BadOutput(tool string, output []byte, reason string) error {
 }
 
 // firstSign is the error for the first line in which a program says why it gave up; nil where none does.
-func firstSign(tool string, output []byte, sign *regexp.Regexp) error {
+func firstSign(tool string, output []byte, sign *lazyregexp.Regexp) error {
 	return EachLine(tool, output, func(line string) error {
 		if sign.MatchString(line) {
 			return errors.New("the program gave up")

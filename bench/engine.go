@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/internal/words"
@@ -140,7 +140,7 @@ type plugin interface {
 // A versionLine finds a version in what programs print, in its one group. name comes before it, for a library.
 type versionLine struct {
 	name string
-	line *regexp.Regexp
+	line *lazyregexp.Regexp
 }
 
 // A fixedDuration is a plugin whose tool ignores Options.Seconds, for example because it counts messages.
@@ -311,7 +311,7 @@ func (e Engine) parse(out Output, o Options) ([]Figure, error) {
 
 // toolVersions: perftest prints "Version: 6.06" (and exits with status 1), iperf3 "iperf 3.12 (cJSON 1.7.15)",
 // UCX "# Version 1.13.1" or "# Library version: 1.17.0", and so on.
-var toolVersions = []versionLine{{"", regexp.MustCompile(
+var toolVersions = []versionLine{{"", lazyregexp.New(
 	`(?m)^\s*(?:Version:|iperf|sysbench|stress-ng, version|# Version|# Library version:|libfabric:|ping from iputils|` +
 		`ping utility, iputils|BusyBox)\s+v?([0-9][0-9A-Za-z.+~-]*)`)}}
 

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
@@ -102,7 +102,7 @@ var perftestWords = []struct {
 }
 
 // numberWord is a word that holds a number: of queue pairs, of a GPU, or a DSCP.
-var numberWord = regexp.MustCompile(`^(q|cuda|dscp)([0-9]{1,5})$`)
+var numberWord = lazyregexp.New(`^(q|cuda|dscp)([0-9]{1,5})$`)
 
 // apply takes one word after the name of an engine.
 func (p *perftest) apply(word string) error {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"maps"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
@@ -48,7 +48,7 @@ type fioLatency struct {
 }
 
 // fioJSON finds fio's JSON behind warnings, which go to the same stream.
-var fioJSON = regexp.MustCompile(`(?m)^\{\s*"fio version"`)
+var fioJSON = lazyregexp.New(`(?m)^\{\s*"fio version"`)
 
 // ParseFio reads what fio printed, as text or as JSON (json and json+), of releases 2 and 3; where it printed both the
 // JSON counts. Each job is a test, and of a job that reads and writes each direction. The copies of a job (numjobs) are
@@ -216,21 +216,21 @@ func (d fioDirection) figures(size int64) ([]Figure, error) {
 var (
 	// "name: (g=0): rw=randread, bs=(R) 4096B-4096B, (W) ..., ioengine=libaio, iodepth=32"; release 2 has
 	// "bs=4K-4K/...".
-	fioDefinition = regexp.MustCompile(
+	fioDefinition = lazyregexp.New(
 		`^(\S.*): \(g=([0-9]{1,9})\): rw=(\w+), bs=(?:\(R\) )?([0-9.]+\w*)-([0-9.]+\w*)[,/ ]` +
 			`.*?ioengine=(\w+), iodepth=([0-9]+)`)
 	// "name: (groupid=0, jobs=1): err= 0: pid=1234: ..."; with an error "err= 5 (file:..., error=Input/output error)".
-	fioResult = regexp.MustCompile(
+	fioResult = lazyregexp.New(
 		`^(\S.*): \(groupid=([0-9]{1,9}), jobs=([0-9]{1,9})\): err= *([0-9]{1,9})(?:.*error=([^)]*))?`)
 	// Of a job that could not begin: "fio: pid=0, err=22/file:filesetup.c:848, func=open(/x), error=Invalid argument".
-	fioGaveUp = regexp.MustCompile(`^fio: .*\berr(?:or)?[=:]|^fio: .*(?:failed|No space left)`)
-	fioWay    = regexp.MustCompile(`^\s+(read|write|trim) *: `)
-	fioBW     = regexp.MustCompile(`(?i)\bbw=([0-9.]+)([kmgt]?)(i?)B/s`)
-	fioOPS    = regexp.MustCompile(`(?i)\biops=([0-9.]+)([kmg]?)`)
+	fioGaveUp = lazyregexp.New(`^fio: .*\berr(?:or)?[=:]|^fio: .*(?:failed|No space left)`)
+	fioWay    = lazyregexp.New(`^\s+(read|write|trim) *: `)
+	fioBW     = lazyregexp.New(`(?i)\bbw=([0-9.]+)([kmgt]?)(i?)B/s`)
+	fioOPS    = lazyregexp.New(`(?i)\biops=([0-9.]+)([kmg]?)`)
 	// Total and completion latency. That of the submission (slat) is a part of the total and left out.
-	fioLat = regexp.MustCompile(`^\s+(c?lat) \(([num]sec)\)\s*: min=.*avg= *([0-9.]+)([kM]?), stdev=`)
-	fioPer = regexp.MustCompile(`^\s+(?:clat|lat) percentiles \(([num]sec)\):`)
-	fioTh  = regexp.MustCompile(`([0-9.]+)th=\[ *([0-9]+)\]`)
+	fioLat = lazyregexp.New(`^\s+(c?lat) \(([num]sec)\)\s*: min=.*avg= *([0-9.]+)([kM]?), stdev=`)
+	fioPer = lazyregexp.New(`^\s+(?:clat|lat) percentiles \(([num]sec)\):`)
+	fioTh  = lazyregexp.New(`([0-9.]+)th=\[ *([0-9]+)\]`)
 )
 
 // fioScale are the units of times in nanoseconds, and the letters before those of rates.

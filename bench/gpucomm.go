@@ -2,9 +2,9 @@ package bench
 
 import (
 	"errors"
-	"regexp"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -16,10 +16,10 @@ const (
 
 // Lines of NVSHMEM's performance tests, which print a table for each test. Their GB are 10^9 bytes.
 var (
-	nvshmemVersion = regexp.MustCompile(`^NVSHMEM v([0-9][\w.]*)\s*$`)
-	nvshmemTitle   = regexp.MustCompile(`^#(\w+)\s*$`)
-	nvshmemHead    = regexp.MustCompile(`^size ?\((?:B|Bytes)\)\s`)
-	nvshmemParts   = regexp.MustCompile(`\s{2,}`)
+	nvshmemVersion = lazyregexp.New(`^NVSHMEM v([0-9][\w.]*)\s*$`)
+	nvshmemTitle   = lazyregexp.New(`^#(\w+)\s*$`)
+	nvshmemHead    = lazyregexp.New(`^size ?\((?:B|Bytes)\)\s`)
+	nvshmemParts   = lazyregexp.New(`\s{2,}`)
 )
 
 // ParseNVSHMEM reads the tables of NVSHMEM's performance tests. Scopes, types and operations are parts of a test's
@@ -70,10 +70,10 @@ func ParseNVSHMEM(output []byte) (Tests, error) {
 // Lines of DeepEP's tests: the best of many settings, in GB/s of 10^9 bytes over RDMA and over NVLink, and of the
 // kernels for low latency what each rank saw.
 var (
-	deepEPBest  = regexp.MustCompile(`^\[tuning\] Best (dispatch|combine)(?: \((FP8|BF16)\))?: .*`)
-	deepEPWays  = regexp.MustCompile(`([0-9.]+) GB/s \((RDMA|NVL)\)`)
-	deepEPRank  = regexp.MustCompile(`^\[rank ([0-9]+)\] Dispatch bandwidth: .*\| Combine bandwidth: `)
-	deepEPSpeed = regexp.MustCompile(`(Dispatch|Combine) bandwidth: ([0-9.]+) GB/s, avg_t=([0-9.]+) us`)
+	deepEPBest  = lazyregexp.New(`^\[tuning\] Best (dispatch|combine)(?: \((FP8|BF16)\))?: .*`)
+	deepEPWays  = lazyregexp.New(`([0-9.]+) GB/s \((RDMA|NVL)\)`)
+	deepEPRank  = lazyregexp.New(`^\[rank ([0-9]+)\] Dispatch bandwidth: .*\| Combine bandwidth: `)
+	deepEPSpeed = lazyregexp.New(`(Dispatch|Combine) bandwidth: ([0-9.]+) GB/s, avg_t=([0-9.]+) us`)
 )
 
 // ParseDeepEP reads what DeepEP's tests between GPUs say of their bandwidths. What a rank saw is a test of its own: how

@@ -5,11 +5,11 @@ import (
 	_ "embed" // for the program of the ranks
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 )
 
@@ -269,4 +269,4 @@ func (p mpiTest) program(o Options) Program {
 var rankProgram string
 
 // rankProgramVersion finds the version of rankProgram in what it prints.
-var rankProgramVersion = versionLine{"rackless ", regexp.MustCompile(`(?m)^# rackless MPI.* Test v([0-9]+)\s*$`)}
+var rankProgramVersion = versionLine{"rackless ", lazyregexp.New(`(?m)^# rackless MPI.* Test v([0-9]+)\s*$`)}

@@ -5,20 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/words"
 )
 
 // Lines of the Intel MPI Benchmarks, of releases 3.2 to 2021.
 var (
-	imbVersion   = regexp.MustCompile(`^#\s+Intel ?\(R\) MPI Benchmark(?:s| Suite) V?([0-9][^,]*),`)
-	imbBenchmark = regexp.MustCompile(`^# Benchmarking (\S+)`)
-	imbProcesses = regexp.MustCompile(`^# (?:#processes = ([0-9]+)\b|\( [0-9]+ groups of ([0-9]+) processes)`)
-	imbHead      = regexp.MustCompile(`^\s*(?:Group\s+)?#(?:bytes|repetitions)\s`)
-	imbCutShort  = regexp.MustCompile(`\s(?:out-of-mem\.|int-overflow|time-out\.)`)
+	imbVersion   = lazyregexp.New(`^#\s+Intel ?\(R\) MPI Benchmark(?:s| Suite) V?([0-9][^,]*),`)
+	imbBenchmark = lazyregexp.New(`^# Benchmarking (\S+)`)
+	imbProcesses = lazyregexp.New(`^# (?:#processes = ([0-9]+)\b|\( [0-9]+ groups of ([0-9]+) processes)`)
+	imbHead      = lazyregexp.New(`^\s*(?:Group\s+)?#(?:bytes|repetitions)\s`)
+	imbCutShort  = lazyregexp.New(`\s(?:out-of-mem\.|int-overflow|time-out\.)`)
 )
 
 // imbColumns are the titles of all tables. Of a collective operation the average of all ranks counts, as with the OSU

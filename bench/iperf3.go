@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 var iperf3Engines = []Engine{{
@@ -183,11 +184,11 @@ func badJSON(output []byte, offset int64, err error) error {
 }
 
 var (
-	iperf3TextVersion = regexp.MustCompile(`(?m)^iperf (3\.[0-9][0-9A-Za-z.+-]*)`)
-	iperf3TextSent    = regexp.MustCompile(`(?m)^\[ *(?:\d+|SUM)\] Sent \d+ datagrams`)
-	iperf3TextHead    = regexp.MustCompile(`^\[ ID\]\s+Interval\s+Transfer\s+(?:Bandwidth|Bitrate)(?:\s|$)`)
+	iperf3TextVersion = lazyregexp.New(`(?m)^iperf (3\.[0-9][0-9A-Za-z.+-]*)`)
+	iperf3TextSent    = lazyregexp.New(`(?m)^\[ *(?:\d+|SUM)\] Sent \d+ datagrams`)
+	iperf3TextHead    = lazyregexp.New(`^\[ ID\]\s+Interval\s+Transfer\s+(?:Bandwidth|Bitrate)(?:\s|$)`)
 	// "[  5]   0.00-10.00  sec  1.10 GBytes   943 Mbits/sec    0             sender": TCP of a Linux client.
-	iperf3TextRow = regexp.MustCompile(`^\[ *(\d+|SUM)\] +(\d+\.\d+) *- *(\d+\.\d+) +sec +(.*)$`)
+	iperf3TextRow = lazyregexp.New(`^\[ *(\d+|SUM)\] +(\d+\.\d+) *- *(\d+\.\d+) +sec +(.*)$`)
 )
 
 // Rates in bits are of 10^3, amounts of bytes of 2^10 (units.c).

@@ -3,12 +3,12 @@ package bench
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 )
 
@@ -23,10 +23,10 @@ func osuEngine(p osu, about string) Engine {
 // things. mpirun says "mpirun (Open MPI) 4.1.4", "HYDRA build details:" with the version of MPICH below, or
 // "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id: 1821d9b)".
 var osuVersions = []versionLine{
-	{"", regexp.MustCompile(`(?m)^# OSU MPI.* Test v([0-9][0-9A-Za-z.]*)\s*$`)},
-	{"Open MPI ", regexp.MustCompile(`(?m)^\S+ \((?:Open MPI|OpenRTE)\) v?([0-9][0-9A-Za-z.]*)$`)},
-	{"MPICH ", regexp.MustCompile(`(?m)^HYDRA build details:\s+Version:\s+([0-9][0-9A-Za-z.]*)$`)},
-	{"Intel MPI ", regexp.MustCompile(`(?m)^Intel\(R\) MPI Library\b.*, Version ([0-9][0-9.]*)`)},
+	{"", lazyregexp.New(`(?m)^# OSU MPI.* Test v([0-9][0-9A-Za-z.]*)\s*$`)},
+	{"Open MPI ", lazyregexp.New(`(?m)^\S+ \((?:Open MPI|OpenRTE)\) v?([0-9][0-9A-Za-z.]*)$`)},
+	{"MPICH ", lazyregexp.New(`(?m)^HYDRA build details:\s+Version:\s+([0-9][0-9A-Za-z.]*)$`)},
+	{"Intel MPI ", lazyregexp.New(`(?m)^Intel\(R\) MPI Library\b.*, Version ([0-9][0-9.]*)`)},
 }
 
 // All run with two ranks: 0 on the client, 1 on the server.

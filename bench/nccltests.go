@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
@@ -25,8 +25,8 @@ var ncclEngines = []Engine{{
 	// Newer releases of nccl-tests tell their version above the table, and NCCL its own where NCCL_DEBUG=VERSION asks
 	// for it.
 	versions: []versionLine{
-		{"", regexp.MustCompile(`(?m)^# nccl-tests version ([0-9][0-9A-Za-z.+-]*)`)},
-		{"NCCL ", regexp.MustCompile(`(?m)^NCCL version ([0-9][0-9A-Za-z.+-]*)`)},
+		{"", lazyregexp.New(`(?m)^# nccl-tests version ([0-9][0-9A-Za-z.+-]*)`)},
+		{"NCCL ", lazyregexp.New(`(?m)^NCCL version ([0-9][0-9A-Za-z.+-]*)`)},
 	},
 }}
 
@@ -120,9 +120,9 @@ func ncclKind(element, operation string) string {
 
 // How a program of nccl-tests says that it gives up, and what NCCL warned of before.
 var (
-	ncclGaveUp = regexp.MustCompile(
+	ncclGaveUp = lazyregexp.New(
 		`^Invalid number of GPUs: |\bTest (?:NCCL |CUDA )?failure\b|\bNCCL WARN `)
-	ncclWarning = regexp.MustCompile(`\bNCCL WARN (.*)`)
+	ncclWarning = lazyregexp.New(`\bNCCL WARN (.*)`)
 )
 
 // ncclFailure is the error for the output of a program that gave up: it quotes the first warning of NCCL, which is
@@ -243,8 +243,8 @@ func ncclHeader(titles []string) error {
 
 // A line of NCCL's log begins with "host:pid:tid [device] ".
 var (
-	ncclLogLine = regexp.MustCompile(`(?m)^(\S+?:\d+:)\d+ \[\d+\] (?:\S+ )?NCCL (?:INFO|WARN) `)
-	ncclLogMark = regexp.MustCompile(`:\d+:\d+ \[\d+\] `)
+	ncclLogLine = lazyregexp.New(`(?m)^(\S+?:\d+:)\d+ \[\d+\] (?:\S+ )?NCCL (?:INFO|WARN) `)
+	ncclLogMark = lazyregexp.New(`:\d+:\d+ \[\d+\] `)
 )
 
 // maxHostName is the length of the longest name of a host in Linux, in bytes.
@@ -333,7 +333,7 @@ func (t *ncclTable) row(titles, fields []string) (kind string, figures []Figure,
 }
 
 // ncclHypercube is the line with which newer releases say that a table is that of hypercube_perf.
-var ncclHypercube = regexp.MustCompile(`^#\s*Collective test starting: hypercube_perf\b`)
+var ncclHypercube = lazyregexp.New(`^#\s*Collective test starting: hypercube_perf\b`)
 
 // counted is what the bandwidths of a row count of its size, in bytes: hypercube_perf leaves out what a rank has
 // already, which is all where there is one rank.
@@ -365,7 +365,7 @@ func ncclFigures(size int64, counted float64, row ncclTimes, ofCPU bool) ([]Figu
 }
 
 // ncclRelease is how nccl-tests and RCCL's tests say their own.
-var ncclRelease = regexp.MustCompile(`^(?:# nccl-tests version|#? ?rccl-tests: Version) (\S+)`)
+var ncclRelease = lazyregexp.New(`^(?:# nccl-tests version|#? ?rccl-tests: Version) (\S+)`)
 
 // An ncclResult is a row of the JSON. Its numbers have six decimals.
 type ncclResult struct {

@@ -8,11 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
@@ -126,17 +126,17 @@ func ParseNVBandwidths(output []byte) (Tests, error) {
 }
 
 // nvJSON finds nvbandwidth's JSON behind what a launcher printed.
-var nvJSON = regexp.MustCompile(`(?m)^\{\s*"nvbandwidth"\s*:`)
+var nvJSON = lazyregexp.New(`(?m)^\{\s*"nvbandwidth"\s*:`)
 
 // nvVersion is the line with the release.
-var nvVersion = regexp.MustCompile(`(?m)^nvbandwidth Version: v?([0-9][0-9A-Za-z.+-]*)`)
+var nvVersion = lazyregexp.New(`(?m)^nvbandwidth Version: v?([0-9][0-9A-Za-z.+-]*)`)
 
 // nvNoTestcase is the line about a test case that a release does not have. The exit status is 0 all the same.
-var nvNoTestcase = regexp.MustCompile(`^ERROR: Testcase .* not found!`)
+var nvNoTestcase = lazyregexp.New(`^ERROR: Testcase .* not found!`)
 
 // nvTitle is the line that says what was measured. A test case of both ways between GPUs has a matrix for each way, and
 // last their total.
-var nvTitle = regexp.MustCompile(
+var nvTitle = lazyregexp.New(
 	`^(?:(?:memcpy|multicast) .*?(?: (Read1|Read2|Write1|Write2))? (?:[Tt]otal )?bandwidth \(GB/s\)|` +
 		`(?:memory latency|Device to Device Latency) (SM) .*\(ns\))$`)
 

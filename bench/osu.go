@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
@@ -75,7 +75,7 @@ func osuTest(name string) (program, metric string) {
 // The line above a table: "# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.5". What stands behind
 // MPI is the call of a one-sided test, and where the buffers are. NCCL may stand in its place. Our own program prints
 // the same tables.
-var osuTitle = regexp.MustCompile(
+var osuTitle = lazyregexp.New(
 	`(?m)^# (?:OSU|rackless) (?:MPI|Gloo|([NRX]CCL))(_\w+)?(?:-([A-Z]+)(?: MANAGED)?)? (\S.*) ` +
 		`Test v([0-9][0-9A-Za-z.]*)\s*$`)
 
@@ -83,10 +83,10 @@ var osuTitle = regexp.MustCompile(
 // "# Datatype: MPI_FLOAT.", "# Synchronization: MPI_Win_fence", and where the buffers are. Above the title stands how
 // many threads or processes each rank has.
 var (
-	osuVariant = regexp.MustCompile(`^# (?:Datatype|Synchronization|Window creation): MPI_(?:Win_)?(\w+?)\.?\s*$`)
+	osuVariant = lazyregexp.New(`^# (?:Datatype|Synchronization|Window creation): MPI_(?:Win_)?(\w+?)\.?\s*$`)
 	osuUsual   = []string{"CHAR", "INT", "flush", "allocate"}
-	osuBuffers = regexp.MustCompile(`^# Send Buffer on (\w+) .* Receive Buffer on (\w+)`)
-	osuRanks   = regexp.MustCompile(`^# Number of (?:Sender|Receiver) (?:threads|processes): ([0-9]+)\s*$`)
+	osuBuffers = lazyregexp.New(`^# Send Buffer on (\w+) .* Receive Buffer on (\w+)`)
+	osuRanks   = lazyregexp.New(`^# Number of (?:Sender|Receiver) (?:threads|processes): ([0-9]+)\s*$`)
 )
 
 // mbToGb makes Gb/s of MB/s. OSU's MB is 10^6 bytes: all its releases divide the size by 1e6 (osu_bw.c, osu_bibw.c).
@@ -189,8 +189,8 @@ var (
 		{title: "Messages/s", metric: MetricMessageRate, scale: 1e-6},
 	}
 	// osuHead is a header row. That of a barrier has no sizes.
-	osuHead = regexp.MustCompile(`^# (?:Size|Avg Latency\(us\)|Overall\(us\))\s`)
-	osuTail = regexp.MustCompile(`^P[0-9]+ Tail (?:Lat\(us\)|BW\(MB/s\))$`)
+	osuHead = lazyregexp.New(`^# (?:Size|Avg Latency\(us\)|Overall\(us\))\s`)
+	osuTail = lazyregexp.New(`^P[0-9]+ Tail (?:Lat\(us\)|BW\(MB/s\))$`)
 )
 
 // osuPercentiles are the metrics of the columns that -z adds to a latency; none is of its 90th percentile.

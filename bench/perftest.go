@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
@@ -133,7 +133,7 @@ const (
 )
 
 // PerftestSign matches a line that only a program of perftest without a result prints.
-var PerftestSign = regexp.MustCompile(`(?m)^\s*(?:Couldn't connect to \S+:\d+$|Unable to init the socket connection|` +
+var PerftestSign = lazyregexp.New(`(?m)^\s*(?:Couldn't connect to \S+:\d+$|Unable to init the socket connection|` +
 	`Unable to open file descriptor for socket connection|Unable to find the Infiniband/RoCE device|` +
 	`Couldn't get context for the device|IB device \S+ not found)`)
 
@@ -150,7 +150,7 @@ func perftestSign(output []byte) error {
 }
 
 // failedStatus is the line in which perftest gives the status of a completion with error, with its number.
-var failedStatus = regexp.MustCompile(`Failed status (?:[a-z ]+\()?([0-9]+)\b`)
+var failedStatus = lazyregexp.New(`Failed status (?:[a-z ]+\()?([0-9]+)\b`)
 
 // failedCompletion explains the status of a completion with error.
 func failedCompletion(status string) string {
@@ -346,16 +346,16 @@ const (
 
 // perftestMemory are the lines that say that the buffers are not in main memory.
 var perftestMemory = []struct {
-	line *regexp.Regexp
+	line *lazyregexp.Regexp
 	fact string
 }{
-	{regexp.MustCompile(`^Picking device No\. ([0-9]+)`), factCUDA},
-	{regexp.MustCompile(`^Using ROCm Device with ID: ([0-9]+)`), factROCm},
-	{regexp.MustCompile(`^using (DMA-BUF) for GPU buffer`), factDMABuf},
+	{lazyregexp.New(`^Picking device No\. ([0-9]+)`), factCUDA},
+	{lazyregexp.New(`^Using ROCm Device with ID: ([0-9]+)`), factROCm},
+	{lazyregexp.New(`^using (DMA-BUF) for GPU buffer`), factDMABuf},
 	// The command line above the output.
-	{regexp.MustCompile(`\bib_\w+ .*--use_cuda(?:=| +)([0-9]+)`), factCUDA},
-	{regexp.MustCompile(`\bib_\w+ .*--use_rocm(?:=| +)([0-9]+)`), factROCm},
-	{regexp.MustCompile(`\bib_\w+ .*--use_(?:cuda|rocm)_(dmabuf)`), factDMABuf},
+	{lazyregexp.New(`\bib_\w+ .*--use_cuda(?:=| +)([0-9]+)`), factCUDA},
+	{lazyregexp.New(`\bib_\w+ .*--use_rocm(?:=| +)([0-9]+)`), factROCm},
+	{lazyregexp.New(`\bib_\w+ .*--use_(?:cuda|rocm)_(dmabuf)`), factDMABuf},
 }
 
 // addFacts takes the facts out of a line above the table.

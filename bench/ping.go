@@ -3,10 +3,11 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 var pingEngines = []Engine{{
@@ -56,9 +57,9 @@ func (ping) parse(out Output, _ Options) ([]Figure, error) { return ParsePing(ou
 // received, 0% packet loss"; iputils "rtt min/avg/max/mdev = ..." and busybox "round-trip
 // min/avg/max = ...".
 var (
-	pingCounts = regexp.MustCompile(`^([0-9]+) packets transmitted, ([0-9]+) (?:packets )?received(.*)$`)
-	pingLoss   = regexp.MustCompile(`^(?:, \+([0-9]+) errors)?, [0-9.]+% packet loss(?:, time [0-9]+ms)?$`)
-	pingTimes  = regexp.MustCompile(`^(?:rtt|round-trip) ([a-z/]+) = (\S+) ms(?:, pipe [0-9]+)?$`)
+	pingCounts = lazyregexp.New(`^([0-9]+) packets transmitted, ([0-9]+) (?:packets )?received(.*)$`)
+	pingLoss   = lazyregexp.New(`^(?:, \+([0-9]+) errors)?, [0-9.]+% packet loss(?:, time [0-9]+ms)?$`)
+	pingTimes  = lazyregexp.New(`^(?:rtt|round-trip) ([a-z/]+) = (\S+) ms(?:, pipe [0-9]+)?$`)
 )
 
 // ParsePing reads the output of ping of iputils or busybox. Times are round-trip times in us. Some lost

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
@@ -123,7 +123,7 @@ type onNUMA struct {
 	cpus, memory int // NUMA nodes
 }
 
-var numaWord = regexp.MustCompile(`^numa([0-9]{1,4})(?:-([0-9]{1,4}))?$`)
+var numaWord = lazyregexp.New(`^numa([0-9]{1,4})(?:-([0-9]{1,4}))?$`)
 
 // onNUMA returns the engine on the NUMA nodes that the words say: "numa1" for the CPUs and the
 // memory of NUMA node 1, "numa0-1" for the CPUs of 0 and the memory of 1.

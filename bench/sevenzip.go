@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"math"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // The program is called 7z by p7zip and by later packages of 7-Zip, 7zz by 7-Zip itself, and 7zr
@@ -25,7 +26,7 @@ var sevenZipEngines = []Engine{{
 	Package: "7zip or p7zip-full", Local: true, plugin: sevenZip{},
 	metrics: []string{MetricRating, MetricRatingCompress, MetricRatingDecompress},
 	// "7-Zip (z) 26.02 (x64) : Copyright ...", and as a part of p7zip "7-Zip [64] 16.02 : ...".
-	versions: []versionLine{{"", regexp.MustCompile(`(?m)^7-Zip (?:[(\[]\S+[)\]] )*([0-9]+\.[0-9]+)\b`)}},
+	versions: []versionLine{{"", lazyregexp.New(`(?m)^7-Zip (?:[(\[]\S+[)\]] )*([0-9]+\.[0-9]+)\b`)}},
 }}
 
 type sevenZip struct{ noSetup }
@@ -75,9 +76,9 @@ func (sevenZip) parse(out Output, o Options) ([]Figure, error) {
 
 // Lines of `7z b`. The averages of 16.02 have no speed.
 var (
-	sevenZipThreads = regexp.MustCompile(`^RAM usage:.*# Benchmark threads:\s+(\S+)$`)
-	sevenZipAverage = regexp.MustCompile(`^Avr:((?:\s+\S+){3,4})\s+\|((?:\s+\S+){3,4})$`)
-	sevenZipTotal   = regexp.MustCompile(`^Tot:((?:\s+\S+){3})$`)
+	sevenZipThreads = lazyregexp.New(`^RAM usage:.*# Benchmark threads:\s+(\S+)$`)
+	sevenZipAverage = lazyregexp.New(`^Avr:((?:\s+\S+){3,4})\s+\|((?:\s+\S+){3,4})$`)
+	sevenZipTotal   = lazyregexp.New(`^Tot:((?:\s+\S+){3})$`)
 )
 
 // Parse7Zip reads the ratings that `7z b` of 16.02 and later printed: the averages over all

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -88,7 +88,7 @@ func memoryBudget(ctx context.Context, ask execFunc, node string, p Place) (int6
 }
 
 // memoryLine is a count of /proc/meminfo, or of the meminfo of a NUMA node.
-var memoryLine = regexp.MustCompile(`(?m)^(?:Node [0-9]+ )?(\S+):\s+([0-9]+) kB$`)
+var memoryLine = lazyregexp.New(`(?m)^(?:Node [0-9]+ )?(\S+):\s+([0-9]+) kB$`)
 
 // client halves the size that stress-ng takes the cache for until the arrays of all instances fit. The size is a part
 // of the command that each sample keeps, since a figure from arrays near the size of the real cache is none of memory.
@@ -112,7 +112,7 @@ func (stressStream) parse(out Output, o Options) ([]Figure, error) {
 }
 
 // The rates of an instance. Releases up to 0.14 print one rate for reads and writes together.
-var streamRate = regexp.MustCompile(
+var streamRate = lazyregexp.New(
 	`^stress-ng: info:\s+\[[0-9]+\] stream: memory rate: (?:(\S+) MB read/sec, (\S+) MB write/sec|` +
 		`(\S+) MB/sec), \S+ Mflop/sec(?: \(instance ([0-9]+)\))?$`)
 
@@ -174,10 +174,10 @@ func ParseStressStream(output []byte, instances int) ([]Figure, error) {
 // Lines of stress-ng with --metrics or --metrics-brief, of releases that call them info and of those that call them
 // metrc.
 var (
-	stressPrefix    = regexp.MustCompile(`^stress-ng: (?:info|metrc):\s+\[[0-9]+\] `)
-	stressVersion   = regexp.MustCompile(`^stress-ng, version ([0-9][0-9A-Za-z.+-]*)`)
-	stressHogs      = regexp.MustCompile(`dispatching hogs: (.*)`)
-	stressUntrusted = regexp.MustCompile(`metrics untrustworthy: [1-9]`)
+	stressPrefix    = lazyregexp.New(`^stress-ng: (?:info|metrc):\s+\[[0-9]+\] `)
+	stressVersion   = lazyregexp.New(`^stress-ng, version ([0-9][0-9A-Za-z.+-]*)`)
+	stressHogs      = lazyregexp.New(`dispatching hogs: (.*)`)
+	stressUntrusted = lazyregexp.New(`metrics untrustworthy: [1-9]`)
 )
 
 const stressHead = "stressor bogo ops real time usr time sys time bogo ops/s bogo ops/s"

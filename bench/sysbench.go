@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -99,7 +99,7 @@ var sysbenchTitles = map[string]string{
 }
 
 // sysbenchOld is the first line of releases whose CPU test prints no rate.
-var sysbenchOld = regexp.MustCompile(`(?m)^sysbench 0\.[0-4]\.`)
+var sysbenchOld = lazyregexp.New(`(?m)^sysbench 0\.[0-4]\.`)
 
 // sysbenchFault holds the printed values against each other. They are printed apart from each other, so one that does
 // not agree with the rest was torn, or is of another run.
@@ -129,9 +129,9 @@ func sysbenchFault(values map[string]float64, threads int) error {
 // Lines of sysbench's memory test, of releases 0.4 to 1.1. Their MB and MiB are 2^20 bytes, and K and M powers of 2^10
 // (sb_memory.c).
 var (
-	sysbenchMoved     = regexp.MustCompile(`(?m)^[0-9.]+ Mi?B transferred \(([0-9.]+) Mi?B/sec\)\s*$`)
-	sysbenchBlock     = regexp.MustCompile(`(?mi)^\s*(?:memory )?block size: ([0-9]+)([KMG]?)(?:i?B)?\s*$`)
-	sysbenchOperation = regexp.MustCompile(`(?mi)^\s*(?:memory )?operations?(?: type)?: (read|write|none)\s*$`)
+	sysbenchMoved     = lazyregexp.New(`(?m)^[0-9.]+ Mi?B transferred \(([0-9.]+) Mi?B/sec\)\s*$`)
+	sysbenchBlock     = lazyregexp.New(`(?mi)^\s*(?:memory )?block size: ([0-9]+)([KMG]?)(?:i?B)?\s*$`)
+	sysbenchOperation = lazyregexp.New(`(?mi)^\s*(?:memory )?operations?(?: type)?: (read|write|none)\s*$`)
 )
 
 // ParseSysbenchMemory reads what sysbench's memory test printed: its operation, read or write, and the bandwidth of

@@ -7,11 +7,11 @@ import (
 	"crypto/sha256"
 	_ "embed" // for the programs that drive the libraries
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
@@ -62,7 +62,7 @@ func makeTransferEngines() (all []Engine) {
 				Program: tool.program, Package: "the wheel " + tool.wheel + ", see docs/measuring.md",
 				endless: tool.endless, counted: true, metrics: []string{MetricBWAverage},
 				versionCommand: []string{"sh", "-c", "ls /opt/" + tool.tool},
-				versions:       []versionLine{{"", regexp.MustCompile(tool.versions)}},
+				versions:       []versionLine{{"", lazyregexp.New(tool.versions)}},
 				plugin:         transfer{by: tool, operation: operation}})
 		}
 	}
@@ -198,9 +198,9 @@ func nixlClient(t transfer, client, server Endpoint, o Options) []string {
 }
 
 var (
-	transferDone = regexp.MustCompile(`(?m)Test completed: duration ([0-9.]+), batch count ([0-9]+), throughput ` +
+	transferDone = lazyregexp.New(`(?m)Test completed: duration ([0-9.]+), batch count ([0-9]+), throughput ` +
 		`([0-9.]+) Gb/s\s*$`)
-	mooncakeError = regexp.MustCompile(`(?m)^[EF][0-9]{4} .*\] (.*)$`)
+	mooncakeError = lazyregexp.New(`(?m)^[EF][0-9]{4} .*\] (.*)$`)
 )
 
 // parse holds the figure against what it was made of, and against the packets of the device: a library that uses

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
@@ -55,7 +55,7 @@ func (u ucx) check(client, server Endpoint, o Options) error {
 // ucxMPI is the line of the help of a ucx_perftest that was built with MPI, as Debian 13's is. Such
 // a one takes itself for one of two ranks of an MPI job unless it is told otherwise, by an option
 // that others refuse.
-var ucxMPI = regexp.MustCompile(`(?m)^\s*-P\s+<0\|1>\s.*\bMPI\b`)
+var ucxMPI = lazyregexp.New(`(?m)^\s*-P\s+<0\|1>\s.*\bMPI\b`)
 
 // prepare finds out on which nodes the program takes itself for a rank of MPI. Client and server may be of different
 // releases, so each is asked.
@@ -173,7 +173,7 @@ func ParseUCX(output []byte, size int64) ([]Figure, error) {
 }
 
 // ucxGaveUp is in lines of UCX's log on what went wrong.
-var ucxGaveUp = regexp.MustCompile(`\bUCX +(?:ERROR|FATAL)\b`)
+var ucxGaveUp = lazyregexp.New(`\bUCX +(?:ERROR|FATAL)\b`)
 
 // ucxHeader finds the columns: a title belongs to the group that stands above it.
 func ucxHeader(groups, titles string) ([]column, error) {
@@ -207,11 +207,11 @@ func ucxHeader(groups, titles string) ([]column, error) {
 
 // What tells the test and the size: the command line, or the box that the server prints.
 var (
-	ucxTest = regexp.MustCompile(`\bucx_perftest\b.*\s-t\s+([a-z_]+)`)
-	ucxSize = regexp.MustCompile(`\bucx_perftest\b.*\s-s\s+([0-9]{1,12})(?:\s|$)|\| Message size: ([0-9]{1,12}) `)
-	ucxBox  = regexp.MustCompile(`(?s)\| API: +(\w+) layer .*?\| Test: +(\w[\w ]*?\w)(?: /| *\|)`)
+	ucxTest = lazyregexp.New(`\bucx_perftest\b.*\s-t\s+([a-z_]+)`)
+	ucxSize = lazyregexp.New(`\bucx_perftest\b.*\s-s\s+([0-9]{1,12})(?:\s|$)|\| Message size: ([0-9]{1,12}) `)
+	ucxBox  = lazyregexp.New(`(?s)\| API: +(\w+) layer .*?\| Test: +(\w[\w ]*?\w)(?: /| *\|)`)
 	// ucxMemory is where the buffers are, by the box or by the command line.
-	ucxMemory = regexp.MustCompile(`\| (?:Send|Recv) memory: +(\S+)|\bucx_perftest\b.*\s-m\s+([\w,-]+)`)
+	ucxMemory = lazyregexp.New(`\| (?:Send|Recv) memory: +(\S+)|\bucx_perftest\b.*\s-m\s+([\w,-]+)`)
 	// ucxNames makes the words of the box those of the command line.
 	ucxNames = strings.NewReplacer("tag sync match", "tag_sync", "tag match", "tag", "active message", "am", " latency",
 		"_lat", " bandwidth", "_bw", " ", "_")
@@ -267,7 +267,7 @@ func ParseUCXLog(output []byte, name string) (Test, error) {
 }
 
 // ucxFile is a test in the name of a file.
-var ucxFile = regexp.MustCompile(`(?:ucp_)?(?:tag_sync|tag|stream|am|put|get|add|fadd|swap|cswap)_(?:bw|lat|mr)|` +
+var ucxFile = lazyregexp.New(`(?:ucp_)?(?:tag_sync|tag|stream|am|put|get|add|fadd|swap|cswap)_(?:bw|lat|mr)|` +
 	`ucp_(?:get|add|fadd|swap|cswap)`)
 
 // ucxDerivedSize is the power of two that bandwidth and rate agree with; 0 where none does.

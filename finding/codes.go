@@ -4,12 +4,12 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
@@ -85,50 +85,50 @@ const (
 // syndrome is none of the card's own. A bare syndrome is the card's own with the kernel and the vendor's with perftest;
 // their numbers do not meet.
 var printed = []struct {
-	form  *regexp.Regexp
+	form  *lazyregexp.Regexp
 	base  int      // of numbers without 0x; 0 for 10
 	kinds []string // of the groups of the form, or all of them of its only one
 }{
-	{regexp.MustCompile(`(?i)\bXids?\b(?: errors?| codes?| number)?[ :=#]*(?:\([^)]*\)[ :]*)?` + codeNumber), 0,
+	{lazyregexp.New(`(?i)\bXids?\b(?: errors?| codes?| number)?[ :=#]*(?:\([^)]*\)[ :]*)?` + codeNumber), 0,
 		[]string{Xid}},
-	{regexp.MustCompile(`(?i)\bstatus [a-z ]+\((0x[0-9a-f]+)\)(?:,? syndrome ?\(0x[0-9a-f]+\))?`), 0,
+	{lazyregexp.New(`(?i)\bstatus [a-z ]+\((0x[0-9a-f]+)\)(?:,? syndrome ?\(0x[0-9a-f]+\))?`), 0,
 		[]string{CommandStatus}},
 	// Drivers of storage in the kernel print it in hexadecimal without a mark, beside the status in parentheses.
-	{regexp.MustCompile(`(?i)\(([0-9]+)\) vend_err ([0-9a-f]{1,2})\b`), 16,
+	{lazyregexp.New(`(?i)\(([0-9]+)\) vend_err ([0-9a-f]{1,2})\b`), 16,
 		[]string{CompletionStatus, VendorError}},
-	{regexp.MustCompile(`(?i)\b(?:flushed|error|exceeded|aborted) \(([0-9]+)/` + codeNumber), 0,
+	{lazyregexp.New(`(?i)\b(?:flushed|error|exceeded|aborted) \(([0-9]+)/` + codeNumber), 0,
 		[]string{CompletionStatus, VendorError}},
 	// Of libfabric "err" is one of its own, and what the provider says is the status.
-	{regexp.MustCompile(`(?i)\berr: [0-9]+, prov_err(?:no)?: ?[^(\n]*\(([0-9]+)\)`), 0, []string{CompletionStatus}},
-	{regexp.MustCompile(`(?i)(?:^|[^a-z])vend(?:or)?(?:[ _.-]*(?:err(?:or)?|synd(?:r(?:ome?)?)?))*` + codeIs +
+	{lazyregexp.New(`(?i)\berr: [0-9]+, prov_err(?:no)?: ?[^(\n]*\(([0-9]+)\)`), 0, []string{CompletionStatus}},
+	{lazyregexp.New(`(?i)(?:^|[^a-z])vend(?:or)?(?:[ _.-]*(?:err(?:or)?|synd(?:r(?:ome?)?)?))*` + codeIs +
 		codeNumber), 0, []string{VendorError}},
-	{regexp.MustCompile(`(?i)(?:^|[^\w])synd(?:r(?:ome?)?)?` + codeIs + codeNumber), 0,
+	{lazyregexp.New(`(?i)(?:^|[^\w])synd(?:r(?:ome?)?)?` + codeIs + codeNumber), 0,
 		[]string{CompletionSyndrome, VendorError}},
 	// Completions with error as the kernel and libmlx5 dump them, of which the last byte tells that they are such.
-	{regexp.MustCompile(`(?i)\b0*30:? (?:[0-9a-f]{2} ){6}([0-9a-f]{2}) ([0-9a-f]{2}) (?:[0-9a-f]{2} ` +
+	{lazyregexp.New(`(?i)\b0*30:? (?:[0-9a-f]{2} ){6}([0-9a-f]{2}) ([0-9a-f]{2}) (?:[0-9a-f]{2} ` +
 		`){7}[de][0-9a-f]\b`),
 		16, []string{VendorError, CompletionSyndrome}},
-	{regexp.MustCompile(`(?i)\b[0-9a-f]{8} [0-9a-f]{4}([0-9a-f]{2})([0-9a-f]{2}) [0-9a-f]{8} ` +
+	{lazyregexp.New(`(?i)\b[0-9a-f]{8} [0-9a-f]{4}([0-9a-f]{2})([0-9a-f]{2}) [0-9a-f]{8} ` +
 		`[0-9a-f]{6}[de][0-9a-f]\b`),
 		16, []string{VendorError, CompletionSyndrome}},
-	{regexp.MustCompile(`(?i)\berrno` + codeIs + codeNumber), 0, []string{CallError}},
-	{regexp.MustCompile(`(?i)(?:^|[^a-z])(?:err(?:or)?|ret(?:urned)?|rc|status|result)[ =:(]*-([0-9]+)\b`), 0,
+	{lazyregexp.New(`(?i)\berrno` + codeIs + codeNumber), 0, []string{CallError}},
+	{lazyregexp.New(`(?i)(?:^|[^a-z])(?:err(?:or)?|ret(?:urned)?|rc|status|result)[ =:(]*-([0-9]+)\b`), 0,
 		[]string{CallError}},
-	{regexp.MustCompile(`(?i)(?:^|[^a-z]|wc)(?:status|error|err)` + codeIs + codeNumber), 0,
+	{lazyregexp.New(`(?i)(?:^|[^a-z]|wc)(?:status|error|err)` + codeIs + codeNumber), 0,
 		[]string{CompletionStatus}},
 }
 
 var (
 	// ofCall matches a call of libibverbs, whose errors are numbers of errno.
-	ofCall = regexp.MustCompile(`\bibv_(?:[a-oq-vx-z]|post)[a-z_]+|\b(?:rdma|mlx5dv|efadv)_[a-z_]+|` +
+	ofCall = lazyregexp.New(`\bibv_(?:[a-oq-vx-z]|post)[a-z_]+|\b(?:rdma|mlx5dv|efadv)_[a-z_]+|` +
 		`(?i:(?:modify|create|allocate|register|alloc)[a-z ]* (?:QP|MR|CQ|PD)\b)`)
-	callNumber = regexp.MustCompile(`\(([0-9]+)\)|\[([0-9]+)\]|` +
+	callNumber = lazyregexp.New(`\(([0-9]+)\)|\[([0-9]+)\]|` +
 		`(?:\b(?:error|status|with|rc|ret)[ =:]+|[:=] ?-)([0-9]+)\b`)
 	// aerFlag matches an error as the kernel ("[12] Timeout") and lspci ("CESta: Timeout+") write it.
-	aerFlag = regexp.MustCompile(`\[ *[0-9]+\] *(\w+)|\b(\w+)\+`)
-	aerText = regexp.MustCompile(`\bAER\b|PCIe Bus Error|\b[CU]ESta:|^ *(?:\S.*: +)?\[ *[0-9]+\]`)
+	aerFlag = lazyregexp.New(`\[ *[0-9]+\] *(\w+)|\b(\w+)\+`)
+	aerText = lazyregexp.New(`\bAER\b|PCIe Bus Error|\b[CU]ESta:|^ *(?:\S.*: +)?\[ *[0-9]+\]`)
 	// uncorrected matches a line whose flags are of uncorrectable errors.
-	uncorrected = regexp.MustCompile(`UESta:|severity=Uncorrect|(?i:uncorrect)`)
+	uncorrected = lazyregexp.New(`UESta:|severity=Uncorrect|(?i:uncorrect)`)
 )
 
 // number adds the code of a kind with a number in digits, and reports whether there is one.

@@ -14,13 +14,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -210,10 +210,10 @@ func nextHeader(t *tar.Reader) (*tar.Header, error) {
 }
 
 // fileName are the names that files of images have: no path, nothing hidden.
-var fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$`)
+var fileName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$`)
 
 // sha256Hex are digests as an index has them.
-var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var sha256Hex = lazyregexp.New(`^[0-9a-f]{64}$`)
 
 // check refuses an index whose images this machine cannot use, or could not keep apart.
 func (x archiveIndex) check() error {

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +24,7 @@ import (
 	"github.com/rackless/rackless/inspect/texts"
 	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/paste"
 	"github.com/rackless/rackless/internal/trace"
@@ -347,15 +347,15 @@ var ErrUnknown = errors.New("not a machine in a form that rackless knows")
 
 // relatives are files of rackless that are no machine, and where they go. A comment may stand before their keys.
 var relatives = []struct {
-	is   *regexp.Regexp
+	is   *lazyregexp.Regexp
 	what string
 }{
-	{regexp.MustCompile(`(?m)^(numa_nodes|threads_per_core)[ \t]*:`),
+	{lazyregexp.New(`(?m)^(numa_nodes|threads_per_core)[ \t]*:`),
 		"the profile of an emulated host: look at the machine " +
 			"with rackless emulate PROFILE -- rackless inspect"},
-	{regexp.MustCompile(`(?m)^factors[ \t]*:`), "the file of a study: rackless study run takes it"},
-	{regexp.MustCompile(`(?m)^nodes[ \t]*:`), "a lab file: rackless up and rackless plan take it"},
-	{regexp.MustCompile(`"schema": ?"rackless/plan/v1"`), "a plan: rackless verify --plan takes it"},
+	{lazyregexp.New(`(?m)^factors[ \t]*:`), "the file of a study: rackless study run takes it"},
+	{lazyregexp.New(`(?m)^nodes[ \t]*:`), "a lab file: rackless up and rackless plan take it"},
+	{lazyregexp.New(`"schema": ?"rackless/plan/v1"`), "a plan: rackless verify --plan takes it"},
 }
 
 // Relative says which file of rackless a text is that is no machine, and what takes it; "" where it is none.

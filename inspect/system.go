@@ -2,10 +2,10 @@ package inspect
 
 import (
 	"cmp"
-	"regexp"
 	"runtime"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -35,7 +35,7 @@ func (r *reader) readSystem() {
 }
 
 // rdmaCoreLibrary is the library of rdma-core that programs load, which has the release in its name.
-var rdmaCoreLibrary = regexp.MustCompile(`^libibverbs\.so\.1\.[0-9]+\.([0-9]+\.[0-9]+)$`)
+var rdmaCoreLibrary = lazyregexp.New(`^libibverbs\.so\.1\.[0-9]+\.([0-9]+\.[0-9]+)$`)
 
 // rdmaCore returns the release of rdma-core, where Debian or others keep its library.
 func (r *reader) rdmaCore() string {

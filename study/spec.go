@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study/stats"
@@ -157,7 +157,7 @@ func Group(g bench.Group, settings map[string]string) bench.Group {
 var links = []string{"rate", "delay", "jitter", "loss", "reorder", "trust", "ecn", "buffer", "pfc"}
 
 // contention is a load of N workers.
-var contention = regexp.MustCompile(`^(cpu|memory):([1-9][0-9]{0,3})$`)
+var contention = lazyregexp.New(`^(cpu|memory):([1-9][0-9]{0,3})$`)
 
 // Limits of a study. Larger ones are mistakes rather than wishes.
 const (
@@ -239,7 +239,7 @@ func share(r *strictyaml.Reader, low, high float64) strictyaml.Rule {
 	})
 }
 
-var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var nameForm = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // CheckName refuses what is no name of a study.
 func CheckName(name string) error {

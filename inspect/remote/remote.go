@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
@@ -153,11 +153,11 @@ func (t *tail) after(separator string) string {
 const maxHosts = 4096
 
 // hostRange is a range in a name, as Slurm and clush write it: node[01-16,20].
-var hostRange = regexp.MustCompile(`^([^][]*)\[([0-9,-]+)\]([^][]*)$`)
+var hostRange = lazyregexp.New(`^([^][]*)\[([0-9,-]+)\]([^][]*)$`)
 
 // hostName is what a host may be called: a name or an address with a user and what ~/.ssh/config makes of it, or a URI
 // of ssh. It does not begin with a dash, which ssh would take for an option.
-var hostName = regexp.MustCompile(
+var hostName = lazyregexp.New(
 	`^(?:ssh://(?:[\w.+-]+@)?(?:\[[0-9a-fA-F:.%]+\]|\w[\w.-]*)(?::\d+)?|\w[\w.@+:-]*)$`)
 
 // Hosts reads a list of hosts: one or more a line, separated by spaces or commas, with ranges (node[01-16]). "#" begins

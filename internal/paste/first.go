@@ -2,22 +2,22 @@ package paste
 
 import (
 	"bytes"
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
-	"regexp"
 	"slices"
 )
 
 // labels match what tells the ranks or nodes apart whose lines a launcher has put together.
-var labels = []*regexp.Regexp{
-	regexp.MustCompile(`^(?:.{0,40}?)\[[\w.@-]*\d+,(\d+)\]<std(?:out|err)>:`), // mpirun --tag-output
-	regexp.MustCompile(`^\[((?:default|rank)\d+)\]:`),                         // torchrun
-	regexp.MustCompile(`^ *(\d+): `),                                          // srun --label
-	regexp.MustCompile(`^([A-Za-z][\w.-]*\d[\w.-]*): `),                       // pdsh
+var labels = []*lazyregexp.Regexp{
+	lazyregexp.New(`^(?:.{0,40}?)\[[\w.@-]*\d+,(\d+)\]<std(?:out|err)>:`), // mpirun --tag-output
+	lazyregexp.New(`^\[((?:default|rank)\d+)\]:`),                         // torchrun
+	lazyregexp.New(`^ *(\d+): `),                                          // srun --label
+	lazyregexp.New(`^([A-Za-z][\w.-]*\d[\w.-]*): `),                       // pdsh
 }
 
 // block matches what stands above that which a node has printed, or nodes that printed the same: a line of Ansible, or
 // the three of dshbak and of clush -b.
-var block = regexp.MustCompile(`(?m)^([\w.-]+) \| (?:CHANGED|SUCCESS|FAILED) \| rc=\d+ >>[ \t\r]*$|` +
+var block = lazyregexp.New(`(?m)^([\w.-]+) \| (?:CHANGED|SUCCESS|FAILED) \| rc=\d+ >>[ \t\r]*$|` +
 	`^-{15,16}\r?\n([A-Za-z][\w.,\[\]-]*)(?: \(\d+\))?\r?\n-{15,16}\r?$`)
 
 // maxLabels bounds the ranks of one text.
@@ -51,7 +51,7 @@ func First(text []byte) ([]byte, []string) {
 
 // labelsOf returns the labels of nearly all lines in the order of their first lines; nil where one has a single line,
 // as keys have.
-func labelsOf(text []byte, form *regexp.Regexp) (all []string) {
+func labelsOf(text []byte, form *lazyregexp.Regexp) (all []string) {
 	count := map[string]int{}
 	lines, labelled := 0, 0
 	for line := range bytes.Lines(text) {

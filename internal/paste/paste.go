@@ -4,10 +4,11 @@ package paste
 import (
 	"bytes"
 	"encoding/binary"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf16"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // spaces are what web pages, editors and terminals put in the place of spaces, quotes and hyphens, or between letters.
@@ -19,14 +20,14 @@ var spaces = strings.NewReplacer("\u00a0", " ", "\u2007", " ", "\u202f", " ", "\
 const Escape = `(?:\x1b|\^\[|\\033|\\e|\\x1[bB]|\\u001[bB])(?:\[[0-9;?]*[@-~]|` +
 	`[()][A-B0-2]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?)`
 
-var escape = regexp.MustCompile(Escape)
+var escape = lazyregexp.New(Escape)
 
 // A mark is what a launcher or a logger writes before each line. It is taken for one where at least the share of the
 // lines that are not blank begin with it: a launcher's own lines have none.
 type mark struct {
-	form  *regexp.Regexp
+	form  *lazyregexp.Regexp
 	share float64
-	own   *regexp.Regexp // matches a line that a tool begins so itself; nil for none
+	own   *lazyregexp.Regexp // matches a line that a tool begins so itself; nil for none
 }
 
 const (
@@ -36,49 +37,49 @@ const (
 
 var marks = []mark{
 	// mpirun --tag-output, with --timestamp-output before it.
-	{regexp.MustCompile(`^(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ` + clock + ` (?:[A-Z]+ )?\d{4})?` +
+	{lazyregexp.New(`^(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ` + clock + ` (?:[A-Z]+ )?\d{4})?` +
 		`\[[\w.@-]*\d+,\d+\]<std(?:out|err)>:`), 0.5, nil},
 	// torchrun --tee, and newer ones.
-	{regexp.MustCompile(`^\[(?:default\d+\]:|rank\d+\]:? )`), 0.5, nil},
+	{lazyregexp.New(`^\[(?:default\d+\]:|rank\d+\]:? )`), 0.5, nil},
 	// docker compose logs.
-	{regexp.MustCompile(`^[A-Za-z][\w.-]* +\| `), 0.9, nil},
+	{lazyregexp.New(`^[A-Za-z][\w.-]* +\| `), 0.9, nil},
 	// kubectl logs --prefix.
-	{regexp.MustCompile(`^\[pod/[^\]\s]+\] `), 0.9, nil},
+	{lazyregexp.New(`^\[pod/[^\]\s]+\] `), 0.9, nil},
 	// dmesg -T of lines that a script has logged.
-	{regexp.MustCompile(`^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ` + clock + ` \d{4}\] `), 0.9, nil},
+	{lazyregexp.New(`^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ` + clock + ` \d{4}\] `), 0.9, nil},
 	// rsyslog and journalctl -o short-iso.
-	{regexp.MustCompile(`^` + date + ` [\w.-]+ [\w./-]+(?:\[\d+\])?: `), 0.9, nil},
+	{lazyregexp.New(`^` + date + ` [\w.-]+ [\w./-]+(?:\[\d+\])?: `), 0.9, nil},
 	// Files of containerd, and logs of GitLab.
-	{regexp.MustCompile(`^` + date + ` (?:std(?:out|err) [FP] ?|\d\d[OE][ +])`), 0.9, nil},
+	{lazyregexp.New(`^` + date + ` (?:std(?:out|err) [FP] ?|\d\d[OE][ +])`), 0.9, nil},
 	// kubectl logs --timestamps, docker logs -t, ts, the logs of CI, and Python's logging with its level.
-	{regexp.MustCompile(`^\[?` + date + `\]?` +
+	{lazyregexp.New(`^\[?` + date + `\]?` +
 		`(?:(?: - [\w.]+)? (?:- |\[)?(?:DEBUG|INFO|WARNING|ERROR)(?: -|\]|:)?)? `), 0.9, nil},
 	// ts with a time alone.
-	{regexp.MustCompile(`^\[?` + clock + `\]? `), 0.9, nil},
+	{lazyregexp.New(`^\[?` + clock + `\]? `), 0.9, nil},
 	// journalctl and syslog.
-	{regexp.MustCompile(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` [\w.-]+ [\w./-]+(?:\[\d+\])?: `), 0.9, nil},
+	{lazyregexp.New(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` [\w.-]+ [\w./-]+(?:\[\d+\])?: `), 0.9, nil},
 	// ts.
-	{regexp.MustCompile(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` `), 0.9, nil},
+	{lazyregexp.New(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` `), 0.9, nil},
 	// srun --label.
-	{regexp.MustCompile(`^ *\d+: `), 0.8, numbered},
+	{lazyregexp.New(`^ *\d+: `), 0.8, numbered},
 }
 
 // numbered matches a line of tools that number lines as srun labels them: ip and rdma, virsh vcpupin, numactl.
-var numbered = regexp.MustCompile(`(?m)^ *\d+: [\w.@-]+: (?:node_type |<)|^\W*VCPU: CPU Affinity|^\W*node distances:`)
+var numbered = lazyregexp.New(`(?m)^ *\d+: [\w.@-]+: (?:node_type |<)|^\W*VCPU: CPU Affinity|^\W*node distances:`)
 
 // same is what may stand before all lines alike: quotes and indentation, or the name of a node, as pdsh writes it, or
 // of
 // a file, as grep does.
-var same = regexp.MustCompile(`^(?:[ \t]*(?:> ?)+)?[ \t]*(?:[A-Za-z][\w.-]*: |[\w./-]+\.(?:txt|log|out):)?`)
+var same = lazyregexp.New(`^(?:[ \t]*(?:> ?)+)?[ \t]*(?:[A-Za-z][\w.-]*: |[\w./-]+\.(?:txt|log|out):)?`)
 
 // own is what tools and scripts begin their lines with themselves: the name of the tool, a group of IOMMU groups.
-var own = regexp.MustCompile(`(?:stress-ng|Group): $`)
+var own = lazyregexp.New(`(?:stress-ng|Group): $`)
 
 // lead is the part of same that is no name.
-var lead = regexp.MustCompile(`^(?:[ \t]*(?:> ?)+)?[ \t]*`)
+var lead = lazyregexp.New(`^(?:[ \t]*(?:> ?)+)?[ \t]*`)
 
 // fence matches a line that is nothing but a mark of Markdown, HTML or BBCode around what a tool printed.
-var fence = regexp.MustCompile("(?mi)^[ \t>]*(?:`{3,}[\\w+-]*|~{3,}\\w*|" +
+var fence = lazyregexp.New("(?mi)^[ \t>]*(?:`{3,}[\\w+-]*|~{3,}\\w*|" +
 	"(?:</?(?:pre|code|details|summary)\\b[^>\\n]*>(?:[^<\\n]*</summary>)?)+|" +
 	"\\[/?(?:code|quote|spoiler|pre)\\b[^\\]\\n]*\\])[ \\t]*$")
 

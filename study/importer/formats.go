@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
@@ -20,18 +20,18 @@ import (
 type logFormat struct {
 	name string
 	// head tells the tool of a log of text, and json of one that is JSON.
-	head, json *regexp.Regexp
+	head, json *lazyregexp.Regexp
 	// read reads a run, which may be one of several tests.
 	read func(f *file) []reading
 	// start matches the first line of a run, with a ruler above it that is not the one that closes the run before: a
 	// run
 	// that was cut off ends there. nil where a file is one in any case. What is JSON is cut into its objects.
-	start *regexp.Regexp
+	start *lazyregexp.Regexp
 	// sides tells whether what begins at one start and what begins at the next are one run after
 	// all; nil where they never are.
 	sides func(a, b []byte) bool
 	// gaveUp matches what the program prints that gives up before it has said what it is; nil where nothing is known.
-	gaveUp *regexp.Regexp
+	gaveUp *lazyregexp.Regexp
 	setups []setup
 }
 
@@ -39,8 +39,8 @@ type logFormat struct {
 // word and the value become part of the name.
 type setup struct {
 	word    string
-	line    *regexp.Regexp // the value is its group
-	counted bool           // or how many such lines there are
+	line    *lazyregexp.Regexp // the value is its group
+	counted bool               // or how many such lines there are
 }
 
 // logFormats are read here. The first one whose text or JSON matches is that of a log.
@@ -108,20 +108,20 @@ func several(tool string, parse func([]byte) (bench.Tests, error), where func(lo
 var perftestFormat = logFormat{name: Perftest, head: perftestLog, json: perftestJSON, read: one((*file).perftest),
 	start: perftestStart, sides: perftestSides, gaveUp: bench.PerftestSign,
 	setups: []setup{
-		{word: "", line: regexp.MustCompile(`\bDevice"?\s*:\s*"?([\w-]+)`)},
-		{word: "mtu", line: regexp.MustCompile(`\bMtu"?\s*:\s*"?([0-9]+)`)},
-		{word: "depth", line: regexp.MustCompile(`\bTX depth"?\s*:\s*"?([0-9]+)`)},
+		{word: "", line: lazyregexp.New(`\bDevice"?\s*:\s*"?([\w-]+)`)},
+		{word: "mtu", line: lazyregexp.New(`\bMtu"?\s*:\s*"?([0-9]+)`)},
+		{word: "depth", line: lazyregexp.New(`\bTX depth"?\s*:\s*"?([0-9]+)`)},
 	}}
 
 const perftestTitleText = `[ \t]*(?:RDMA_(?:Write|Read)(?:_imm)?|Send(?:_imm)?|Atomic \w+|Raw Ethernet \w+)` +
 	`(?: Bidirectional)?(?: Post List)? (?:BW|Latency)(?: forwarding)?(?: Multicast)? Test[ \t]*\r?$`
 
 var (
-	perftestTitle = regexp.MustCompile(`(?m)^` + perftestTitleText)
-	perftestHead  = regexp.MustCompile(`(?m)^\s*#bytes\s+#iterations\b`)
-	perftestJSON  = regexp.MustCompile(`^\{[^\0]{0,200}?test_info`) // up to 6.06 without quotes
-	perftestLog   = regexp.MustCompile(`(?m)^(?:` + perftestTitleText + `|\s*#bytes\s+#iterations\b)`)
-	perftestStart = regexp.MustCompile(`(?m)^(?:` + perftestMemory + `)?(?:-{3,}[ \t]*\r?\n)?` + perftestTitleText)
+	perftestTitle = lazyregexp.New(`(?m)^` + perftestTitleText)
+	perftestHead  = lazyregexp.New(`(?m)^\s*#bytes\s+#iterations\b`)
+	perftestJSON  = lazyregexp.New(`^\{[^\0]{0,200}?test_info`) // up to 6.06 without quotes
+	perftestLog   = lazyregexp.New(`(?m)^(?:` + perftestTitleText + `|\s*#bytes\s+#iterations\b)`)
+	perftestStart = lazyregexp.New(`(?m)^(?:` + perftestMemory + `)?(?:-{3,}[ \t]*\r?\n)?` + perftestTitleText)
 )
 
 // perftestMemory are the lines above a run's title: the command line, and what perftest tells of
@@ -160,18 +160,18 @@ func (f *file) perftest() (reading, error) {
 // iperf3Format is of what the client of iperf3 prints.
 var iperf3Format = logFormat{name: Iperf3, head: iperf3Head, json: iperf3JSON, read: one((*file).iperf3),
 	start: iperf3Text, gaveUp: iperf3GaveUp, setups: []setup{
-		{word: "rate", line: regexp.MustCompile(`"target_bitrate"\s*:\s*([1-9][0-9]*)`)},
-		{word: "blocks", line: regexp.MustCompile(`"blksize"\s*:\s*([0-9]+)`)},
+		{word: "rate", line: lazyregexp.New(`"target_bitrate"\s*:\s*([1-9][0-9]*)`)},
+		{word: "blocks", line: lazyregexp.New(`"blksize"\s*:\s*([0-9]+)`)},
 	}}
 
 var (
 	// iperf3's --json has no name of the tool but here; the title is that of -T.
-	iperf3JSON = regexp.MustCompile(`^\{\s*(?:"title"\s*:\s*"[^"\n]*"\s*,\s*)?"start"\s*:`)
-	iperf3Text = regexp.MustCompile(`(?m)^(?:Connecting to host \S+, port \d+|Server listening on \d+.*)[ \t]*$`)
+	iperf3JSON = lazyregexp.New(`^\{\s*(?:"title"\s*:\s*"[^"\n]*"\s*,\s*)?"start"\s*:`)
+	iperf3Text = lazyregexp.New(`(?m)^(?:Connecting to host \S+, port \d+|Server listening on \d+.*)[ \t]*$`)
 	// People copy the rows of the ends alone, which iperf of version 2 does not print.
-	iperf3Head = regexp.MustCompile(iperf3Text.String() +
+	iperf3Head = lazyregexp.New(iperf3Text.String() +
 		`|(?m)^\[ *(?:\d+|SUM)\] .* [KMGT]?bits/sec .*\b(?:sender|receiver)[ \t]*$`)
-	iperf3GaveUp = regexp.MustCompile(`(?m)^iperf3: error - `)
+	iperf3GaveUp = lazyregexp.New(`(?m)^iperf3: error - `)
 )
 
 // iperf3 reads what the client printed, as text or with --json. The test's name says what a plain
@@ -199,15 +199,15 @@ func (f *file) iperf3() (reading, error) {
 
 // ncclFormat is of nccl-tests and of RCCL's, which are the same programs.
 var ncclFormat = logFormat{name: NCCLTests, head: ncclHead, json: ncclJSON, read: (*file).ncclTests, start: ncclStart,
-	sides: ncclSides, gaveUp: regexp.MustCompile(`\bTest (?:NCCL|CUDA) failure\b|\bNCCL WARN `),
+	sides: ncclSides, gaveUp: lazyregexp.New(`\bTest (?:NCCL|CUDA) failure\b|\bNCCL WARN `),
 	setups: []setup{{word: "gpus", line: ncclRank, counted: true}}}
 
 var (
 	// Of a program that gives up before it has a table, only its parameters may be left.
-	ncclHead = regexp.MustCompile(`(?m)^#\s+(?:size\s+count\s.*\bbusbw\b|nThread \d+ nGpus \d+ minBytes \d+ )`)
-	ncclJSON = regexp.MustCompile(`^\{\s*"version"\s*:\s*\d+\s*,\s*"start_time"\s*:`)
+	ncclHead = lazyregexp.New(`(?m)^#\s+(?:size\s+count\s.*\bbusbw\b|nThread \d+ nGpus \d+ minBytes \d+ )`)
+	ncclJSON = lazyregexp.New(`^\{\s*"version"\s*:\s*\d+\s*,\s*"start_time"\s*:`)
 	// Newer releases say more above the line with the arguments. A command line may stand above that.
-	ncclStart = regexp.MustCompile(
+	ncclStart = lazyregexp.New(
 		`(?m)^(?:# nccl-tests version .*\n)?(?:# Collective test starting: .*\n)?# nThread |` + ncclCommandText)
 )
 
@@ -228,11 +228,11 @@ const maxRanks = 65
 // Lines that name the collective: newer releases of nccl-tests have one, and the JSON has the arguments. RCCL's tests
 // are the same programs, for GPUs of AMD.
 var (
-	ncclStarting = regexp.MustCompile(`(?m)^#\s*Collective test starting:\s*(\w+)_perf\b|"args":\["[^"]*?(\w+)_perf"`)
-	ncclCommand  = regexp.MustCompile(`(?m)^` + ncclCommandText)
-	ncclRank     = regexp.MustCompile(`(?m)^#\s+Rank\s+\d+ .*\bon\s+(\S+) device |"hostname":"([^"]+)"`)
-	ncclGPU      = regexp.MustCompile(`(?m)^#\s+Rank\s+\d+ .* device +(\d{1,3}) \[(\S+)\] (.*?)\s*$`)
-	rccl         = regexp.MustCompile(`(?m)^#? ?rccl-tests: Version |^RCCL version `)
+	ncclStarting = lazyregexp.New(`(?m)^#\s*Collective test starting:\s*(\w+)_perf\b|"args":\["[^"]*?(\w+)_perf"`)
+	ncclCommand  = lazyregexp.New(`(?m)^` + ncclCommandText)
+	ncclRank     = lazyregexp.New(`(?m)^#\s+Rank\s+\d+ .*\bon\s+(\S+) device |"hostname":"([^"]+)"`)
+	ncclGPU      = lazyregexp.New(`(?m)^#\s+Rank\s+\d+ .* device +(\d{1,3}) \[(\S+)\] (.*?)\s*$`)
+	rccl         = lazyregexp.New(`(?m)^#? ?rccl-tests: Version |^RCCL version `)
 )
 
 // ncclTests finds out which collective a log is of: older releases do not print it, so the file's name has to say it.
@@ -285,11 +285,11 @@ func (f *file) ncclTests() []reading {
 
 // osuFormat is of the OSU micro-benchmarks.
 var osuFormat = logFormat{name: OSU, head: osuHead, read: one((*file).osu), start: osuHead, setups: []setup{
-	{word: "pairs", line: regexp.MustCompile(`\[ pairs: ([0-9]+) \]`)},
-	{word: "window", line: regexp.MustCompile(`\[ window size: ([0-9]+) \]`)},
+	{word: "pairs", line: lazyregexp.New(`\[ pairs: ([0-9]+) \]`)},
+	{word: "window", line: lazyregexp.New(`\[ window size: ([0-9]+) \]`)},
 }}
 
-var osuHead = regexp.MustCompile(`(?m)^(?:# Number of (?:Sender|Receiver) .*\n)*` +
+var osuHead = lazyregexp.New(`(?m)^(?:# Number of (?:Sender|Receiver) .*\n)*` +
 	`# OSU (?:MPI|[NRX]CCL)\S* \S.* Test v[0-9]`)
 
 // osu reads the table of one of the OSU micro-benchmarks. Nothing closes such a table: where it was
@@ -304,17 +304,17 @@ func (f *file) osu() (reading, error) {
 
 // imbFormat is of the Intel MPI Benchmarks.
 var imbFormat = logFormat{name: IMB,
-	head:  regexp.MustCompile(`(?m)^#\s+Intel ?\(R\) MPI Benchmark|^# Benchmarking \S+ *$`),
-	start: regexp.MustCompile(`(?m)^(?:#-{10,}[ \t]*\n)?#\s+Intel ?\(R\) MPI Benchmark`),
+	head:  lazyregexp.New(`(?m)^#\s+Intel ?\(R\) MPI Benchmark|^# Benchmarking \S+ *$`),
+	start: lazyregexp.New(`(?m)^(?:#-{10,}[ \t]*\n)?#\s+Intel ?\(R\) MPI Benchmark`),
 	read:  several(IMB, bench.ParseIMB, nil)}
 
 // ucxFormat is of ucx_perftest.
 var ucxFormat = logFormat{name: UCX, head: ucxHead, read: one((*file).ucx), start: ucxStart, sides: ucxSides,
-	gaveUp: regexp.MustCompile(`\bperftest\.c:\d+ +UCX +(?:ERROR|FATAL)\b`)}
+	gaveUp: lazyregexp.New(`\bperftest\.c:\d+ +UCX +(?:ERROR|FATAL)\b`)}
 
 var (
-	ucxHead  = regexp.MustCompile(`(?m)^\| +(?:Stage|Test) +\| +# iterations +\|`)
-	ucxStart = regexp.MustCompile(
+	ucxHead  = lazyregexp.New(`(?m)^\| +(?:Stage|Test) +\| +# iterations +\|`)
+	ucxStart = lazyregexp.New(
 		`(?m)^(?:.*\bucx_perftest\b.*-t .*|\+-+\+\n\| API: .*|` +
 			`(?:\+[-+]+\+\n)?(?:\| +\| .*\n)?(?:\+[-+]+\+\n)?\| +(?:Stage|Test) +\| +# iterations .*)$`)
 )
@@ -338,17 +338,17 @@ func (f *file) ucx() (reading, error) {
 var libfabricFormat = logFormat{name: Libfabric, head: libfabricHead, start: libfabricHead,
 	read: plain("fi_pingpong", Libfabric, bench.ParseFiPingpong)}
 
-var libfabricHead = regexp.MustCompile(`(?m)^bytes\s+#sent\s+#ack\s`)
+var libfabricHead = lazyregexp.New(`(?m)^bytes\s+#sent\s+#ack\s`)
 
 // fioFormat is of fio, whose text may have its JSON in it.
 var fioFormat = logFormat{name: Fio, head: fioHead, json: fioJSON, read: several(Fio, bench.ParseFio, fioDrive),
-	start: regexp.MustCompile(`(?m)^(?:\S.*: \(g=0\): rw=|\{\s*"fio version")`), sides: fioSides}
+	start: lazyregexp.New(`(?m)^(?:\S.*: \(g=0\): rw=|\{\s*"fio version")`), sides: fioSides}
 
 var (
-	fioHead = regexp.MustCompile(`(?m)^(?:\S.*: \(groupid=\d+, jobs=\d+\): err=|fio-\d[\w.-]*$|\{\s*"fio version")`)
-	fioJSON = regexp.MustCompile(`^\{\s*"fio version"`)
+	fioHead = lazyregexp.New(`(?m)^(?:\S.*: \(groupid=\d+, jobs=\d+\): err=|fio-\d[\w.-]*$|\{\s*"fio version")`)
+	fioJSON = lazyregexp.New(`^\{\s*"fio version"`)
 	// fioDisk matches a drive that fio wrote to, in its statistics of disks.
-	fioDisk = regexp.MustCompile(`(?m)^ +(nvme\w+): ios=|"name" ?: ?"(nvme\w+)"`)
+	fioDisk = lazyregexp.New(`(?m)^ +(nvme\w+): ios=|"name" ?: ?"(nvme\w+)"`)
 )
 
 // fioDrive says which drive fio wrote to, where it was one.
@@ -367,14 +367,14 @@ func fioSides(a, _ []byte) bool {
 
 // nvFormat is of nvbandwidth.
 var nvFormat = logFormat{name: NVBandwidth, head: nvHead, json: nvJSON, read: several(NVBandwidth,
-	bench.ParseNVBandwidths, nvGPUs), start: regexp.MustCompile(`(?m)^nvbandwidth Version: |^\{\s*"nvbandwidth"`)}
+	bench.ParseNVBandwidths, nvGPUs), start: lazyregexp.New(`(?m)^nvbandwidth Version: |^\{\s*"nvbandwidth"`)}
 
 var (
-	nvHead = regexp.MustCompile(
+	nvHead = lazyregexp.New(
 		`(?m)^nvbandwidth Version: |^Running \w+(?:memcpy|copy|latency)\w*\.\s*$|^\{\s*"nvbandwidth"`)
-	nvJSON = regexp.MustCompile(`^\{\s*"nvbandwidth"\s*:`)
+	nvJSON = lazyregexp.New(`^\{\s*"nvbandwidth"\s*:`)
 	// nvDevice matches a GPU in the list of nvbandwidth: "Device 0: NVIDIA H100 80GB HBM3 (00000000:19:00)".
-	nvDevice = regexp.MustCompile(
+	nvDevice = lazyregexp.New(
 		`(?m)^Device (\d{1,3}): (.*) \(0000([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\)\s*$`)
 )
 
@@ -389,15 +389,15 @@ func nvGPUs(log []byte) (at Where) {
 
 // streamFormat is of STREAM.
 var streamFormat = logFormat{name: Stream, head: streamHead, read: plain(testStream, "STREAM", stream),
-	start: regexp.MustCompile(`(?m)^STREAM version `), setups: []setup{
-		{word: "threads", line: regexp.MustCompile(`(?m)^Number of Threads counted = ([0-9]+)`)},
+	start: lazyregexp.New(`(?m)^STREAM version `), setups: []setup{
+		{word: "threads", line: lazyregexp.New(`(?m)^Number of Threads counted = ([0-9]+)`)},
 	}}
 
 // testStream is the test of a log of STREAM.
 const testStream = "stream"
 
 // streamHead is how STREAM heads its table, from 5.8 on: rates are in MB/s of 10^6 bytes.
-var streamHead = regexp.MustCompile(`(?m)^Function\s+(?:Best )?Rate (?:\()?MB/s\)?\s`)
+var streamHead = lazyregexp.New(`(?m)^Function\s+(?:Best )?Rate (?:\()?MB/s\)?\s`)
 
 // stream reads STREAM's table of four kernels. It is good once the program has checked its arrays.
 func stream(log []byte) ([]bench.Figure, error) {
@@ -451,14 +451,14 @@ var sysbenchFormat = logFormat{name: Sysbench, head: sysbenchHead, read: one((*f
 	setups: []setup{{word: "threads", line: sysbenchCount}}}
 
 var (
-	sysbenchHead    = regexp.MustCompile(`(?m)^(?:sysbench [0-9]|Running the test with following options:)`)
-	sysbenchStart   = regexp.MustCompile(`(?m)^sysbench [0-9]`)
-	sysbenchVersion = regexp.MustCompile(`(?m)^sysbench ([0-9][0-9A-Za-z.-]*)`)
-	sysbenchThreads = regexp.MustCompile(`(?m)^Number of threads: 1\s*$`)
-	sysbenchPrimes  = regexp.MustCompile(
+	sysbenchHead    = lazyregexp.New(`(?m)^(?:sysbench [0-9]|Running the test with following options:)`)
+	sysbenchStart   = lazyregexp.New(`(?m)^sysbench [0-9]`)
+	sysbenchVersion = lazyregexp.New(`(?m)^sysbench ([0-9][0-9A-Za-z.-]*)`)
+	sysbenchThreads = lazyregexp.New(`(?m)^Number of threads: 1\s*$`)
+	sysbenchPrimes  = lazyregexp.New(
 		`(?m)^(?:Prime numbers limit|Maximum prime number checked in CPU test): ([0-9]+)\s*$`)
-	sysbenchMemory = regexp.MustCompile(`(?mi)^Running memory speed test|^Memory operations type:`)
-	sysbenchCount  = regexp.MustCompile(`(?m)^Number of threads: ([0-9]+)\s*$`)
+	sysbenchMemory = lazyregexp.New(`(?mi)^Running memory speed test|^Memory operations type:`)
+	sysbenchCount  = lazyregexp.New(`(?m)^Number of threads: ([0-9]+)\s*$`)
 )
 
 // sysbench reads the result of its CPU test, by one thread or by several, or of its memory test.
@@ -492,6 +492,6 @@ func (f *file) sysbench() (reading, error) {
 
 // stressFormat is of stress-ng.
 var stressFormat = logFormat{name: StressNG,
-	head:  regexp.MustCompile(`(?m)^stress-ng: (?:info|metrc): +\[\d+\] `),
-	start: regexp.MustCompile(`(?m)^stress-ng: info: +\[\d+\] dispatching hogs:`),
+	head:  lazyregexp.New(`(?m)^stress-ng: (?:info|metrc): +\[\d+\] `),
+	start: lazyregexp.New(`(?m)^stress-ng: info: +\[\d+\] dispatching hogs:`),
 	read:  several(StressNG, bench.ParseStressNG, nil)}

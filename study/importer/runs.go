@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"regexp"
 	"slices"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // runs cuts a log into the runs that are in it one after the other, as a script leaves them that
@@ -51,7 +52,7 @@ func (f *file) texts(l logFormat) []*file {
 
 // objectLine is a line that may begin an object of JSON; maxObjects bounds how many are tried, since each try may read
 // up to the end of the file.
-var objectLine = regexp.MustCompile(`(?m)^[ \t]*\{`)
+var objectLine = lazyregexp.New(`(?m)^[ \t]*\{`)
 
 const maxObjects = 64
 

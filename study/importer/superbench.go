@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -194,11 +194,11 @@ func strictJSON(line []byte) []byte {
 }
 
 // pythonNumber matches those words, and strings, in which they mean nothing.
-var pythonNumber = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|NaN|-?Infinity`)
+var pythonNumber = lazyregexp.New(`"(?:[^"\\]|\\.)*"|NaN|-?Infinity`)
 
 // A rule is how SuperBench's documentation writes some metrics of a benchmark, and their unit.
 type rule struct {
-	form *regexp.Regexp // of the metric without its rank; "bytes" is the message size, "rest" what stands behind it
+	form *lazyregexp.Regexp // of the metric without its rank; "bytes" is the message size, "rest" what stands behind it
 	unit string
 	// rounded is set where the tool prints 0.00 for what is small: that zero is no failure.
 	rounded bool
@@ -206,7 +206,7 @@ type rule struct {
 
 // is makes a rule for names that match as a whole: a prefix would take metrics that later releases add.
 func is(form, unit string) rule {
-	return rule{form: regexp.MustCompile(`^(?:` + form + `)$`), unit: unit}
+	return rule{form: lazyregexp.New(`^(?:` + form + `)$`), unit: unit}
 }
 
 // superBenchRules are the metrics of docs/user-tutorial/benchmarks/micro-benchmarks.md of
@@ -244,9 +244,9 @@ var superBenchRules = map[string][]rule{
 // ncclRules: nccl-tests print bandwidths with two decimals.
 var ncclRules = []rule{
 	is(`(?P<metric>[a-z]+)_(?P<bytes>\d+)(?P<rest>_time)`, "us"),
-	{regexp.MustCompile(`^(?P<metric>[a-z]+)_(?P<bytes>\d+)(?P<rest>_(?:algbw|busbw))$`), "GB/s", true},
+	{lazyregexp.New(`^(?P<metric>[a-z]+)_(?P<bytes>\d+)(?P<rest>_(?:algbw|busbw))$`), "GB/s", true},
 	is(`(?P<metric>[a-z]+_\d+_\d+):(?P<bytes>\d+)(?P<rest>_time)`, "us"),
-	{regexp.MustCompile(`^(?P<metric>[a-z]+_\d+_\d+):(?P<bytes>\d+)(?P<rest>_(?:algbw|busbw))$`), "GB/s", true},
+	{lazyregexp.New(`^(?P<metric>[a-z]+_\d+_\d+):(?P<bytes>\d+)(?P<rest>_(?:algbw|busbw))$`), "GB/s", true},
 }
 
 // A meaning is a metric as it is stored.
@@ -258,7 +258,7 @@ type meaning struct {
 }
 
 // rank is the number of the process behind a metric.
-var rank = regexp.MustCompile(`:\d+$`)
+var rank = lazyregexp.New(`:\d+$`)
 
 // documented finds a metric in SuperBench's documentation. One that is not there keeps its whole name.
 func documented(test, metric string) meaning {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -84,7 +84,7 @@ func placementOf(name string) string {
 }
 
 // repeatDir is a directory that numbers a repeat.
-var repeatDir = regexp.MustCompile(`^(?:(?:run|rep|repeat)[-_]?)?\d{1,4}$`)
+var repeatDir = lazyregexp.New(`^(?:(?:run|rep|repeat)[-_]?)?\d{1,4}$`)
 
 // vcpuBenchmarks reads a tree RESULTS/GPU/CONFIG, a part of one, or several: CONFIG is the level,
 // GPU the host. The suite itself makes one run; more are directories with numbers below CONFIG, or
@@ -192,7 +192,7 @@ func fileText(f *file, err error) string {
 	return f.name + ": " + err.Error()
 }
 
-var availableNodes = regexp.MustCompile(`(?m)^available: (\d{1,4}) nodes`)
+var availableNodes = lazyregexp.New(`(?m)^available: (\d{1,4}) nodes`)
 
 // vcpuTopology says how many NUMA nodes the guest had: whether the setting took effect.
 func (im *importing) vcpuTopology(f *file, o *outcome) {
@@ -267,7 +267,7 @@ func memLatency(log []byte) ([]bench.Figure, error) {
 	return figures, err
 }
 
-var matmulLine = regexp.MustCompile(`^(\d+) matmuls: ([0-9.]+)s \(([0-9.]+)ms each\)$`)
+var matmulLine = lazyregexp.New(`^(\d+) matmuls: ([0-9.]+)s \(([0-9.]+)ms each\)$`)
 
 // matmul reads the suite's one line of matrix products. The time of one has to agree with that of all.
 func matmul(log []byte) ([]bench.Figure, error) {
@@ -303,14 +303,14 @@ func matmul(log []byte) ([]bench.Figure, error) {
 
 var (
 	// copyLine is one of gpu_bandwidth_bench.py.
-	copyDevice = regexp.MustCompile(`^GPU (\d+) \[`)
-	copyLine   = regexp.MustCompile(`^\s+(Host-to-Device|Device-to-Host|Device-to-Device): (\S+) GB/s$`)
+	copyDevice = lazyregexp.New(`^GPU (\d+) \[`)
+	copyLine   = lazyregexp.New(`^\s+(Host-to-Device|Device-to-Host|Device-to-Device): (\S+) GB/s$`)
 	// CUDA's bandwidthTest: a title, the unit in the header of the table, and rows of size and
 	// bandwidth. Before CUDA 10.1 the unit is MB/s.
-	cudaDevice = regexp.MustCompile(`^\s*Device (\d+): `)
-	cudaTitle  = regexp.MustCompile(`^\s*(Host to Device|Device to Host|Device to Device) Bandwidth, 1 Device\(s\)\s*$`)
-	cudaUnit   = regexp.MustCompile(`^\s*Transfer Size \(Bytes\)\s+Bandwidth\(([GM])B/s\)\s*$`)
-	cudaRow    = regexp.MustCompile(`^\s*(\d+)\s+([0-9.]+)\s*$`)
+	cudaDevice = lazyregexp.New(`^\s*Device (\d+): `)
+	cudaTitle  = lazyregexp.New(`^\s*(Host to Device|Device to Host|Device to Device) Bandwidth, 1 Device\(s\)\s*$`)
+	cudaUnit   = lazyregexp.New(`^\s*Transfer Size \(Bytes\)\s+Bandwidth\(([GM])B/s\)\s*$`)
+	cudaRow    = lazyregexp.New(`^\s*(\d+)\s+([0-9.]+)\s*$`)
 )
 
 var directions = map[string]string{"Host to Device": "h2d_bw", "Device to Host": "d2h_bw", "Device to Device": "d2d_bw"}

@@ -9,12 +9,13 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // The lock of the machine is a socket in Linux's abstract namespace, see unix(7), on which a study
@@ -31,7 +32,7 @@ const machineName = "rackless-study"
 const Variable = "RACKLESS_STUDY_LOCK"
 
 // goodName is what a name of the lock looks like: a socket's takes 107 bytes.
-var goodName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,100}$`)
+var goodName = lazyregexp.New(`^[a-zA-Z0-9._-]{1,100}$`)
 
 // A Holder is the process of a study that runs.
 type Holder struct {

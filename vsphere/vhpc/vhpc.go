@@ -6,11 +6,11 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
@@ -90,14 +90,14 @@ func Labs(name string, data []byte, read func(script string) ([]byte, error)) ([
 }
 
 var (
-	section = regexp.MustCompile(`^\[([^\]]+)\]$`)
+	section = lazyregexp.New(`^\[([^\]]+)\]$`)
 	// property is a key with its value, which is one word or a list.
-	property = regexp.MustCompile(`^([A-Za-z_]+):[ \t]*(\[[^\]]*\]|\S*)[ \t]*`)
+	property = lazyregexp.New(`^([A-Za-z_]+):[ \t]*(\[[^\]]*\]|\S*)[ \t]*`)
 	// named is a line of [_VMS_]: a name, in which a range has a colon too, and what the machine has.
-	named = regexp.MustCompile(`^((?:[^:{}]|\{\{?\d+:\d+\}?\})+):(.*)$`)
-	word  = regexp.MustCompile(`^(\S+)[ \t]*`)
+	named = lazyregexp.New(`^((?:[^:{}]|\{\{?\d+:\d+\}?\})+):(.*)$`)
+	word  = lazyregexp.New(`^(\S+)[ \t]*`)
 	// span is {1:4}, of which each machine has the next, or {{1:4}}, of which machines in a row have the same.
-	span = regexp.MustCompile(`\{\{?(\d{1,6}):(\d{1,6})\}?\}`)
+	span = lazyregexp.New(`\{\{?(\d{1,6}):(\d{1,6})\}?\}`)
 )
 
 // parse reads a file.
@@ -476,7 +476,7 @@ func on(value string) bool {
 	return slices.Contains([]string{"1", "true", "t", "on", "yes", "y"}, strings.ToLower(value))
 }
 
-var identifiers = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
+var identifiers = lazyregexp.New(`^[a-z0-9][a-z0-9-]*$`)
 
 // identifier returns a name as lab files have them, or the other one where it cannot be made one.
 func identifier(name, other string) string {
