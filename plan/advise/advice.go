@@ -170,14 +170,10 @@ func (a *advisor) ports() {
 
 // wanted reports whether some lab node would take the device.
 func wanted(p *plan.Problem, device int) bool {
-	for i := range p.Requests {
-		for _, list := range wantLists(&p.Requests[i]) {
-			if slices.ContainsFunc(*list, func(w plan.Want) bool { return slices.Contains(w.Any, device) }) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Requests, func(r plan.Request) bool {
+		takes := func(w plan.Want) bool { return slices.Contains(w.Any, device) }
+		return slices.ContainsFunc(slices.Concat(r.GPUs, r.NICs, r.VFs), takes)
+	})
 }
 
 // virtualFunctions gives NICs whose virtual functions are all taken as many more as lab nodes ask for
@@ -302,12 +298,7 @@ func (a *advisor) cards() {
 	var wants []want
 	for i := range a.p.Requests {
 		n := &a.base.Placement.Nodes[i]
-		cost := int64(0)
-		for _, t := range a.terms {
-			if t.Node == a.p.Requests[i].Name && slices.Contains(placeTerms, t.Term) {
-				cost += t.Cost
-			}
-		}
+		cost := costOf(a.terms, a.p.Requests[i].Name, placeTerms)
 		if cost == 0 {
 			continue
 		}

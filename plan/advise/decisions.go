@@ -91,13 +91,14 @@ func (one *draft) next(text string, more int64) { one.RunnerUp, one.RunnerUpCost
 
 // own returns the part of the placement's cost that is of lab node i by one of the terms.
 func (d *decider) own(i int, terms ...string) int64 {
-	var sum int64
-	for _, t := range d.plan.Terms {
-		if t.Node == d.p.Requests[i].Name && slices.Contains(terms, t.Term) {
-			sum += t.Cost
-		}
-	}
-	return sum
+	return costOf(d.plan.Terms, d.p.Requests[i].Name, terms)
+}
+
+// costOf adds up some terms of a lab node.
+func costOf(all []plan.Term, node string, terms []string) int64 {
+	return plan.Cost(lists.Filter(all, func(t plan.Term) bool {
+		return t.Node == node && slices.Contains(terms, t.Term)
+	}))
 }
 
 // notProved is said of a runner-up whose search was stopped.
@@ -149,15 +150,16 @@ func (d *decider) devices(one *draft, i int) {
 // gpusApart reports whether a lab node's GPUs could be on more than one NUMA node: only then does a
 // table by NUMA node say something.
 func (d *decider) gpusApart(i int) bool {
-	seen := map[int]bool{}
-	for _, w := range d.p.Requests[i].GPUs {
-		for _, g := range w.Any {
-			if n := d.p.Devices[g].NUMANode; n != nil {
-				seen[*n] = true
-			}
-		}
-	}
-	return len(seen) > 1
+	gpus := lists.Flat(d.p.Requests[i].GPUs, func(w plan.Want) []int { return w.Any })
+	return len(d.homes(gpus)) > 1
+}
+
+// homes returns the NUMA nodes of devices, ascending.
+func (d *decider) homes(devices []int) []int {
+	return lists.Distinct(lists.Flat(devices, func(k int) []int {
+		n := d.p.Devices[k].NUMANode
+		return lists.If(n != nil, words.Value(n))
+	}))
 }
 
 // paths says what lies between the GPUs and NICs of a lab node. It reports whether there are such
@@ -177,11 +179,8 @@ func (d *decider) paths(one *draft, i int) (pairs, measured bool) {
 			word := fmt.Sprintf("%s to %s", q.Class, d.p.Devices[n].ID)
 			if q.LossPercent != nil {
 				measured = true
-				if *q.LossPercent == 0 {
-					word += " (measured: as fast as the best pair)"
-				} else {
-					word += fmt.Sprintf(" (measured: %d %% below the best pair)", *q.LossPercent)
-				}
+				word += words.Either(*q.LossPercent == 0, " (measured: as fast as the best pair)",
+					fmt.Sprintf(" (measured: %d %% below the best pair)", *q.LossPercent))
 			}
 			parts = append(parts, word)
 		}
@@ -202,14 +201,9 @@ func (d *decider) cores(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
 	one.What = AboutCores
 	one.Choice = fmt.Sprintf("%s: CPUs %s", coresText(d.CoresOn(pl.Cores)), d.cpusOf(pl.Cores))
-	at := map[int]bool{}
-	for _, k := range placedDevices(pl) {
-		if n := d.p.Devices[k].NUMANode; n != nil {
-			at[*n] = true
-		}
-	}
+	at := d.homes(placedDevices(pl))
 	if len(at) > 0 {
-		one.because("its devices are on " + nodesText(slices.Sorted(maps.Keys(at))))
+		one.because("its devices are on " + nodesText(at))
 	}
 	if len(d.p.NUMANodes) < 2 {
 		one.because("the host has one NUMA node: cores differ in caches alone")
@@ -223,11 +217,7 @@ func (d *decider) cores(one *draft, i int) {
 		one.RunnerUp = fmt.Sprintf("cores of other NUMA nodes than %d", main)
 		one.because("no single change to other NUMA nodes keeps the rules: their cores or memory are taken")
 	}
-	if len(at) > 0 {
-		one.because(seenWrongNodes)
-	} else {
-		one.because(seenPinned)
-	}
+	one.because(words.Either(len(at) > 0, seenWrongNodes, seenPinned))
 	if d.p.Workload == lab.WorkloadGPUCompute {
 		one.because(seenMatmul)
 	}
@@ -243,14 +233,12 @@ func (d *decider) memory(one *draft, i int) {
 	} else {
 		one.becausef("not all memory is beside the cores: it costs %d", c)
 		used := d.PagesUsed(&d.base.Placement)
-		var full []int
-		for _, n := range d.p.NUMANodes {
-			if n.Pages != nil && used[n.ID] >= *n.Pages {
-				full = append(full, n.ID)
-			}
-		}
+		full := lists.Filter(d.p.NUMANodes, func(n plan.NUMANode) bool {
+			return n.Pages != nil && used[n.ID] >= *n.Pages
+		})
 		if len(full) > 0 {
-			one.because("no page is left on " + nodesText(full))
+			ids := lists.Map(full, func(n plan.NUMANode) int { return n.ID })
+			one.because("no page is left on " + nodesText(ids))
 		}
 	}
 	if len(d.p.NUMANodes) < 2 {

@@ -108,14 +108,8 @@ func nodeMemory(n *plan.Node) string {
 // cardsOnly lists the devices of n that other has not, or has on another NUMA node.
 func cardsOnly(n, other *plan.Node) string {
 	text := func(c *plan.NodeDevice) string {
-		s := plan.DeviceName(c.Kind, c.ID)
-		if c.Kind == plan.KindVF {
-			s = "VF of " + c.ID
-		}
-		if c.NUMANode != nil {
-			s += fmt.Sprintf(" (NUMA node %d)", *c.NUMANode)
-		}
-		return s
+		name := words.Either(c.Kind == plan.KindVF, "VF of "+c.ID, plan.DeviceName(c.Kind, c.ID))
+		return name + words.If(c.NUMANode != nil, fmt.Sprintf(" (NUMA node %d)", words.Value(c.NUMANode)))
 	}
 	have := map[string]int{} // a lab node may have several VFs of one NIC
 	for i := range other.Cards {
@@ -132,10 +126,9 @@ func cardsOnly(n, other *plan.Node) string {
 }
 
 func hugepagesText(pages []plan.Hugepages) string {
-	var parts []string
-	for _, h := range pages {
-		parts = append(parts, fmt.Sprintf("%d x %s on NUMA node %d", h.Count, words.Exact(h.PageBytes), h.NUMANode))
-	}
+	parts := lists.Map(pages, func(h plan.Hugepages) string {
+		return fmt.Sprintf("%d x %s on NUMA node %d", h.Count, words.Exact(h.PageBytes), h.NUMANode)
+	})
 	return cmp.Or(words.List(parts), "none")
 }
 

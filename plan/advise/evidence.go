@@ -70,11 +70,9 @@ func devicesOf(p *plan.Problem, n *plan.NodePlacement) string {
 func coresText(on map[int]int64) string {
 	var parts []string
 	for _, node := range slices.Sorted(maps.Keys(on)) {
-		if len(parts) == 0 {
-			parts = append(parts, fmt.Sprintf("%s on NUMA node %d", words.Count(on[node], "core"), node))
-		} else {
-			parts = append(parts, fmt.Sprintf("%d on node %d", on[node], node))
-		}
+		parts = append(parts, words.Either(len(parts) == 0,
+			fmt.Sprintf("%s on NUMA node %d", words.Count(on[node], "core"), node),
+			fmt.Sprintf("%d on node %d", on[node], node)))
 	}
 	return words.Either(len(parts) == 0, "no cores", words.List(parts))
 }

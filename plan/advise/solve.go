@@ -82,16 +82,9 @@ func (o *oracle) ask(q *plan.Problem) (*search.Result, answer) {
 // to see that there are not.
 func enough(q *plan.Problem) bool {
 	for k := range vfList {
-		asked, any := 0, map[int]bool{}
-		for i := range q.Requests {
-			for _, w := range *wantLists(&q.Requests[i])[k] {
-				asked += w.Count
-				for _, d := range w.Any {
-					any[d] = true
-				}
-			}
-		}
-		if asked > len(any) {
+		wants := lists.Flat(q.Requests, func(r plan.Request) []plan.Want { return *wantLists(&r)[k] })
+		any := lists.Distinct(lists.Flat(wants, func(w plan.Want) []int { return w.Any }))
+		if lists.Sum(wants, func(w plan.Want) int { return w.Count }) > len(any) {
 			return false
 		}
 	}
@@ -157,20 +150,12 @@ func demand(q *plan.Problem, i, device int) bool {
 // one of them is about all: with the change made for one alone, the answer would be that two of them
 // change names, which costs nothing and says nothing.
 func likes(p *plan.Problem, i int) []int {
-	var all []int
-	for j := range p.Requests {
-		if p.Requests[j].Class == p.Requests[i].Class {
-			all = append(all, j)
-		}
-	}
-	return all
+	return lists.Where(p.Requests, func(r plan.Request) bool { return r.Class == p.Requests[i].Class })
 }
 
 // nicsOf returns the NICs that serve a lab node: whole ones, then those of virtual functions.
 func nicsOf(n *plan.NodePlacement) []int {
-	nics := slices.Clone(n.NICs)
-	nics = append(nics, lists.Map(n.VFs, func(v plan.VFCount) int { return v.Device })...)
-	return nics
+	return append(slices.Clone(n.NICs), lists.Map(n.VFs, func(v plan.VFCount) int { return v.Device })...)
 }
 
 // placedDevices returns the devices of a lab node: GPUs, then NICs.
@@ -180,13 +165,9 @@ func placedDevices(n *plan.NodePlacement) []int { return append(slices.Clone(n.G
 // another port of the card would be no other choice.
 func sameCard(p *plan.Problem, device int) []int {
 	own := &p.Devices[device]
-	var all []int
-	for i, d := range p.Devices {
-		if d.Kind == own.Kind && cardKey(d.ID) == cardKey(own.ID) {
-			all = append(all, i)
-		}
-	}
-	return all
+	return lists.Where(p.Devices, func(d plan.Device) bool {
+		return d.Kind == own.Kind && cardKey(d.ID) == cardKey(own.ID)
+	})
 }
 
 // An alternative is the best of what could be done instead.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -114,9 +115,7 @@ func (b *problemBuilder) bundle() {
 func functionNames(f *deviceFacts, all []topology.PCIAddr) []string {
 	var names []string
 	for _, a := range slices.Concat(f.card, all) {
-		if name := a.String(); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
+		names = lists.Add(names, a.String())
 	}
 	return names
 }

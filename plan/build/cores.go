@@ -104,10 +104,7 @@ func (b *problemBuilder) slowCores() int64 {
 
 // known returns the number of a package or cache, -1 if it is not known.
 func known(p *int) int {
-	if p == nil {
-		return -1
-	}
-	return max(*p, -1) // no reader gives other negative numbers
+	return max(words.ValueOr(p, -1), -1) // no reader gives other negative numbers
 }
 
 // nodeOfCore returns the NUMA node of a core: as stated, else the node whose CPUs have its own, else
@@ -118,10 +115,8 @@ func (b *problemBuilder) nodeOfCore(c *topology.Core) (int, bool) {
 			return *c.NUMANode, true
 		}
 	}
-	for _, n := range b.host.NUMANodes {
-		if n.CPUs.Overlaps(c.CPUs) {
-			return n.ID, true
-		}
+	if n := b.host.NodesOf(c.CPUs); len(n) > 0 {
+		return n[0], true
 	}
 	if len(b.p.NUMANodes) == 1 {
 		return b.p.NUMANodes[0].ID, true
@@ -231,12 +226,6 @@ func siblingOffset(cpus topology.CPUSet) int {
 }
 
 // freeCores returns the cores that no tenant holds. Before holdCores it is all of them.
-func (b *problemBuilder) freeCores() []*plan.Core {
-	var free []*plan.Core
-	for i := range b.p.Cores {
-		if c := &b.p.Cores[i]; c.Tenant == "" {
-			free = append(free, c)
-		}
-	}
-	return free
+func (b *problemBuilder) freeCores() []plan.Core {
+	return lists.Filter(b.p.Cores, func(c plan.Core) bool { return c.Tenant == "" })
 }

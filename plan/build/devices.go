@@ -112,12 +112,8 @@ func (b *problemBuilder) noteUnknownNodes() {
 
 // noteStandIns says which GPUs are none, if lab nodes want any.
 func (b *problemBuilder) noteStandIns() {
-	var ids []string
-	for _, g := range b.host.GPUs {
-		if g.Kind == topology.GPUStandIn {
-			ids = append(ids, g.ID())
-		}
-	}
+	standIns := lists.Filter(b.host.GPUs, func(g topology.GPU) bool { return g.Kind == topology.GPUStandIn })
+	ids := lists.Map(standIns, func(g topology.GPU) string { return g.ID() })
 	if len(ids) > 0 && b.wantsDevices(plan.KindGPU) {
 		b.note("the host is emulated: its GPUs (%s) are stand-ins, which go where GPUs go and compute nothing",
 			strings.Join(ids, ", "))
@@ -227,16 +223,10 @@ func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
 // linkRate returns the rate of a NIC's link in Mb/s, 0 if it is not known: that of the network device,
 // else of an RDMA port that is up.
 func linkRate(n *topology.NIC) int64 {
-	rate := words.Value(n.SpeedMbps)
-	for _, port := range n.Ports {
-		if port.SpeedMbps != nil {
-			rate = max(rate, *port.SpeedMbps)
-		}
-	}
-	if rate > 0 {
+	rate := lists.Max(n.Ports, func(p topology.Netdev) int64 { return words.Value(p.SpeedMbps) })
+	if rate = max(rate, words.Value(n.SpeedMbps)); rate > 0 {
 		return rate
 	}
-	rate = 0
 	for _, d := range n.Devices {
 		for _, port := range d.Ports {
 			// A rate beyond any link, or none at all, is not one.

@@ -72,10 +72,12 @@ func (b *problemBuilder) memory() *memoryUse {
 func (m *memoryUse) usable(at int) bool { return !m.unusable[at] }
 
 // total is the known memory that may back guests.
-func (m *memoryUse) total() uint64 {
-	sum := uint64(0) // at most MaxHostMemory, see checkLimits
+func (m *memoryUse) total() uint64 { return m.among(m.usable) }
+
+// among adds up the known memory of some nodes: at most MaxHostMemory, see checkLimits.
+func (m *memoryUse) among(these func(at int) bool) (sum uint64) {
 	for at, v := range m.bytes {
-		if v != nil && !m.unusable[at] {
+		if v != nil && these(at) {
 			sum += *v
 		}
 	}
@@ -85,13 +87,7 @@ func (m *memoryUse) total() uint64 {
 // spread divides an amount among the nodes in proportion to their memory, rounded up. among says
 // which nodes take part; those of unknown memory get nothing.
 func (m *memoryUse) spread(amount uint64, among func(at int) bool) []uint64 {
-	parts := make([]uint64, len(m.bytes))
-	sum := uint64(0)
-	for at, v := range m.bytes {
-		if v != nil && among(at) {
-			sum += *v
-		}
-	}
+	parts, sum := make([]uint64, len(m.bytes)), m.among(among)
 	amount = min(amount, MaxHostMemory)
 	for at, v := range m.bytes {
 		if v == nil || sum == 0 || !among(at) {
@@ -144,16 +140,10 @@ func (b *problemBuilder) holdMemory(m *memoryUse) {
 			b.note("tenant %s: its memory is not known and not taken off", name)
 			continue
 		}
-		among := m.usable
-		where := 0
+		among, where := m.usable, 0
 		if t.MemoryNodes != nil {
-			onto := *t.MemoryNodes
-			among = func(at int) bool { return b.nodeSet(at).Overlaps(onto) }
-			for at := range m.bytes {
-				if among(at) {
-					where++
-				}
-			}
+			on := func(n plan.NUMANode) bool { return t.MemoryNodes.Contains(n.ID) }
+			among, where = func(at int) bool { return on(b.p.NUMANodes[at]) }, lists.Count(b.p.NUMANodes, on)
 		}
 		switch {
 		case t.MemoryNodes != nil && where == 0:
@@ -273,17 +263,13 @@ func (b *problemBuilder) choosePages() (pageBytes uint64, huge bool) {
 // the kernel shows settle it: it shows one for each size that the processor has. Without any the
 // architecture decides: x86-64 and arm64 with pages of 4 KiB have both sizes.
 func (b *problemBuilder) canPages(size uint64) (ok bool, why string) {
-	pools := slices.Clone(b.host.Memory.Hugepages)
-	for i := range b.host.NUMANodes {
-		pools = append(pools, b.host.NUMANodes[i].Hugepages...)
-	}
-	if len(pools) > 0 {
+	pools := lists.Flat(b.host.NUMANodes, func(n topology.NUMANode) []topology.HugepagePool { return n.Hugepages })
+	if pools = append(pools, b.host.Memory.Hugepages...); len(pools) > 0 {
 		sizes := lists.Map(pools, func(p topology.HugepagePool) uint64 { return p.SizeBytes })
 		if slices.Contains(sizes, size) {
 			return true, ""
 		}
-		slices.Sort(sizes)
-		has := lists.Map(slices.Compact(sizes), func(s uint64) string { return bytesText(min(s, MaxHostMemory)) })
+		has := lists.Map(lists.Distinct(sizes), func(s uint64) string { return bytesText(min(s, MaxHostMemory)) })
 		return false, b.name + " has hugepages of " + listText(has) + " only"
 	}
 	switch arch := b.host.System.Arch; arch {

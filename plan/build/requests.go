@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/rackless/rackless/internal/group"
@@ -61,11 +62,7 @@ func (s *coreSupply) with(threads int) int {
 
 // powerBelow returns the largest power of two that is at most n, and 1 below that.
 func powerBelow(n int) int {
-	p := 1
-	for p*2 <= n {
-		p *= 2
-	}
-	return p
+	return 1 << (bits.Len(uint(max(1, n))) - 1)
 }
 
 // supply counts the cores that no tenant holds.
@@ -251,19 +248,13 @@ func (b *problemBuilder) addMemory() {
 // less than a step is left to the host. It follows from the requests alone: if it grew with the
 // host, more memory could make a plan worse.
 func (b *problemBuilder) stepOf(page uint64) uint64 {
-	fits := func(step uint64) bool {
-		for _, n := range b.lab.Nodes {
-			if n.AutoMemory || n.Memory < 1 || n.Memory > MaxHostMemory {
-				continue
-			}
-			if asked := uint64(pagesFor(n.Memory, page)) * page; asked%step != 0 || asked < stepsOfRequest*step {
-				return false
-			}
-		}
-		return true
+	refuses := func(n lab.Node, step uint64) bool {
+		asked := uint64(pagesFor(n.Memory, page)) * page
+		return !n.AutoMemory && n.Memory > 0 && n.Memory <= MaxHostMemory &&
+			(asked%step != 0 || asked < stepsOfRequest*step)
 	}
 	step := page
-	for step < pageBytes1GiB && fits(2*step) {
+	for step < pageBytes1GiB && !slices.ContainsFunc(b.lab.Nodes, func(n lab.Node) bool { return refuses(n, 2*step) }) {
 		step *= 2
 	}
 	return step
@@ -280,24 +271,18 @@ func bytesText(n uint64) string { return lab.Bytes(min(n, 1<<62)).String() }
 
 // explicitBytes adds up the memory that lab nodes ask for by size, in whole pages.
 func (b *problemBuilder) explicitBytes(size uint64) uint64 {
-	sum := uint64(0)
-	for _, n := range b.lab.Nodes {
-		if !n.AutoMemory && n.Memory > 0 && n.Memory <= MaxHostMemory {
-			sum += uint64(pagesFor(n.Memory, size)) * size // at most 500 times 2^52
+	return lists.Sum(b.lab.Nodes, func(n lab.Node) uint64 {
+		if n.AutoMemory || n.Memory < 1 || n.Memory > MaxHostMemory {
+			return 0
 		}
-	}
-	return sum
+		return uint64(pagesFor(n.Memory, size)) * size // in all at most 500 times 2^52
+	})
 }
 
 // autoPages returns how many pages each lab node with "memory: auto" gets. If there is no such node it
 // is the largest number, which is never too few.
 func (b *problemBuilder) autoPages(m *memoryUse, size uint64) int64 {
-	autos := int64(0)
-	for _, n := range b.lab.Nodes {
-		if n.AutoMemory {
-			autos++
-		}
-	}
+	autos := int64(lists.Count(b.lab.Nodes, func(n lab.Node) bool { return n.AutoMemory }))
 	if autos == 0 {
 		return math.MaxInt64
 	}
@@ -352,12 +337,8 @@ func roundText(n uint64) string {
 // numberClasses gives the same number to lab nodes that ask for the same and are in no affinity:
 // those can be swapped without anything changing.
 func (b *problemBuilder) numberClasses() {
-	tied := map[int]bool{}
-	for _, a := range b.p.Affinity {
-		for _, i := range a.Requests {
-			tied[i] = true
-		}
-	}
+	members := lists.Flat(b.p.Affinity, func(a plan.Affinity) []int { return a.Requests })
+	tied := lists.SetOf(members, func(i int) int { return i })
 	classes := map[string]int{}
 	next := 0
 	for i := range b.p.Requests {
@@ -380,9 +361,8 @@ func (b *problemBuilder) numberClasses() {
 
 // withoutText drops how wants were worded: the same devices are the same whether a count or a vendor chose them.
 func withoutText(wants []plan.Want) []plan.Want {
-	wants = slices.Clone(wants)
-	for i := range wants {
-		wants[i].Text = ""
-	}
-	return wants
+	return lists.Map(wants, func(w plan.Want) plan.Want {
+		w.Text = ""
+		return w
+	})
 }

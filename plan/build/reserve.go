@@ -1,9 +1,6 @@
 package build
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
@@ -13,7 +10,7 @@ import (
 // addPackages lists the packages of the cores, and says of each why the host needs a core there:
 // interrupts of a disk or of the NIC that the host is reached by are best served beside them.
 func (b *problemBuilder) addPackages() {
-	packagesOn := map[int]map[int]bool{} // packages of the cores of a node
+	packagesOn := map[int][]int{} // packages of the cores of a node
 	free := map[int]bool{}
 	var ids []int
 	for _, c := range b.p.Cores {
@@ -22,10 +19,7 @@ func (b *problemBuilder) addPackages() {
 		}
 		ids = append(ids, c.Package)
 		free[c.Package] = free[c.Package] || c.Tenant == ""
-		if packagesOn[c.NUMANode] == nil {
-			packagesOn[c.NUMANode] = map[int]bool{}
-		}
-		packagesOn[c.NUMANode][c.Package] = true
+		packagesOn[c.NUMANode] = lists.Add(packagesOn[c.NUMANode], c.Package)
 	}
 	ids = lists.Distinct(ids)
 	if len(ids) == 0 {
@@ -37,14 +31,9 @@ func (b *problemBuilder) addPackages() {
 		if node == nil {
 			continue
 		}
-		on := slices.Sorted(maps.Keys(packagesOn[*node]))
-		if len(on) != 1 {
-			// a node without cores, or one that covers several packages: where the device hangs is
-			// not known
-			continue
-		}
-		if _, known := busy[on[0]]; !known {
-			busy[on[0]] = u.text
+		// Of a node without cores, or one that covers several packages, it is not known where the device hangs.
+		if on := packagesOn[*node]; len(on) == 1 {
+			setOnce(busy, on[0], u.text)
 		}
 	}
 	b.p.Packages = make([]plan.Package, 0, len(ids))
@@ -71,12 +60,11 @@ const (
 // and never less than what single NUMA nodes are to keep together.
 func (b *problemBuilder) reserveCores() {
 	free := map[int]int{} // by NUMA node
-	packages := map[int]bool{}
 	cores := b.freeCores()
 	for _, c := range cores {
 		free[c.NUMANode]++
-		packages[c.Package] = true
 	}
+	packages := lists.SetOf(cores, func(c plan.Core) int { return c.Package })
 	sum, seen := 0, map[int]bool{}
 	for _, r := range b.lab.Reserve.NUMA {
 		at, ok := b.nodeOf[r.Node]

@@ -79,11 +79,7 @@ func totalVFs(s *topology.SRIOV) int {
 	if s == nil {
 		return 0
 	}
-	total := len(s.VFs)
-	if s.Total != nil {
-		total = max(total, *s.Total)
-	}
-	return min(max(total, 0), MaxNICVFs)
+	return min(max(len(s.VFs), words.Value(s.Total)), MaxNICVFs)
 }
 
 // virtualFunctions returns the virtual functions of pf with their addresses: those that exist, and

@@ -79,23 +79,11 @@ func requestText(r lab.DeviceRequest) string {
 	if r.Address != "" {
 		return r.Address
 	}
-	var parts []string
-	if r.Vendor != "" {
-		parts = append(parts, "vendor "+words.Plain(r.Vendor))
-	}
-	if r.Model != "" {
-		parts = append(parts, "model "+words.Plain(r.Model))
-	}
-	if r.NUMANode != nil {
-		parts = append(parts, fmt.Sprintf("NUMA node %d", *r.NUMANode))
-	}
-	if r.RateMbps > 0 {
-		parts = append(parts, "at least "+rateText(r.RateMbps))
-	}
-	if len(parts) == 0 {
-		return fmt.Sprint(r.Count)
-	}
-	return fmt.Sprintf("%d of %s", r.Count, strings.Join(parts, ", "))
+	parts := slices.Concat(lists.If(r.Vendor != "", "vendor "+words.Plain(r.Vendor)),
+		lists.If(r.Model != "", "model "+words.Plain(r.Model)),
+		lists.If(r.NUMANode != nil, fmt.Sprintf("NUMA node %d", words.Value(r.NUMANode))),
+		lists.If(r.RateMbps > 0, "at least "+rateText(r.RateMbps)))
+	return fmt.Sprint(r.Count) + words.If(len(parts) > 0, " of "+strings.Join(parts, ", "))
 }
 
 // rateText prints a rate of a link: 25 Gb/s.
@@ -193,10 +181,7 @@ func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest)
 		return any // too few, perhaps: the caller says so
 	}
 	parts := lists.Map(excluded.Keys, func(why string) string { return listText(excluded.Of(why)) + " " + why })
-	text := strings.Join(parts, "; ")
-	if there == 0 {
-		text = "it has no " + kindWord(deviceKind(kind)) + " at all"
-	}
+	text := words.Either(there == 0, "it has no "+kindWord(deviceKind(kind))+" at all", strings.Join(parts, "; "))
 	if kind == plan.KindGPU && lab.IsPartOfGPU(r.Model) {
 		b.fail(node, key, partOfGPU, words.Plain(r.Model))
 		return nil
@@ -320,11 +305,9 @@ func (b *problemBuilder) elsewhere(kind, name string) string {
 	if err != nil {
 		return ""
 	}
-	for i := range b.host.GPUs {
-		if g := &b.host.GPUs[i]; g.Address != nil && *g.Address == a && g.Kind == topology.GPUDisplay {
-			return fmt.Sprintf("%s (%s) only drives a screen: nothing computes on it", a,
-				words.Plain(cmp.Or(g.Model, "no model known")))
-		}
+	if g := b.host.GPU(a); g != nil && g.Kind == topology.GPUDisplay {
+		return fmt.Sprintf("%s (%s) only drives a screen: nothing computes on it", a,
+			words.Plain(cmp.Or(g.Model, "no model known")))
 	}
 	p := b.tree.Device(a)
 	for i := range b.facts {
@@ -346,12 +329,9 @@ func (b *problemBuilder) elsewhere(kind, name string) string {
 
 // devicesThere lists the devices that could have been meant.
 func (b *problemBuilder) devicesThere(kind string) string {
-	var ids []int
-	for i, d := range b.p.Devices {
-		if d.Kind == deviceKind(kind) && (kind != plan.KindVF || d.VFs > 0) {
-			ids = append(ids, i)
-		}
-	}
+	ids := lists.Where(b.p.Devices, func(d plan.Device) bool {
+		return d.Kind == deviceKind(kind) && (kind != plan.KindVF || d.VFs > 0)
+	})
 	what := kindWord(deviceKind(kind)) + "s"
 	what += words.If(kind == plan.KindVF, " with virtual functions")
 	if len(ids) == 0 {

@@ -97,14 +97,10 @@ func (c *conflict) lifts() []lift {
 // wouldServe reports whether a request of the conflict would take a device that is refused. Other
 // refused devices are true facts of the host, and none of this conflict.
 func (c *conflict) wouldServe(d int, what string) bool {
-	for _, i := range c.set {
-		for _, w := range wantsOf(&c.p.Requests[i], what) {
-			if wouldTake(c.p, &w, d) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.set, func(i int) bool {
+		takes := func(w plan.Want) bool { return wouldTake(c.p, &w, d) }
+		return slices.ContainsFunc(wantsOf(&c.p.Requests[i], what), takes)
+	})
 }
 
 // tenants returns the names of all tenants that hold cores or devices.
@@ -179,10 +175,7 @@ func (c *conflict) bundleFact(bundle int) plan.Fact {
 			group = cmp.Or(group, dev.Group)
 		}
 	}
-	f.Text = andList(names) + " can only go together"
-	if group != "" {
-		f.Text = andList(names) + " are tied by " + words.Plain(group)
-	}
+	f.Text = andList(names) + words.Either(group == "", " can only go together", " are tied by "+words.Plain(group))
 	return f
 }
 

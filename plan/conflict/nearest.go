@@ -169,10 +169,7 @@ func largest(low, high int64, ok func(int64) bool) int64 {
 
 // smallerReserve finds the largest reserve that helps.
 func (c *conflict) smallerReserve(keep []int) string {
-	most := c.p.ReserveCores
-	for _, n := range c.p.NUMANodes {
-		most = max(most, n.ReserveCores)
-	}
+	most := max(c.p.ReserveCores, lists.Max(c.p.NUMANodes, func(n plan.NUMANode) int { return n.ReserveCores }))
 	helps := func(n int64) bool { return c.can(keep, reserveOf(int(n))) }
 	if most <= 1 || !helps(1) { // 1 is the least that a lab file can ask for
 		return ""
@@ -258,16 +255,8 @@ func countedClash(p *plan.Problem) *plan.Clash {
 	} else {
 		try(tooMany(p, plan.DemandCores, int64(free-p.ReserveCores)), plan.DemandCores, plan.DemandReserve)
 	}
-	var pages int64
-	known := true
-	for _, n := range p.NUMANodes {
-		if n.Pages == nil {
-			known = false
-		} else {
-			pages += max(0, *n.Pages)
-		}
-	}
-	if known {
+	if !slices.ContainsFunc(p.NUMANodes, func(n plan.NUMANode) bool { return n.Pages == nil }) {
+		pages := lists.Sum(p.NUMANodes, func(n plan.NUMANode) int64 { return max(0, *n.Pages) })
 		try(tooMany(p, plan.DemandMemory, pages*int64(p.PageBytes)), plan.DemandMemory)
 	}
 	if len(all) == 0 {
@@ -280,12 +269,7 @@ func countedClash(p *plan.Problem) *plan.Clash {
 // tooMany returns the fewest requests, the greediest first, that ask for more than there is for
 // them; nil if there is enough.
 func tooMany(p *plan.Problem, what string, there int64) []int {
-	var order []int
-	for i := range p.Requests {
-		if amount(p, &p.Requests[i], what) > 0 {
-			order = append(order, i)
-		}
-	}
+	order := lists.Where(p.Requests, func(r plan.Request) bool { return amount(p, &r, what) > 0 })
 	// The greediest first, so that few lab nodes are named: "vm00 needs 5 GPUs, there are 4" and not all eight.
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Compare(amount(p, &p.Requests[b], what), amount(p, &p.Requests[a], what))
@@ -305,8 +289,8 @@ func anyOf(p *plan.Problem, requests []int, what string) []int {
 	var all []int
 	for _, i := range requests {
 		for _, w := range wantsOf(&p.Requests[i], what) {
-			all = append(all, lists.Filter(w.Any, func(d int) bool { return d >= 0 && d < len(p.Devices) })...)
+			all = append(all, w.Any...)
 		}
 	}
-	return lists.Distinct(all)
+	return lists.Filter(lists.Distinct(all), func(d int) bool { return d >= 0 && d < len(p.Devices) })
 }

@@ -23,21 +23,15 @@ func derive(p *plan.Problem, keep []int, edits ...edit) *plan.Problem {
 		e(&q)
 	}
 	place := map[int]int{}
-	requests := make([]plan.Request, 0, len(keep))
-	for _, i := range keep {
-		place[i] = len(requests)
-		requests = append(requests, q.Requests[i])
+	for k, i := range keep {
+		place[i] = k
 	}
-	q.Requests = requests
+	q.Requests = lists.Map(keep, func(i int) plan.Request { return q.Requests[i] })
 	var affinity []plan.Affinity
 	for _, a := range q.Affinity {
-		var members []int
-		for _, i := range a.Requests {
-			if k, ok := place[i]; ok {
-				members = append(members, k)
-			}
-		}
-		if a.Requests = members; len(members) > 1 {
+		members := lists.Filter(a.Requests, func(i int) bool { return slices.Contains(keep, i) })
+		a.Requests = lists.Map(members, func(i int) int { return place[i] })
+		if len(members) > 1 {
 			affinity = append(affinity, a)
 		}
 	}
@@ -231,10 +225,7 @@ func wouldTake(p *plan.Problem, w *plan.Want, d int) bool {
 // unbundle returns the edit that lets the devices of a bundle go to different lab nodes.
 func unbundle(bundle int) edit {
 	return func(p *plan.Problem) {
-		next := 0
-		for d := range p.Devices {
-			next = max(next, p.Devices[d].Bundle+1)
-		}
+		next := lists.Max(p.Devices, func(d plan.Device) int { return d.Bundle + 1 })
 		for d := range p.Devices {
 			if dev := &p.Devices[d]; dev.Bundle == bundle {
 				dev.Bundle, dev.Functions = next, []string{dev.ID}
@@ -249,13 +240,10 @@ func unbundle(bundle int) edit {
 func manyVFs(d int) edit {
 	return func(p *plan.Problem) {
 		dev := &p.Devices[d]
-		dev.FreeVFs = nil
-		dev.VFs = 0
-		for i := range p.Requests {
-			dev.VFs += int(amount(p, &p.Requests[i], plan.DemandVFs))
-		}
+		dev.VFs = int(lists.Sum(p.Requests, func(r plan.Request) int64 { return amount(p, &r, plan.DemandVFs) }))
+		dev.FreeVFs = make([]int, dev.VFs)
 		for v := range dev.VFs {
-			dev.FreeVFs = append(dev.FreeVFs, v)
+			dev.FreeVFs[v] = v
 		}
 	}
 }

@@ -96,36 +96,27 @@ func (c *conflict) members(k int) []int {
 
 func (c *conflict) affinityText(k int) string {
 	a := c.p.Affinity[k]
-	words := map[string]string{plan.Same: "the same", plan.Different: "different"}
+	which := map[string]string{plan.Same: "the same", plan.Different: "different"}
 	var parts []string
 	if a.NUMA != "" && !c.parts.noNUMA {
-		parts = append(parts, words[a.NUMA]+" NUMA nodes")
+		parts = append(parts, which[a.NUMA]+" NUMA nodes")
 	}
 	if a.NIC != "" && !c.parts.noNIC {
-		parts = append(parts, words[a.NIC]+" NICs")
+		parts = append(parts, which[a.NIC]+" NICs")
 	}
 	if parts == nil {
 		return ""
 	}
-	who := c.nodeList(c.members(k))
-	if len(c.members(k)) == len(c.set) {
-		who = "they"
-	}
+	who := words.Either(len(c.members(k)) == len(c.set), "they", c.nodeList(c.members(k)))
 	return who + " must be on " + strings.Join(parts, " and ")
 }
 
 func (c *conflict) reserveText() string {
 	text := "the host keeps " + words.Count(c.p.ReserveCores, "core")
-	var on []string
-	for _, n := range c.p.NUMANodes {
-		if n.ReserveCores > 0 {
-			on = append(on, fmt.Sprintf("%d of them on NUMA node %d", n.ReserveCores, n.ID))
-		}
-	}
-	if len(on) > 0 {
-		text += ", " + andList(on)
-	}
-	return text
+	on := lists.Flat(c.p.NUMANodes, func(n plan.NUMANode) []string {
+		return lists.If(n.ReserveCores > 0, fmt.Sprintf("%d of them on NUMA node %d", n.ReserveCores, n.ID))
+	})
+	return text + words.If(len(on) > 0, ", "+andList(on))
 }
 
 // manyInRow is from how many lab nodes on that follow each other only the first and the last are named.
@@ -170,12 +161,9 @@ func (c *conflict) message() string {
 	clauses = append(clauses, c.there())
 	clauses = slices.DeleteFunc(clauses, func(s string) bool { return s == "" })
 	text := strings.Join(clauses, ", and ")
-	var facts []string
-	for _, f := range c.facts {
-		if f.Kind != plan.FactMemory && f.Kind != plan.FactVFs { // they are in what there is
-			facts = append(facts, f.Text)
-		}
-	}
+	facts := lists.Flat(c.facts, func(f plan.Fact) []string {
+		return lists.If(f.Kind != plan.FactMemory && f.Kind != plan.FactVFs, f.Text) // those two are in what there is
+	})
 	tied := slices.ContainsFunc(c.facts, func(f plan.Fact) bool { return f.Kind == plan.FactBundle })
 	if c.parts.all[plan.DemandVFs] && (c.parts.all[plan.DemandNICs] || tied) {
 		facts = append(facts, "a NIC that is given away, or anything that goes together with it, gives no virtual "+
@@ -192,11 +180,8 @@ func (c *conflict) reserveMessage() string {
 	for _, n := range c.p.NUMANodes {
 		text += words.If(on[n.ID] < n.ReserveCores, fmt.Sprintf(", %d of them on NUMA node %d", on[n.ID], n.ID))
 	}
-	sep := ": "
-	for _, f := range c.facts {
-		text += sep + f.Text
-		sep = "; "
-	}
+	facts := lists.Map(c.facts, func(f plan.Fact) string { return f.Text })
+	text += words.If(len(facts) > 0, ": "+strings.Join(facts, "; "))
 	return "no lab node can be placed: " + c.reserveText() + ", and " + text
 }
 
@@ -244,11 +229,7 @@ func (c *conflict) inAll() (asked, there string) {
 			}
 			n += amount(c.p, r, what)
 		}
-		for _, dev := range c.p.Devices {
-			if what != plan.DemandVFs && demandOf(dev.Kind) == what {
-				all++
-			}
-		}
+		all = c.devicesOf(what)
 		can += lists.Sum(anyOf(c.p, c.set, what), func(d int) int64 { return int64(c.p.Gives(d, what)) })
 		if n <= can {
 			return "", ""
@@ -282,21 +263,17 @@ func (c *conflict) need(r *plan.Request) string {
 // other: what is needed, and what there is.
 func (c *conflict) there() string {
 	var parts []string
-	plays := c.parts.all
-	for _, what := range []string{plan.DemandGPUs, plan.DemandNICs} {
-		if plays[what] {
-			parts = append(parts, c.devicesThere(what))
+	add := func(text func() string, kinds ...string) {
+		if slices.ContainsFunc(kinds, func(what string) bool { return c.parts.all[what] }) {
+			parts = append(parts, text())
 		}
 	}
-	if plays[plan.DemandVFs] {
-		parts = append(parts, c.vfsThere())
+	for _, what := range []string{plan.DemandGPUs, plan.DemandNICs} {
+		add(func() string { return c.devicesThere(what) }, what)
 	}
-	if plays[plan.DemandCores] || plays[plan.DemandSMT] || plays[plan.DemandReserve] {
-		parts = append(parts, c.coresThere())
-	}
-	if c.parts.all[plan.DemandMemory] {
-		parts = append(parts, c.memoryThere())
-	}
+	add(c.vfsThere, plan.DemandVFs)
+	add(c.coresThere, plan.DemandCores, plan.DemandSMT, plan.DemandReserve)
+	add(c.memoryThere, plan.DemandMemory)
 	if slices.ContainsFunc(c.parts.affinity, func(k int) bool {
 		return c.p.Affinity[k].NUMA != "" && !c.parts.noNUMA
 	}) {
@@ -330,25 +307,21 @@ func (c *conflict) memoryThere() string {
 			on = append(on, fmt.Sprintf("%s on NUMA node %d", c.bytes(*n.Pages), n.ID))
 		}
 	}
-	text := "there is " + c.bytes(sum) + " to give"
-	if len(on) != 1 {
-		text += " (" + andList(on) + ")"
-	}
-	return text
+	return "there is " + c.bytes(sum) + " to give" + words.If(len(on) != 1, " ("+andList(on)+")")
 }
 
 func thereAre(n int64, one string) string {
 	return words.Either(n == 1, "there is 1 "+one, "there are "+words.Count(n, one))
 }
 
+// devicesOf counts the devices that are given whole for a demand.
+func (c *conflict) devicesOf(what string) int64 {
+	return int64(lists.Count(c.p.Devices, func(d plan.Device) bool { return demandOf(d.Kind) == what }))
+}
+
 // devicesThere says how many devices of a kind there are and which of them the lab nodes can get.
 func (c *conflict) devicesThere(what string) string {
-	all := int64(0)
-	for d := range c.p.Devices {
-		if demandOf(c.p.Devices[d].Kind) == what {
-			all++
-		}
-	}
+	all := c.devicesOf(what)
 	can := anyOf(c.p, c.set, what)
 	if int64(len(can)) == all {
 		if _, there := c.inAll(); there != "" {
