@@ -136,17 +136,16 @@ func (e *enumerator) lookAhead(x, k int) int64 {
 	if !o.on {
 		return 0
 	}
-	coming := 0
+	coming := -k
 	for y := range e.r.wants {
-		switch {
-		case y < x:
-			o.left[y] = 0
-		case y == x:
-			o.left[y] = e.r.wants[y].count - k
-		default:
+		o.left[y] = 0
+		if y >= x {
 			o.left[y] = e.r.wants[y].count
 		}
 		coming += o.left[y]
+	}
+	if k > 0 {
+		o.left[x] -= k
 	}
 	o.joint = infinite
 	if coming > 0 {
@@ -254,11 +253,19 @@ func (e *enumerator) away(k int) int64 {
 	return int64(max(0, e.out.homes-e.out.covered[k])) * e.out.other * e.s.m.p.Weights.DeviceNearest * scale
 }
 
-// addLargest adds up the k largest numbers of a list, and sorts it.
+// addLargest adds up the k largest numbers of a list, and sorts it; addSmallest does so with the smallest.
 func addLargest(list []int64, k int) int64 {
 	slices.Sort(list)
-	var sum int64
-	for _, v := range list[max(0, len(list)-k):] {
+	return total(list[max(0, len(list)-k):])
+}
+
+func addSmallest(list []int64, k int) int64 {
+	slices.Sort(list)
+	return total(list[:min(k, len(list))])
+}
+
+func total(list []int64) (sum int64) {
+	for _, v := range list {
 		sum += v
 	}
 	return sum
@@ -287,12 +294,7 @@ func (e *enumerator) gpusAhead() int64 {
 		o.enough = false
 		return 0
 	}
-	slices.Sort(o.sums)
-	var sum int64
-	for _, s := range o.sums[:left] {
-		sum += s
-	}
-	return (sum + 1) / 2
+	return (addSmallest(o.sums, left) + 1) / 2
 }
 
 // portsToCome returns how many ports are still to be picked.
@@ -394,11 +396,7 @@ func (e *enumerator) helpPaths() bool {
 // portsAt returns what paths and the distance of the ports to come cost at least with all cores on NUMA node a, scaled.
 func (e *enumerator) portsAt(a int) int64 {
 	o, r, m := &e.out, e.r, e.s.m
-	sum := int64(r.gpus-len(e.c.gpus)) * r.secondPair
-	for _, v := range o.now {
-		sum += v
-	}
-	sum *= scale
+	sum := scale * (int64(r.gpus-len(e.c.gpus))*r.secondPair + total(o.now))
 	each := scale * r.w.DeviceDistance * int64(r.cores)
 	for y, left := range o.left {
 		if left == 0 || r.wants[y].kind == wantGPU {

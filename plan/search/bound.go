@@ -1,6 +1,10 @@
 package search
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
+)
 
 // Lagrangian relaxation. Each thing that lab nodes compete for gets a price, a Lagrange multiplier.
 // Every column pays the prices of what it takes, and what there is comes back at its price. In a
@@ -168,12 +172,7 @@ func (t *tree) raised() (higher, ok bool) {
 func (t *tree) commonPortPrice() {
 	defer func() { t.start = t.relaxation() }()
 	m := t.m
-	users, nics := int64(m.vfUsers()), int64(0)
-	for d := range m.devices {
-		if m.devices[d].vfs > 0 {
-			nics++
-		}
-	}
+	users, nics := int64(m.vfUsers()), int64(lists.Count(m.devices, func(d device) bool { return d.vfs > 0 }))
 	if users == 0 || nics == 0 {
 		return
 	}
@@ -208,8 +207,7 @@ func (t *tree) ascend() {
 		t.root = b
 		return
 	}
-	t.work.budget(ascendSteps)
-	defer t.work.endBudget()
+	defer t.work.budget(ascendSteps)()
 	if t.subgradient(); !t.proved() {
 		t.roundPrices()
 	}

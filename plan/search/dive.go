@@ -3,6 +3,8 @@ package search
 import (
 	"cmp"
 	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // The cases that need dives: lab nodes that span many of the 64 small NUMA nodes of hwloc's
@@ -54,12 +56,7 @@ func (t *tree) dive(i int, price *prices, low int64, e *enumerator) (*column, in
 // anchors returns NUMA nodes with room, spread evenly where there are many. A dive costs time for
 // each want and NUMA node, so large hosts are sampled.
 func (e *enumerator) anchors() []int {
-	var all []int
-	for n := range e.perNode {
-		if e.perNode[n].room > 0 {
-			all = append(all, n)
-		}
-	}
+	all := lists.Where(e.perNode, func(q nodeCost) bool { return q.room > 0 })
 	if len(all) <= diveNodes {
 		return all
 	}
@@ -206,17 +203,10 @@ func (e *enumerator) unpick() {
 // splitsNear tries a few ways to give the cores: on as few NUMA nodes as can be and some more,
 // those with devices and those near a first, filled one after the other or evenly.
 func (e *enumerator) splitsNear(a int) {
-	var nodes []int
-	total := 0
-	for k := range e.perNode {
-		if room := e.perNode[k].room; room > 0 {
-			nodes = append(nodes, k)
-			total += room
-		}
-	}
-	if total < e.r.cores {
+	if lists.Sum(e.perNode, func(q nodeCost) int { return q.room }) < e.r.cores {
 		return
 	}
+	nodes := lists.Where(e.perNode, func(q nodeCost) bool { return q.room > 0 })
 	type key func(k int) int64
 	sortBy := func(keys ...key) []int {
 		order := slices.Clone(nodes)

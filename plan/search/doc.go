@@ -51,7 +51,7 @@
 //     step 2. Where many are all different, they are placed again, those first that were served worst;
 //     then the linear program and ruin and recreate (ruin.go) have the work that is left. Else two
 //     and three lab nodes at a time are taken off and placed again as well as possible, a large
-//     neighbourhood search (local.go), and cores and devices are exchanged where lab nodes span NUMA
+//     neighbourhood search (local.go), and cores are exchanged where lab nodes span NUMA
 //     nodes (exchange.go). Up to 16 lab nodes are searched for a few steps (5) before prices are
 //     found (3): a small tree takes less time than good prices do.
 //  5. The tree. At each depth the bound of the lab nodes to come is their cheapest columns in what

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -200,9 +201,8 @@ func moveCores(l *plan.Layout, pl *plan.Placement, i, n, from, to int) *plan.Pla
 		}
 	}
 	free := slices.DeleteFunc(l.Free(pl), func(id int) bool { return l.Cores[id].NUMANode != to })
-	slices.SortStableFunc(free, func(a, b int) int {
-		return cmp.Compare(rank(others[l.Cores[a].L3]), rank(others[l.Cores[b].L3]))
-	})
+	free = append(lists.Filter(free, func(id int) bool { return !others[l.Cores[id].L3] }),
+		lists.Filter(free, func(id int) bool { return others[l.Cores[id].L3] })...)
 	if len(free) < n {
 		return nil
 	}
@@ -217,11 +217,4 @@ func moveCores(l *plan.Layout, pl *plan.Placement, i, n, from, to int) *plan.Pla
 	q.Cores = append(q.Cores, free[:n]...)
 	slices.Sort(q.Cores)
 	return next
-}
-
-func rank(later bool) int {
-	if later {
-		return 1
-	}
-	return 0
 }

@@ -38,8 +38,7 @@ func (t *tree) boundUnequal(steps int64) int64 {
 	if w == 0 || t.best == nil || t.start.price == nil || t.proved() {
 		return root
 	}
-	t.work.budget(steps)
-	defer t.work.endBudget()
+	defer t.work.budget(steps)()
 	base := t.bound(t.least)
 	var sum, single int64
 	for _, members := range t.m.classes {

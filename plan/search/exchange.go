@@ -23,8 +23,7 @@ func (t *tree) exchange() {
 	if t.best == nil {
 		return
 	}
-	t.work.budget(exchangeSteps)
-	defer t.work.endBudget()
+	defer t.work.budget(exchangeSteps)()
 	for better := true; better && !t.proved(); {
 		better = false
 		for x, i := range t.order {
@@ -54,7 +53,7 @@ func (t *tree) exchangeOf(i, j int) bool {
 	defer t.removeAll(others)
 	before := t.cost
 	same := slices.ContainsFunc(t.m.requests[i].peers, func(q peer) bool { return q.other == j && q.numa == plan.Same })
-	for same && (t.together(i, j) || t.otherDevices(i, j)) {
+	for same && t.together(i, j) {
 	}
 	for again := true; again && !t.work.add(0); {
 		again = false
@@ -244,59 +243,4 @@ func (t *tree) splitTogether(i, j int, on []int, costs [2][]int64, mine, other [
 		give(other, 1, n)
 	}
 	return left[0] == 0 && left[1] == 0
-}
-
-// otherDevices gives a lab node of two another device, which may be the other's, and places the cores of both again; it
-// reports whether that helped.
-func (t *tree) otherDevices(i, j int) bool {
-	better := false
-	for _, who := range [][2]int{{i, j}, {j, i}} {
-		for _, w := range t.m.requests[who[0]].wants {
-			if w.kind == wantVF {
-				continue
-			}
-			for _, d := range w.any {
-				for k := range *t.best[who[0]].listOf(w.kind) {
-					better = t.otherDevice(i, j, who, w.kind, k, d) || better
-				}
-			}
-		}
-	}
-	return better
-}
-
-func (c *column) listOf(kind wantKind) *[]int {
-	if kind == wantGPU {
-		return &c.gpus
-	}
-	return &c.nics
-}
-
-// otherDevice puts device d in the place of the k-th of its kind, and the one that was there in the place of d.
-func (t *tree) otherDevice(i, j int, who [2]int, kind wantKind, k, d int) bool {
-	best, cost := t.best, t.cost
-	old := (*best[who[0]].listOf(kind))[k]
-	if slices.Contains(*best[who[0]].listOf(kind), d) || t.work.add(1) {
-		return false
-	}
-	at := slices.Index(*best[who[1]].listOf(kind), d)
-	if at < 0 && !t.s.freeWhole(who[0], d) {
-		return false
-	}
-	t.best, t.cost = slices.Clone(best), infinite/scale
-	for x, v := range [2]int{k, at} {
-		c := new(column).set(best[who[x]])
-		if list := *c.listOf(kind); v >= 0 {
-			list[v] = [2]int{d, old}[x]
-			slices.Sort(list)
-		}
-		t.best[who[x]] = c
-	}
-	for t.rebuild(i, j, t.coresOn(i), t.coresOn(j)) && t.together(i, j) {
-	}
-	if t.cost < cost {
-		return true
-	}
-	t.best, t.cost = best, cost
-	return false
 }

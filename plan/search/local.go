@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -88,16 +89,16 @@ func (t *tree) insertion(i int) *column {
 		return nil
 	}
 	base := scale * t.s.cost()
-	t.work.budget(cmp.Or(t.oracle, oracleSteps))
+	end := t.work.budget(cmp.Or(t.oracle, oracleSteps))
 	best, cost := t.dive(i, t.steer, base+low, e)
-	t.work.endBudget()
+	end()
 	if best != nil && (len(t.order) == 1 || cost-base <= low) {
 		return best // the tree looks at all the others
 	}
 	// The usual answers cost what the bound says, or a span more.
 	for _, limit := range []int64{low + 1, low + scale*t.m.p.Weights.NUMASpan + 1, infinite} {
 		e.basic, e.breakSymmetry, e.relaxed = true, true, false
-		t.work.budget(cmp.Or(t.oracle, oracleSteps))
+		end := t.work.budget(cmp.Or(t.oracle, oracleSteps))
 		e.run(i, t.steer, min(limit, cost-base), func(c *column, _ int64) bool {
 			if !t.s.fits(i, c) {
 				return false
@@ -110,7 +111,7 @@ func (t *tree) insertion(i int) *column {
 			t.s.remove(i)
 			return cost-base <= low // nothing can be cheaper
 		})
-		t.work.endBudget()
+		end()
 		if best != nil && cost-base <= limit {
 			break // all that were left out cost more
 		}
@@ -186,17 +187,14 @@ func (t *tree) neighbours(i int, draw func(int) int) []int {
 		return nil
 	}
 	at := t.m.pools[c.cores[draw(len(c.cores))].pool].node
-	var near []int
-	for k, j := range t.order {
-		if o := t.best[j]; j != i && (slices.Contains(t.m.nodesOf(o), at) || t.hasAt(o, at)) {
-			near = append(near, k)
-		}
-	}
-	return near
+	return lists.Where(t.order, func(j int) bool { return j != i && t.isAt(t.best[j], at) })
 }
 
-// hasAt reports whether a column has a device at a NUMA node.
-func (t *tree) hasAt(c *column, node int) bool {
+// isAt reports whether a column has cores or a device at a NUMA node.
+func (t *tree) isAt(c *column, node int) bool {
+	if slices.Contains(t.m.nodesOf(c), node) {
+		return true
+	}
 	for d := range c.whole {
 		if t.m.devices[d].home == node {
 			return true
@@ -249,11 +247,11 @@ func (t *tree) reoptimise(who ...int) bool {
 	}
 	fixed := t.best
 	t.best = nil
-	t.work.budget(reinsertSteps)
+	end := t.work.budget(reinsertSteps)
 	t.basic = true
 	t.search(who)
 	t.basic = false
-	t.work.endBudget()
+	end()
 	if t.best == nil {
 		t.best = fixed
 	}

@@ -52,8 +52,7 @@ func (t *tree) solveMaster(steps int64) {
 	if t.best == nil || t.work.stopped != "" {
 		return
 	}
-	t.work.budget(steps)
-	defer t.work.endBudget()
+	defer t.work.budget(steps)()
 	if !t.patternsMade {
 		t.patternsMade, t.patternModel = true, t.newPatternModel()
 	}

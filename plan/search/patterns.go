@@ -429,8 +429,8 @@ func (a *patternModel) findSplits(c int) bool {
 	within := min(splitShares*scale*t.m.p.Weights.L3Shared, a.gap/a.fine)
 	least := map[string]split{}
 	e.relaxed, e.breakSymmetry, e.basic, e.spanning = false, false, false, 2
-	t.work.budget(splitSteps)
-	defer func() { t.work.endBudget(); e.spanning = 0 }()
+	defer t.work.budget(splitSteps)()
+	defer func() { e.spanning = 0 }()
 	if !e.run(i, t.price, a.base[c]+within, func(col *column, reduced int64) bool {
 		q := split{max(0, reduced-a.base[c]) * a.fine, a.partsOf(col)}
 		key := fmt.Sprint(q.parts)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -198,10 +199,7 @@ func (m *model) pricePaths(q *pairing, name string) error {
 		q.leastPair = min(q.leastPair, best)
 		q.secondPair = min(q.secondPair, second)
 		for _, h := range q.gpuList {
-			if g == h || q.count < 2 {
-				continue
-			}
-			if m.gpuPair(g, h) < 0 {
+			if g != h && q.count > 1 && m.gpuPair(g, h) < 0 {
 				return noPath(g, h)
 			}
 		}
@@ -236,16 +234,21 @@ func (m *model) priceGPUs(q *pairing) {
 				costs = append(costs, m.gpuPair(g, h))
 			}
 		}
-		slices.Sort(costs)
-		row := make([]int64, q.count)
-		for k := 1; k < q.count; k++ {
-			row[k] = row[k-1]
-			if k <= len(costs) {
-				row[k] += costs[k-1]
-			}
-		}
-		q.half = append(q.half, row)
+		q.half = append(q.half, cheapest(costs, q.count-1))
 	}
+}
+
+// cheapest adds up the cheapest of costs, which it sorts: none, one, and so on up to k; all where there are fewer.
+func cheapest(costs []int64, k int) []int64 {
+	slices.Sort(costs)
+	sums := []int64{0}
+	for n := range k {
+		sums = append(sums, sums[n])
+		if n < len(costs) {
+			sums[n+1] += costs[n]
+		}
+	}
+	return sums
 }
 
 // foresee prepares the bounds of ahead.go for requests with several devices. With one device each
@@ -257,10 +260,7 @@ func (m *model) foresee() {
 	}
 	for i := range m.requests {
 		r := &m.requests[i]
-		total := 0
-		for _, w := range r.wants {
-			total += len(w.any)
-		}
+		total := lists.Sum(r.wants, func(w want) int { return len(w.any) })
 		r.outlook = r.devices >= 2 && total <= outlookDevices && len(r.gpuList)*r.gpus <= outlookDevices
 		if r.outlook {
 			m.findApart(r)

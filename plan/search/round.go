@@ -74,9 +74,9 @@ func (p *master) round() {
 	beyond := (p.t.cost - p.t.root - 1) * scale * p.fine
 	for _, limit := range []int64{q.margin - beyond, q.margin} {
 		q.limit = min(limit, q.margin)
-		p.t.work.budget(roundSearch)
+		end := p.t.work.budget(roundSearch)
 		q.next(0)
-		p.t.work.endBudget()
+		end()
 		if p.t.proved() {
 			break
 		}

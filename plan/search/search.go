@@ -114,21 +114,17 @@ type meter struct {
 	look    int64 // when to look at the context next
 	stopped string
 	// soft is where a part of the work gives up so that another gets its turn; the search as a whole goes on.
-	soft   int64
-	nested []int64
+	soft int64
 }
 
-// budget bounds the part of the work that follows, until endBudget; a part of a part has no more than the whole.
-func (w *meter) budget(n int64) {
-	w.nested = append(w.nested, w.soft)
-	if until := w.steps + n; w.soft == 0 || until < w.soft {
+// budget bounds the part of the work that follows, until what it returns is called; a part of a part has no more than
+// the whole.
+func (w *meter) budget(n int64) (end func()) {
+	whole := w.soft
+	if until := w.steps + n; whole == 0 || until < whole {
 		w.soft = until
 	}
-}
-
-func (w *meter) endBudget() {
-	w.soft = w.nested[len(w.nested)-1]
-	w.nested = w.nested[:len(w.nested)-1]
+	return func() { w.soft = whole }
 }
 
 // lookEvery is how many steps pass between looks at the context: well under a millisecond.

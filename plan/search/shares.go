@@ -1,6 +1,10 @@
 package search
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
+)
 
 // How the cores of a lab node are split over NUMA nodes has a cost of its own. Cores are missing
 // from the share of the devices on a NUMA node (device_share), or from an even split
@@ -202,17 +206,6 @@ func (m *model) findApart(r *request) {
 		return
 	}
 	a := &apartness{each: scale * int64(due) * r.w.DeviceDistance, ports: make([][]int64, len(m.devices))}
-	sums := func(costs []int64) []int64 {
-		slices.Sort(costs)
-		row := make([]int64, r.gpus+1)
-		for k := range r.gpus {
-			row[k+1] = row[k]
-			if k < len(costs) {
-				row[k+1] += costs[k]
-			}
-		}
-		return row
-	}
 	for _, g := range r.gpuList {
 		var costs []int64
 		for _, h := range r.gpuList {
@@ -220,14 +213,10 @@ func (m *model) findApart(r *request) {
 				costs = append(costs, scale*m.gpuPair(g, h)+a.each*m.apart(g, h))
 			}
 		}
-		a.half = append(a.half, sums(costs))
+		a.half = append(a.half, cheapest(costs, r.gpus))
 	}
 	for _, d := range r.portList {
-		var costs []int64
-		for _, g := range r.gpuList {
-			costs = append(costs, m.apartFrom(g, d))
-		}
-		a.ports[d] = sums(costs)
+		a.ports[d] = cheapest(lists.Map(r.gpuList, func(g int) int64 { return m.apartFrom(g, d) }), r.gpus)
 	}
 	r.apart = a
 }
@@ -273,12 +262,7 @@ func (e *enumerator) pairsBound() int64 {
 		}
 		o.sums = append(o.sums, cost)
 	}
-	slices.Sort(o.sums)
-	twice := int64(0)
-	for _, v := range o.sums[:min(left, len(o.sums))] {
-		twice += v
-	}
-	sum += (twice + 1) / 2
+	sum += (addSmallest(o.sums, left) + 1) / 2
 	port := func(d int) int64 {
 		far := a.ports[d][left]
 		for _, g := range e.c.gpus {
@@ -301,10 +285,7 @@ func (e *enumerator) pairsBound() int64 {
 				o.sums = append(o.sums, port(d))
 			}
 		}
-		slices.Sort(o.sums)
-		for _, v := range o.sums[:min(n, len(o.sums))] {
-			sum += v
-		}
+		sum += addSmallest(o.sums, n)
 	}
 	near, rooms := infinite, 0
 	for n := range e.eff {

@@ -167,22 +167,13 @@ func (s *state) vfsFree(d int) int {
 
 // still reports whether what is left has room for c.
 func (s *state) still(i int, c *column) bool {
-	for _, pc := range c.cores {
-		if s.room(pc.pool) < pc.n {
-			return false
-		}
-	}
 	for d := range c.whole {
 		if !s.freeWhole(i, d) {
 			return false
 		}
 	}
-	for _, v := range c.vfs {
-		if s.vfsFree(v.Device) < v.Count {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(c.cores, func(pc poolCount) bool { return s.room(pc.pool) < pc.n }) &&
+		!slices.ContainsFunc(c.vfs, func(v plan.VFCount) bool { return s.vfsFree(v.Device) < v.Count })
 }
 
 // waiting returns how many lab nodes are not placed yet that have to be on the NUMA nodes of lab
@@ -230,12 +221,7 @@ func (m *model) related(how string, a, b []int) bool {
 	if how == plan.Same {
 		return slices.Equal(a, b)
 	}
-	for _, x := range a {
-		if slices.Contains(b, x) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(a, func(x int) bool { return slices.Contains(b, x) })
 }
 
 // nodesOf returns the NUMA nodes of a column's cores, ascending.

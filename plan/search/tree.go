@@ -137,8 +137,7 @@ const (
 func (t *tree) tryAll(steps int64) bool {
 	t.inexact = false
 	if steps > 0 {
-		t.work.budget(steps)
-		defer t.work.endBudget()
+		defer t.work.budget(steps)()
 	}
 	return t.search(t.order) && !t.inexact
 }
@@ -187,8 +186,7 @@ func (t *tree) cheapestOf(i int, price *prices, limit int64, e *enumerator) leas
 	l := leastColumn{reduced: infinite}
 	e.relaxed, e.breakSymmetry, e.basic = true, false, false // prices may tell interchangeable devices apart
 	defer func() { e.relaxed = false }()
-	t.work.budget(cmp.Or(t.oracle, oracleSteps))
-	defer t.work.endBudget()
+	defer t.work.budget(cmp.Or(t.oracle, oracleSteps))()
 	if !e.run(i, price, limit, func(c *column, reduced int64) bool {
 		l.reduced, l.column = reduced, l.column.set(c)
 		e.limit = reduced
@@ -205,8 +203,7 @@ const refineSteps = 10_000_000
 // refine finds cheapest columns that the work did not last for, once. Mixes of 64 lab nodes have one or two with
 // many devices, whose bound is else that of the empty choice: it proves 20894 of 26702 in place of 25384.
 func (t *tree) refine() {
-	t.work.budget(refineSteps)
-	defer t.work.endBudget()
+	defer t.work.budget(refineSteps)()
 	t.oracle = refineSteps
 	defer func() { t.oracle = 0 }()
 	for k, i := range t.order {
