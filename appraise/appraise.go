@@ -113,10 +113,7 @@ const quotedBytes = 65536
 // and others the largest.
 func quoted(all []importer.Sample) []importer.Sample {
 	bySize := func(a, b importer.Sample) int { return cmp.Compare(a.Bytes, b.Bytes) }
-	size := slices.MaxFunc(all, bySize).Bytes
-	if all[0].Unit == bench.UnitUsec {
-		size = slices.MinFunc(all, bySize).Bytes
-	}
+	size := words.Either(all[0].Unit == bench.UnitUsec, slices.MinFunc(all, bySize), slices.MaxFunc(all, bySize)).Bytes
 	// A message there and back, as of PingPong, is bound by its latency unless it is large.
 	if all[0].Metric == bench.MetricBWAverage && !strings.Contains(all[0].Test, "pingpong") &&
 		slices.ContainsFunc(all, func(x importer.Sample) bool { return x.Bytes == quotedBytes }) {
@@ -323,10 +320,8 @@ func (m *machine) coherent(f *Figure) {
 }
 
 // gpus are those that compute.
-func (m *machine) gpus() (all []topology.GPU) {
-	all = append(all, lists.Filter(m.GPUs,
-		func(g topology.GPU) bool { return g.Kind != topology.GPUDisplay && g.Address != nil })...)
-	return all
+func (m *machine) gpus() []topology.GPU {
+	return lists.Filter(m.GPUs, func(g topology.GPU) bool { return g.Kind != topology.GPUDisplay && g.Address != nil })
 }
 
 // peersShare is the part of an expectation below which a figure is low: the published ranges are of other machines.

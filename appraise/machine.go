@@ -69,15 +69,9 @@ func (m *machine) memory(f *Figure) {
 		return
 	}
 	// STREAM prints MB/s of 10^6 bytes. Bound is in the unit of the figure.
-	value, c := f.Value, channels[i]
-	if f.Unit == "MB/s" {
-		value /= 1000
-	}
-	all := c.gbps * float64(len(m.Packages))
-	f.Bound = all
-	if f.Unit == "MB/s" {
-		f.Bound *= 1000
-	}
+	unit, c := words.Either(f.Unit == "MB/s", 1000.0, 1), channels[i]
+	value, all := f.Value/unit, c.gbps*float64(len(m.Packages))
+	f.Bound = all * unit
 	usual := fmt.Sprintf("%.3g%% of the %.4g GB/s that the memory channels of %d x %s carry (%s each)", 100*value/all,
 		all, len(m.Packages), model, c.of)
 	switch {
@@ -101,25 +95,19 @@ const linkShare = 0.8
 
 // storage judges the bandwidth of a drive against its PCIe link. What the drive itself can do is not known.
 func (m *machine) storage(f *Figure, device string) {
-	var drive *topology.Disk
-	candidates := 0
-	for d := range lists.Refs(m.Storage) {
-		if d.PCI == nil || !strings.HasPrefix(d.Name, "nvme") {
-			continue
-		}
-		if device == "" || strings.HasPrefix(device, d.Name) {
-			drive = d
-			candidates++
-		}
-	}
-	switch {
-	case drive == nil:
+	drives := lists.Filter(m.Storage, func(d topology.Disk) bool {
+		return d.PCI != nil && strings.HasPrefix(d.Name, "nvme") && (device == "" || strings.HasPrefix(device, d.Name))
+	})
+	switch len(drives) {
+	case 0:
 		f.Text = strings.TrimSpace("no expectation: the machine has no NVMe drive " + device)
 		return
-	case candidates > 1:
+	case 1:
+	default:
 		f.Text = "no expectation: which of its drives it was, neither the log nor --device says"
 		return
 	}
+	drive := drives[0]
 	// The narrowest link up to the host counts, which may be that of a switch above several drives.
 	link, ok := m.uplink(*drive.PCI)
 	if !ok || link.SpeedGTs == nil || link.Width == nil {
@@ -210,10 +198,10 @@ func (m *machine) overNICs(f *Figure, hosts int) {
 		}
 		p := port{gbps: rate(d) / 8, id: nic.ID()}
 		if nic.Address != nil {
-			if link, ok := m.uplink(*nic.Address); ok && link.SpeedGTs != nil && link.Width != nil {
-				if carried := linkShare * topology.LinkGBps(*link.SpeedGTs, *link.Width); carried < p.gbps {
-					p.gbps, p.limit = carried, "the PCIe link at "+link.Address
-				}
+			link, ok := m.uplink(*nic.Address)
+			carried := linkShare * topology.LinkGBps(words.Value(link.SpeedGTs), words.Value(link.Width))
+			if ok && carried > 0 && carried < p.gbps {
+				p.gbps, p.limit = carried, "the PCIe link at "+link.Address
 			}
 		}
 		fastest = max(fastest, rate(d)/8)

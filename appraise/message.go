@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study/importer"
 	"github.com/rackless/rackless/topology"
@@ -169,10 +170,5 @@ func rate(d *topology.RDMADevice) float64 {
 // ibMTU is the payload of a packet of RoCE over a network device: the largest that fits beside the headers.
 func ibMTU(mtu int) int {
 	const headers = 20 + 8 + 12 + 16 + 4 + 8 // IPv4 and UDP, BTH, RETH, ICRC, immediate
-	for _, payload := range slices.Backward([]int{256, 512, 1024, 2048, 4096}) {
-		if payload+headers <= mtu {
-			return payload
-		}
-	}
-	return 0
+	return lists.Find([]int{4096, 2048, 1024, 512, 256}, func(payload int) bool { return payload+headers <= mtu })
 }

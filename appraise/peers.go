@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/study/importer"
 	"github.com/rackless/rackless/topology"
 )
@@ -160,12 +161,7 @@ func (m *machine) together(gpus []topology.GPU) int {
 }
 
 func (m *machine) gpu(id string) *topology.GPU {
-	for i := range m.GPUs {
-		if m.GPUs[i].ID() == id {
-			return &m.GPUs[i]
-		}
-	}
-	return nil
+	return lists.Ref(m.GPUs, func(g *topology.GPU) bool { return g.ID() == id })
 }
 
 // measured are the GPUs that a log is of: those at its PCI addresses, or with its numbers where the machine has no

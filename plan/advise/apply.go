@@ -52,14 +52,12 @@ func (e Edit) fail(part, why, fix string) error {
 
 // find returns the index of a lab node.
 func (e Edit) find(l *lab.Lab, name string) (int, error) {
-	var names []string
-	for i, n := range l.Nodes {
-		if n.Name == name {
-			return i, nil
-		}
-		names = append(names, n.Name)
+	i := slices.IndexFunc(l.Nodes, func(n lab.Node) bool { return n.Name == name })
+	if i < 0 {
+		names := lists.Map(l.Nodes, func(n lab.Node) string { return n.Name })
+		return 0, e.fail(name, "the lab has no such node", "its nodes: "+someText(names))
 	}
-	return 0, e.fail(name, "the lab has no such node", "its nodes: "+someText(names))
+	return i, nil
 }
 
 // eachNode changes one lab node, or all of them. A size that is 0 stands for auto; the number that the
@@ -106,12 +104,8 @@ func (e Edit) addNode(l *lab.Lab) error {
 	}
 	n := deepCopy(l.Nodes[from])
 	n.Name = e.Node
-	used := map[string]bool{}
-	for i := range l.Nodes {
-		for _, nic := range l.Nodes[i].NICs {
-			used[nic.MAC] = true
-		}
-	}
+	used := lists.SetOf(lists.Flat(l.Nodes, func(n lab.Node) []lab.NIC { return n.NICs }),
+		func(n lab.NIC) string { return n.MAC })
 	for k := range n.NICs {
 		nic := &n.NICs[k]
 		nic.MAC = lab.FreeMAC(l.Name, n.Name, k, used)

@@ -19,13 +19,7 @@ import (
 // mainNode returns the NUMA node with most cores of a lab node, the lowest of several.
 func (o *oracle) mainNode(n *plan.NodePlacement) int {
 	on := o.CoresOn(n.Cores)
-	best := -1
-	for _, node := range slices.Sorted(maps.Keys(on)) {
-		if best < 0 || on[node] > on[best] {
-			best = node
-		}
-	}
-	return best
+	return slices.MaxFunc(slices.Sorted(maps.Keys(on)), func(a, b int) int { return cmp.Compare(on[a], on[b]) })
 }
 
 // elsewhere is pl with the cores that lab node i has on NUMA node from replaced by others of NUMA
@@ -34,8 +28,8 @@ func (o *oracle) mainNode(n *plan.NodePlacement) int {
 func (o *oracle) elsewhere(pl *plan.Placement, i, from, to, other int, freeFirst bool) *plan.Placement {
 	next := pl.Exchangeable()
 	n := &next.Nodes[i]
-	var give, take []int // cores given up; cores taken
-	give = append(give, lists.Filter(n.Cores, func(id int) bool { return o.Cores[id].NUMANode == from })...)
+	var take []int // cores taken, for those given up
+	give := lists.Filter(n.Cores, func(id int) bool { return o.Cores[id].NUMANode == from })
 	wide := func(id, request int) bool { return len(o.Cores[id].CPUs) >= o.p.Requests[request].Threads }
 	useful := func(id, node int) bool { return len(take) < len(give) && o.Cores[id].NUMANode == node && wide(id, i) }
 	takeFree := func(node int) {

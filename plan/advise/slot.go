@@ -367,10 +367,9 @@ func (e Edit) remove(h *topology.Host, c *card) error {
 	for t := range lists.Refs(h.Tenants) {
 		t.Devices = slices.DeleteFunc(t.Devices, func(d topology.TenantDevice) bool { return own(&d.PCI) })
 	}
-	gone := map[topology.PCIAddr]bool{} // the card points into h.PCI, which changes below
-	for _, d := range slices.Concat(c.functions, c.virtual) {
-		gone[d.Address] = true
-	}
+	// The card points into h.PCI, which changes below.
+	gone := lists.SetOf(slices.Concat(c.functions, c.virtual),
+		func(d *topology.PCIDevice) topology.PCIAddr { return d.Address })
 	h.PCI = slices.DeleteFunc(h.PCI, func(d topology.PCIDevice) bool { return gone[d.Address] })
 	regroup(h)
 	return nil

@@ -212,11 +212,8 @@ func (h *host) busy(core, i int) int {
 // nearest first.
 func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int) int) []int {
 	byNode := map[int][]int{}
-	for c := range h.p.Cores {
-		if h.p.Cores[c].Tenant == "" {
-			n := h.p.Cores[c].NUMANode
-			byNode[n] = append(byNode[n], c)
-		}
+	for _, n := range h.nodes {
+		byNode[n] = lists.Where(h.p.Cores, func(c plan.Core) bool { return c.Tenant == "" && c.NUMANode == n })
 	}
 	few := func(c int) int { return min(len(h.p.Cores[c].CPUs), r.Threads) }
 	for _, n := range h.nodes {
