@@ -349,10 +349,7 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 		f.Text = fmt.Sprintf("no expectation: the log is of %d GPUs, and the machine has %d", len(of.Ranks), len(gpus))
 		return
 	}
-	together := 0
-	if f.Metric == bench.MetricBusBandwidth {
-		together = m.together(gpus)
-	}
+	together := words.Either(f.Metric == bench.MetricBusBandwidth, m.together(gpus), 0)
 	var worst topology.Expectation
 	var pair topology.Path
 	var unknown *topology.Path // the slowest of which nothing is known
@@ -387,10 +384,7 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 	}
 	usual += words.If(all, "; which of the GPUs were measured, their addresses do not tell")
 	f.Verdict, f.Text = Normal, usual
-	most := 2 * worst.GBpsMax
-	if worst.Link == "" {
-		most = 1.3 * worst.GBpsMax // of NVLink more is known than the class of a path
-	}
+	most := words.Either(worst.Link == "", 1.3, 2) * worst.GBpsMax // of NVLink more is known than the class of a path
 	switch {
 	case f.Value > most && !told:
 		f.Verdict, f.Text = Unknown, "no expectation: it is more than PCIe gives, so it went over NVLink, of which "+

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
@@ -216,10 +217,7 @@ func (d *decoder) subnet(path string, n ast.Node) *netip.Prefix {
 
 // enum decodes one word of a list. Slips maps what people write instead, in lower case, to advice.
 func enum[T ~string](d *decoder, path string, n ast.Node, all []T, slips map[string]string) *T {
-	words := make([]string, len(all))
-	for i, w := range all {
-		words[i] = string(w)
-	}
+	words := lists.Map(all, func(w T) string { return string(w) })
 	// Truth values and numbers are no text, but they have advice that is better than quotes.
 	switch n.(type) {
 	case *ast.BoolNode, *ast.IntegerNode:

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // An Effect says what it takes to apply a change to a running lab.
@@ -121,13 +122,7 @@ func byName(nodes []Node) map[string]Node {
 // summary says what a node is, for a change that adds or removes it whole.
 func summary(n Node) string {
 	s := fmt.Sprintf("cpus %s, memory %s, image %s, nics %s", n.cpus(), n.memory(), n.Image, n.nics())
-	if n.GPUs > 0 {
-		s += ", gpus " + n.gpus()
-	}
-	if n.VFs > 0 {
-		s += ", vfs " + n.vfs()
-	}
-	return s
+	return s + words.If(n.GPUs > 0, ", gpus "+n.gpus()) + words.If(n.VFs > 0, ", vfs "+n.vfs())
 }
 
 // orNone returns what a change says of a value that may be absent: an empty one would stand for a
@@ -139,9 +134,5 @@ func addrOf(n NIC) string { return n.Addr.String() }
 
 // list writes one text of every item, on one line.
 func list[T any](all []T, text func(T) string) string {
-	texts := make([]string, len(all))
-	for i, item := range all {
-		texts[i] = text(item)
-	}
-	return strings.Join(texts, ", ")
+	return strings.Join(lists.Map(all, text), ", ")
 }

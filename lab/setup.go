@@ -8,6 +8,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
@@ -52,13 +53,9 @@ type Slurm struct {
 }
 
 // SlurmNodes returns the names of the nodes on which Slurm runs, in the order of the lab.
-func (l *Lab) SlurmNodes() (names []string) {
-	for _, n := range l.Nodes {
-		if n.Has("slurm") {
-			names = append(names, n.Name)
-		}
-	}
-	return names
+func (l *Lab) SlurmNodes() []string {
+	with := lists.Filter(l.Nodes, func(n Node) bool { return n.Has("slurm") })
+	return lists.Map(with, func(n Node) string { return n.Name })
 }
 
 // controller is the node with slurmctld, or none.
@@ -149,9 +146,6 @@ func (d *decoder) script(path string, n ast.Node) *string {
 }
 
 // stepsOf returns what a Node holds of steps; nil for none.
-func stepsOf(all []fileStep) (steps []Step) {
-	for _, s := range all {
-		steps = append(steps, Step{Run: or(s.Run, nil, ""), Check: or(s.Check, nil, "")})
-	}
-	return steps
+func stepsOf(all []fileStep) []Step {
+	return lists.Map(all, func(s fileStep) Step { return Step{Run: or(s.Run, nil, ""), Check: or(s.Check, nil, "")} })
 }

@@ -237,11 +237,8 @@ func (d *decoder) checkVSphere(l *Lab) {
 	}
 	d.checkCustomize(l)
 	d.checkSwitches(l)
-	for _, n := range l.Nodes {
-		if n.VFs > 0 && l.VSphere.PortGroup == "" {
-			d.Fail(d.Keys["vsphere"], Error{Key: "vsphere.port_group", What: "missing key",
-				Have: "vfs in node " + n.Name, Fix: "name the port group of the virtual functions"})
-			return
-		}
+	if n, ok := lists.Lookup(l.Nodes, func(n Node) bool { return n.VFs > 0 }); ok && l.VSphere.PortGroup == "" {
+		d.Fail(d.Keys["vsphere"], Error{Key: "vsphere.port_group", What: "missing key",
+			Have: "vfs in node " + n.Name, Fix: "name the port group of the virtual functions"})
 	}
 }

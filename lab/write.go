@@ -121,10 +121,7 @@ func sequence[T any](all []T, text func(T) string) string {
 
 // given writes what may be missing, and known a text that may be "".
 func given[T any](value *T) string {
-	if value == nil {
-		return ""
-	}
-	return fmt.Sprint(*value)
+	return words.If(value != nil, fmt.Sprint(words.Value(value)))
 }
 
 func known(s string) string { return words.If(s != "", scalar(s)) }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/advise"
@@ -143,10 +144,7 @@ func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Plann
 	within, cancel := context.WithTimeout(ctx, q.Limit)
 	defer cancel()
 	// What is asked beside the plan has a part of the time: a plan that took all of its own is explained too.
-	forPlan := q.Limit
-	if q.Explain {
-		forPlan = q.Limit * 2 / 3
-	}
+	forPlan := words.Either(q.Explain, q.Limit*2/3, q.Limit)
 	solving, cancelSolving := context.WithTimeout(within, forPlan)
 	defer cancelSolving()
 	r, err := search.Solve(solving, p, search.Options{Steps: q.Steps})

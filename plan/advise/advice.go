@@ -152,12 +152,9 @@ func (a *advisor) ports() {
 		if d.Kind != plan.KindNIC || d.RateMbps != 0 || d.RateUnknown || !d.Whole && d.VFs == 0 || !wanted(a.p, i) {
 			continue
 		}
-		var rate int64
-		for j := range a.p.Devices {
-			if o := &a.p.Devices[j]; o.Kind == plan.KindNIC && o.Model == d.Model && o.Model != "" {
-				rate = max(rate, o.RateMbps)
-			}
-		}
+		rate := lists.Max(a.p.Devices, func(o plan.Device) int64 {
+			return words.Either(o.Kind == plan.KindNIC && o.Model == d.Model && o.Model != "", o.RateMbps, 0)
+		})
 		if rate == 0 {
 			continue
 		}
@@ -358,8 +355,8 @@ func (a *advisor) placesFor(device, node, near int) {
 	if port := a.freePort(d.ID, node, near); port != nil {
 		move = Edit{Op: OpMoveBelow, Device: d.ID, Other: port.Address.String()}
 		note = fmt.Sprintf("port %s has nothing below it", port.Address)
-		if port.Link != nil && port.Link.MaxWidth != nil {
-			note += fmt.Sprintf(" and %s", words.Count(*port.Link.MaxWidth, "lane"))
+		if width := words.Value(port.Link).MaxWidth; width != nil {
+			note += " and " + words.Count(*width, "lane")
 		}
 	}
 	add(move, what, note)

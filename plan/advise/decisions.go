@@ -126,10 +126,8 @@ func (d *decider) devices(one *draft, i int) {
 		one.RunnerUp = "other devices"
 		one.because("no other devices meet the request: the host has none left, or what is left breaks a rule")
 	case notAsked:
-		why := "the search for one was stopped before it found any"
-		if d.left <= 0 {
-			why = fmt.Sprintf("at most %d changed plans are searched for", MaxDecisionSolves)
-		}
+		why := words.Either(d.left > 0, "the search for one was stopped before it found any",
+			fmt.Sprintf("at most %d changed plans are searched for", MaxDecisionSolves))
 		one.because("no runner-up: " + why)
 	}
 	several := len(d.p.NUMANodes) > 1
@@ -410,10 +408,8 @@ func (d *decider) emulator(one *draft, i int) {
 // housekeeping says which cores the host keeps, and why as many as that.
 func (d *decider) housekeeping() draft {
 	free := d.Free(&d.base.Placement)
-	one := draft{plan.Decision{What: AboutHousekeeping, Choice: coresText(d.CoresOn(free))}}
-	if len(free) > 0 {
-		one.Choice += ": CPUs " + d.cpusOf(free)
-	}
+	one := draft{plan.Decision{What: AboutHousekeeping,
+		Choice: coresText(d.CoresOn(free)) + words.If(len(free) > 0, ": CPUs "+d.cpusOf(free))}}
 	if extra := len(free) - d.p.ReserveCores; extra > 0 {
 		one.becausef("the host keeps at least %s; %d more are left over", words.Count(d.p.ReserveCores, "core"), extra)
 	} else {
@@ -429,10 +425,8 @@ func (d *decider) housekeeping() draft {
 			one.becausef("a core of package %d: %s", k.ID, k.Busy)
 		}
 	}
-	var far int64
-	for i := range d.p.Requests {
-		far += d.own(i, plan.TermEmulatorDistance)
-	}
+	away := func(r plan.Request) int64 { return costOf(d.plan.Terms, r.Name, []string{plan.TermEmulatorDistance}) }
+	far := lists.Sum(d.p.Requests, away)
 	if far == 0 {
 		one.because("every lab node has a housekeeping core on a NUMA node of its own, for QEMU's threads")
 	} else {
@@ -453,10 +447,8 @@ func (d *decider) pageSize() draft {
 	const gib = 1 << 30
 	one := draft{plan.Decision{What: AboutPageSize}}
 	if d.p.HugepageBytes == 0 {
-		one.Choice = "no hugepages, as the lab asks"
-		if d.lab.Hugepages != lab.HugepagesOff {
-			one.Choice = "no hugepages: the host has none"
-		}
+		one.Choice = words.Either(d.lab.Hugepages == lab.HugepagesOff, "no hugepages, as the lab asks",
+			"no hugepages: the host has none")
 		one.because(seenHuge)
 		return one
 	}

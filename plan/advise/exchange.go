@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -92,13 +93,10 @@ func (o *oracle) otherCores(i, tries int) (best *plan.Placement, cost int64) {
 			continue
 		}
 		for other := -1; other < len(pl.Nodes); other++ { // -1: free cores alone
-			orders := []bool{true, false}
-			if other < 0 {
-				orders = orders[:1]
-			} else if other == i || o.CoresOn(pl.Nodes[other].Cores)[to.ID] == 0 {
+			if other == i || other >= 0 && o.CoresOn(pl.Nodes[other].Cores)[to.ID] == 0 {
 				continue
 			}
-			for _, freeFirst := range orders {
+			for _, freeFirst := range []bool{true, false}[:words.Either(other < 0, 1, 2)] {
 				if tries--; tries < 0 {
 					return best, cost
 				}

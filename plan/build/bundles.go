@@ -91,10 +91,7 @@ func (b *problemBuilder) bundle() {
 			next++
 		}
 		d.Bundle = numbers[root]
-		all := members[root]
-		if len(all) == 0 {
-			all = f.card
-		}
+		all := words.Either(len(members[root]) > 0, members[root], f.card)
 		d.Refused = cmp.Or(b.refusal(f, all, groupOf), held[*f.addr])
 		if len(all) > maxBundle {
 			all = f.card

@@ -182,11 +182,10 @@ func (b *problemBuilder) addPaths() {
 			break
 		}
 		for j := i + 1; j < len(b.p.Devices); j++ {
-			class := topology.PathUnknown
+			path, class := plan.PairPath{A: i, B: j}, topology.PathUnknown
 			if !deep[i] && !deep[j] {
 				class = b.pathClass(i, j)
 			}
-			path := plan.PairPath{A: i, B: j}
 			if !path.SetClass(class, &b.p.Devices[i], &b.p.Devices[j]) {
 				unknown++
 			}

@@ -150,9 +150,8 @@ func (b *problemBuilder) tooManyCPUs(s *coreSupply, r *plan.Request, most int) s
 	text := fmt.Sprintf("%d need %s", r.VCPUs, words.Count(r.Cores, "core"))
 	text += words.If(r.Threads > 1, fmt.Sprintf(" with %d threads each", r.Threads))
 	text += fmt.Sprintf(", and %s can give %d: it has %s", b.name, max(most, 0), b.coresThere(s.free))
-	if wide := s.with(r.Threads); wide < s.free {
-		text += fmt.Sprintf(", %d of them so wide", wide)
-	}
+	wide := s.with(r.Threads)
+	text += words.If(wide < s.free, fmt.Sprintf(", %d of them so wide", wide))
 	return text + fmt.Sprintf(", and keeps %d for itself", b.p.ReserveCores)
 }
 
@@ -320,9 +319,7 @@ func (b *problemBuilder) memoryThere(m *memoryUse, pages int64) string {
 	}
 	text := fmt.Sprintf("%s can give %s: it has %s, keeps %s", b.name, bytesText(uint64(pages)*b.p.PageBytes),
 		roundText(m.total()), roundText(keep))
-	if held > 0 {
-		text += ", tenants hold " + roundText(held)
-	}
+	text += words.If(held > 0, ", tenants hold "+roundText(held))
 	return text + fmt.Sprintf(", and counts in pages of %s", bytesText(b.p.PageBytes))
 }
 

@@ -106,17 +106,11 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 		if !c.plays(r, what) {
 			continue
 		}
-		n := amount(c.p, r, what)
-		if what == plan.DemandMemory {
-			n = r.Pages
-		}
+		n := words.Either(what == plan.DemandMemory, r.Pages, amount(c.p, r, what))
 		who, amounts, threads[r.Threads] = append(who, i), append(amounts, n), true
 	}
 	// A lab file cannot ask for no memory: an offer has to be something that can be written.
-	floor := least(what)
-	if what == plan.DemandMemory {
-		floor = 1
-	}
+	floor := words.Either(what == plan.DemandMemory, 1, least(what))
 	names := c.names(who)
 	helps := func(n int64) bool { return c.can(keep, atMost(what, names, n)) }
 	if len(who) == 0 || slices.Max(amounts) <= floor || !helps(floor) {
@@ -125,13 +119,8 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 	most := slices.Max(amounts)
 	low := largest(floor, most-1, helps)
 	sum := lists.Sum(amounts, func(n int64) int64 { return max(0, n-low) })
-	of, less := "", " less"
-	if len(who) > 1 {
-		of, less = " each", " less in all"
-	}
-	if len(who) < len(keep) {
-		of += " for " + c.nodeList(who)
-	}
+	less := words.Either(len(who) > 1, " less in all", " less")
+	of := words.If(len(who) > 1, " each") + words.If(len(who) < len(keep), " for "+c.nodeList(who))
 	// number writes the cut with what was asked for: "26 instead of 28 vCPUs", "at most 26 vCPUs"
 	// where not all asked for the same.
 	number := func(to, from, unit string) string {

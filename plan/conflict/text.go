@@ -22,17 +22,13 @@ func (c *conflict) demands() []plan.Demand {
 	out := []plan.Demand{}
 	for _, i := range c.set {
 		r := &c.p.Requests[i]
-		any := false
-		for _, what := range demandOrder {
-			if c.plays(r, what) {
-				out = append(out, plan.Demand{Node: r.Name, What: what, Count: amount(c.p, r, what),
-					Text: c.demandText(r, what)})
-				any = true
-			}
+		playing := lists.Filter(demandOrder, func(what string) bool { return c.plays(r, what) })
+		if playing == nil { // that it is there at all is enough: a core is the least that it takes
+			playing = []string{plan.DemandCores}
 		}
-		if !any { // that it is there at all is enough: a core is the least that it takes
-			out = append(out, plan.Demand{Node: r.Name, What: plan.DemandCores, Count: int64(r.Cores),
-				Text: c.demandText(r, plan.DemandCores)})
+		for _, what := range playing {
+			out = append(out, plan.Demand{Node: r.Name, What: what, Count: amount(c.p, r, what),
+				Text: c.demandText(r, what)})
 		}
 	}
 	for _, k := range c.parts.affinity {
@@ -71,16 +67,11 @@ func (c *conflict) demandText(r *plan.Request, what string) string {
 // wantText repeats how the lab names the devices, if it says more than a number: "2 GPUs" alone would hide
 // that it was the vendor that ruled out the others.
 func wantText(wants []plan.Want) string {
-	var texts []string
-	for _, w := range wants {
-		if strings.ContainsFunc(w.Text, func(r rune) bool { return r < '0' || r > '9' }) {
-			texts = append(texts, words.Plain(w.Text))
-		}
-	}
-	if texts = slices.Compact(texts); len(texts) == 0 {
-		return ""
-	}
-	return " (" + andList(texts) + ")"
+	texts := slices.Compact(lists.Flat(wants, func(w plan.Want) []string {
+		says := strings.ContainsFunc(w.Text, func(r rune) bool { return r < '0' || r > '9' })
+		return lists.If(says, words.Plain(w.Text))
+	}))
+	return words.If(len(texts) > 0, " ("+andList(texts)+")")
 }
 
 func deviceWord(what string) string {
@@ -345,27 +336,21 @@ func (c *conflict) coresThere() string {
 		switch {
 		case k.Tenant != "":
 			held[k.Tenant]++
+			continue
 		case len(k.CPUs) > 1:
 			wide++
-			free++
-		default:
-			free++
 		}
+		free++
 	}
 	if c.parts.all[plan.DemandReserve] {
 		free -= c.p.ReserveCores
 	}
-	text := thereAre(int64(len(c.p.Cores)), "core")
-	if free < len(c.p.Cores) {
-		text = fmt.Sprintf("of %s %d can be given", words.Count(len(c.p.Cores), "core"), max(0, free))
-	}
-	if c.parts.all[plan.DemandSMT] {
-		text += fmt.Sprintf(", %d of them with several threads", min(wide, max(0, free)))
-	}
-	var why []string
-	if c.parts.all[plan.DemandReserve] {
-		why = append(why, c.reserveText())
-	}
+	all := len(c.p.Cores)
+	text := words.Either(free < all, fmt.Sprintf("of %s %d can be given", words.Count(all, "core"), max(0, free)),
+		thereAre(int64(all), "core"))
+	text += words.If(c.parts.all[plan.DemandSMT], fmt.Sprintf(", %d of them with several threads",
+		min(wide, max(0, free))))
+	why := lists.If(c.parts.all[plan.DemandReserve], c.reserveText())
 	for _, name := range slices.Sorted(maps.Keys(held)) {
 		if !slices.ContainsFunc(c.facts, func(f plan.Fact) bool { return f.Tenant == name }) {
 			why = append(why, fmt.Sprintf("tenant %s holds %d", words.Plain(name), held[name]))

@@ -152,13 +152,7 @@ func (f *Fleet) roomForGPUs(ctx context.Context, n *host) (bool, error) {
 		if t.why != nil || t.asks.gpus == 0 || !n.left.covers(t.asks) {
 			continue
 		}
-		var a answer
-		var err error
-		if p := n.problem(t, t.lab); f.policy == Nova {
-			a, err = placeByNova(p)
-		} else {
-			a, err = solve(ctx, p, countSteps)
-		}
+		a, err := f.solve(ctx, n.problem(t, t.lab), countSteps)
 		if a.fits || err != nil {
 			return a.fits, err
 		}

@@ -353,18 +353,20 @@ func (q *query) ask(ctx context.Context, n *host, t *template) (a answer, err er
 		return a, nil
 	}
 	q.searched++
-	p := n.problem(t, q.lab)
-	if q.f.policy == Nova {
-		a, err = placeByNova(p)
-	} else {
-		a, err = solve(ctx, p, searchSteps)
-	}
-	if err != nil {
+	if a, err = q.f.solve(ctx, n.problem(t, q.lab), searchSteps); err != nil {
 		return a, err
 	}
 	a.version = n.version
 	n.known[q.kind] = a
 	return a, nil
+}
+
+// solve places by the rules of the policy.
+func (f *Fleet) solve(ctx context.Context, p *plan.Problem, steps int64) (answer, error) {
+	if f.policy == Nova {
+		return placeByNova(p)
+	}
+	return solve(ctx, p, steps)
 }
 
 // placeByNova places by the rules of Nova. A placement that breaks a hard rule of ours counts as none.

@@ -165,26 +165,19 @@ func nameList(names []string) string {
 }
 
 func coreList(ids []int) string {
-	if len(ids) == 1 {
-		return "core " + numbers(ids)
-	}
-	return "cores " + numbers(ids)
+	return words.Either(len(ids) == 1, "core ", "cores ") + numbers(ids)
 }
 
 // numbers writes numbers as Linux writes lists of CPUs: 0-3,8. Unlike topology.CPUSet it takes any number.
 func numbers(ids []int) string {
-	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	ids = lists.Distinct(slices.Clone(ids))
 	var parts []string
 	for len(ids) > 0 {
 		n := 1
 		for n < len(ids) && ids[n] == ids[0]+n {
 			n++
 		}
-		part := fmt.Sprint(ids[0])
-		if n > 1 {
-			part += fmt.Sprintf("-%d", ids[n-1])
-		}
-		parts = append(parts, part)
+		parts = append(parts, fmt.Sprint(ids[0])+words.If(n > 1, fmt.Sprintf("-%d", ids[n-1])))
 		ids = ids[n:]
 	}
 	return strings.Join(parts, ",")

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -272,10 +273,7 @@ func (c *checker) cellDistances(i int, n *plan.Node) {
 			if len(cell.NUMANodes) == 0 || len(n.Cells[o].NUMANodes) == 0 {
 				continue
 			}
-			want := localDistance
-			if o != k {
-				want = c.m.distance(cell.NUMANodes[0], n.Cells[o].NUMANodes[0])
-			}
+			want := words.Either(o == k, localDistance, c.m.distance(cell.NUMANodes[0], n.Cells[o].NUMANodes[0]))
 			if have != want {
 				c.of(i, "cell %d: distance to cell %d: have %d, want %d", k, o, have, want)
 			}
