@@ -351,8 +351,11 @@ func mostAlike(hosts []*topology.Host, typical int, outliers []Outlier) int {
 			score[h] += worth
 		}
 	}
-	if best := slices.Max(score); best > score[typical] {
-		return slices.Index(score, best)
+	best := typical
+	for h, s := range score {
+		if s > score[best] {
+			best = h
+		}
 	}
-	return typical
+	return best
 }
