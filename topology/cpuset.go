@@ -300,38 +300,33 @@ func (s CPUSet) Contains(c int) bool {
 
 // Union returns the members of s or t.
 func (s CPUSet) Union(t CPUSet) CPUSet {
-	if len(s.words) < len(t.words) {
-		s, t = t, s
+	return s.combine(t, max(len(s.words), len(t.words)), func(a, b uint64) uint64 { return a | b })
+}
+
+// combine makes a set of the first n words of two.
+func (s CPUSet) combine(t CPUSet, n int, of func(a, b uint64) uint64) CPUSet {
+	word := func(s CPUSet, i int) uint64 {
+		if i < len(s.words) {
+			return s.words[i]
+		}
+		return 0
 	}
-	if len(t.words) == 0 {
-		return s
+	out := CPUSet{words: make([]uint64, n)}
+	for i := range n {
+		out.words[i] = of(word(s, i), word(t, i))
 	}
-	out := append([]uint64(nil), s.words...)
-	for i, w := range t.words {
-		out[i] |= w
-	}
-	return CPUSet{words: out}
+	out.trim()
+	return out
 }
 
 // Intersect returns the members of both s and t.
 func (s CPUSet) Intersect(t CPUSet) CPUSet {
-	n := min(len(s.words), len(t.words))
-	out := CPUSet{words: make([]uint64, n)}
-	for i := range n {
-		out.words[i] = s.words[i] & t.words[i]
-	}
-	out.trim()
-	return out
+	return s.combine(t, min(len(s.words), len(t.words)), func(a, b uint64) uint64 { return a & b })
 }
 
 // Difference returns the members of s that are not in t.
 func (s CPUSet) Difference(t CPUSet) CPUSet {
-	out := CPUSet{words: append([]uint64(nil), s.words...)}
-	for i := range min(len(s.words), len(t.words)) {
-		out.words[i] &^= t.words[i]
-	}
-	out.trim()
-	return out
+	return s.combine(t, len(s.words), func(a, b uint64) uint64 { return a &^ b })
 }
 
 // Overlaps reports whether s and t have a member in common.

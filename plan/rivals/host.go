@@ -50,10 +50,7 @@ func newHost(p *plan.Problem) *host {
 	}
 	for _, n := range p.NUMANodes {
 		h.nodes = append(h.nodes, n.ID)
-		h.pages[n.ID] = unlimited
-		if n.Pages != nil {
-			h.pages[n.ID] = min(max(*n.Pages, 0), unlimited)
-		}
+		h.pages[n.ID] = min(max(words.ValueOr(n.Pages, unlimited), 0), unlimited)
 	}
 	slices.Sort(h.nodes)
 	for _, n := range h.nodes {
@@ -158,26 +155,27 @@ func (h *host) touch(pages int64, cores []int, allowed []int) ([]plan.NodePage, 
 		got[n] += k
 		shares[from] -= k
 	}
-	for _, n := range allowed { // each its own before anybody takes from another
+	h.handOut(allowed, take)
+	return h.pageList(got), nil
+}
+
+// handOut has the NUMA nodes take from some: each its own before anybody takes from another, then from the nearest.
+func (h *host) handOut(some []int, take func(from, n int)) {
+	for _, n := range some {
 		take(n, n)
 	}
 	for _, from := range h.nodes {
-		for _, n := range h.near(from, allowed) {
+		for _, n := range h.near(from, some) {
 			take(from, n)
 		}
 	}
-	return h.pageList(got), nil
 }
 
 // pageList makes the list that a placement holds: by NUMA node, without those that give nothing.
 func (h *host) pageList(got map[int]int64) []plan.NodePage {
-	var list []plan.NodePage
-	for _, n := range h.nodes {
-		if got[n] > 0 {
-			list = append(list, plan.NodePage{NUMANode: n, Pages: got[n]})
-		}
-	}
-	return list
+	return lists.Flat(h.nodes, func(n int) []plan.NodePage {
+		return lists.If(got[n] > 0, plan.NodePage{NUMANode: n, Pages: got[n]})
+	})
 }
 
 // near returns nodes by their distance from one, of equally far ones the lowest first.

@@ -228,14 +228,7 @@ func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int
 		byNode[n] = byNode[n][k:]
 		share[from] -= int64(k)
 	}
-	for _, n := range h.nodes { // each its own before anybody takes from another
-		take(n, n)
-	}
-	for _, from := range h.nodes {
-		for _, n := range h.near(from, h.nodes) {
-			take(from, n)
-		}
-	}
+	h.handOut(h.nodes, take)
 	slices.Sort(chosen)
 	return chosen
 }
