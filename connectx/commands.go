@@ -2,171 +2,127 @@ package connectx
 
 import "slices"
 
-// Opcodes (MLX5_CMD_OP_* of linux/mlx5/mlx5_ifc.h).
-const (
-	opQueryCaps     = 0x100
-	opQueryAdapter  = 0x101
-	opInitHCA       = 0x102
-	opTeardownHCA   = 0x103
-	opEnableHCA     = 0x104
-	opDisableHCA    = 0x105
-	opQueryPages    = 0x107
-	opManagePages   = 0x108
-	opSetCaps       = 0x109
-	opQueryISSI     = 0x10a
-	opSetISSI       = 0x10b
-	opDriverVersion = 0x10d
-	opCreateKey     = 0x200
-	opQueryKey      = 0x201
-	opDestroyKey    = 0x202
-	opSpecial       = 0x203
-	opCreateEQ      = 0x301
-	opDestroyEQ     = 0x302
-	opQueryEQ       = 0x303
-	opCreateCQ      = 0x400
-	opDestroyCQ     = 0x401
-	opQueryCQ       = 0x402
-	opModifyCQ      = 0x403
-	opCreateQP      = 0x500
-	opDestroyQP     = 0x501
-	opRst2Init      = 0x502
-	opInit2RTR      = 0x503
-	opRTR2RTS       = 0x504
-	opRTS2RTS       = 0x505
-	opSQErr2RTS     = 0x506
-	op2Err          = 0x507
-	op2Rst          = 0x50a
-	opQueryQP       = 0x50b
-	opSQD2RTS       = 0x50c
-	opInit2Init     = 0x50e
-	opArmRQ         = 0x703
-	opCreateXSRQ    = 0x705
-	opDestroyXSRQ   = 0x706
-	opQueryXSRQ     = 0x707
-	opArmXSRQ       = 0x708
-	opQueryVPort    = 0x750 // its state
-	opModifyVPort   = 0x751
-	opQueryContext  = 0x754
-	opModifyContext = 0x755
-	opQueryAddress  = 0x760
-	opSetAddress    = 0x761
-	opQueryPKey     = 0x765
-	opQueryEnv      = 0x76f
-	opVPortCounter  = 0x770
-	opAllocCounter  = 0x771
-	opFreeCounter   = 0x772
-	opQueryCounter  = 0x773
-	opRateLimit     = 0x780
-	opAllocPD       = 0x800
-	opFreePD        = 0x801
-	opAllocUAR      = 0x802
-	opFreeUAR       = 0x803
-	opModeration    = 0x804
-	opAccessReg     = 0x805
-	opAttachMcast   = 0x806
-	opDetachMcast   = 0x807
-	opNop           = 0x80d
-	opAllocXRCD     = 0x80e
-	opFreeXRCD      = 0x80f
-	opAllocDomain   = 0x816
-	opFreeDomain    = 0x817
-	opQueryCongSt   = 0x822
-	opModifyCongSt  = 0x823
-	opQueryCong     = 0x824
-	opModifyCong    = 0x825
-	opCongStats     = 0x826
-	opAddVXLAN      = 0x827
-	opDelVXLAN      = 0x828
-	opSetL2         = 0x829
-	opQueryL2       = 0x82a
-	opDeleteL2      = 0x82b
-	opSetWoL        = 0x830
-	opQueryWoL      = 0x831
-	opCreateTIR     = 0x900
-	opModifyTIR     = 0x901
-	opDestroyTIR    = 0x902
-	opCreateSQ      = 0x904
-	opModifySQ      = 0x905
-	opDestroySQ     = 0x906
-	opQuerySQ       = 0x907
-	opCreateRQ      = 0x908
-	opModifyRQ      = 0x909
-	opDestroyRQ     = 0x90a
-	opQueryRQ       = 0x90b
-	opCreateRMP     = 0x90c
-	opModifyRMP     = 0x90d
-	opDestroyRMP    = 0x90e
-	opQueryRMP      = 0x90f
-	opCreateTIS     = 0x912
-	opModifyTIS     = 0x913
-	opDestroyTIS    = 0x914
-	opCreateRQT     = 0x916
-	opModifyRQT     = 0x917
-	opDestroyRQT    = 0x918
-	opSetRoot       = 0x92f
-	opCreateTable   = 0x930
-	opDestroyTable  = 0x931
-	opCreateGroup   = 0x933
-	opDestroyGroup  = 0x934
-	opSetFlow       = 0x936
-	opDeleteFlow    = 0x938
-	opAllocFlowCnt  = 0x939
-	opFreeFlowCnt   = 0x93a
-	opQueryFlowCnt  = 0x93b
-	opModifyTable   = 0x93c
-)
-
-// commands are the commands that the adapter knows. It answers others as an older firmware would: bad opcode.
+// commands are the commands that the adapter knows, by their opcodes, with their names in linux/mlx5/mlx5_ifc.h
+// (MLX5_CMD_OP_*). It answers others as an older firmware would: bad opcode.
 //
 // An unknown command must not succeed: the driver would take zeros for the number of a new object.
-var commands map[uint16]struct{ run handler }
+var commands map[uint16]handler
+
+// opAllocUAR is ALLOC_UAR: the one object of which there are as many as the BAR has pages.
+const opAllocUAR = 0x802
 
 func init() {
-	table := map[uint16]handler{
-		opQueryCaps: queryCaps, opSetCaps: setCaps, opQueryAdapter: queryAdapter, opInitHCA: nothing,
-		opTeardownHCA: teardown, opEnableHCA: nothing, opDisableHCA: nothing, opQueryPages: queryPages,
-		opManagePages: managePages, opQueryISSI: queryISSI, opSetISSI: nothing, opDriverVersion: nothing,
-		opCreateKey: createKey, opQueryKey: queryKey, opDestroyKey: destroyKey, opSpecial: special,
-		opCreateEQ: createEQ, opDestroyEQ: destroyEQ, opQueryEQ: nothing, opCreateCQ: createCQ, opDestroyCQ: destroyCQ,
-		opQueryCQ: queryCQ, opModifyCQ: modifyCQ, opCreateQP: createQP, opDestroyQP: destroyQueue, opQueryQP: queryQP,
-		opArmRQ: armLimit(14), opCreateXSRQ: createXSRQ, opDestroyXSRQ: destroyQueue, opQueryXSRQ: queryWQ,
-		opArmXSRQ: armLimit(14), opQueryVPort: queryVPortState, opModifyVPort: nothing, opQueryContext: queryVPort,
-		opModifyContext: modifyVPort, opQueryAddress: queryRoCEAddress, opSetAddress: setRoCEAddress,
-		opQueryPKey: queryPKey,
-		opQueryEnv:  nothing, opVPortCounter: queryVPortCounter, opAllocCounter: allocCounter,
-		opFreeCounter: deallocCounter, opQueryCounter: queryCounter, opRateLimit: nothing, opAllocPD: domains.create,
-		opFreePD: domains.destroy, opModeration: nothing, opAccessReg: accessReg,
-		opAttachMcast: attachMcast, opDetachMcast: detachMcast, opNop: nothing, opQueryCongSt: queryCongStatus,
-		opModifyCongSt: modifyCongStatus, opQueryCong: queryCong, opModifyCong: modifyCong,
-		opCongStats: queryCongStatistics,
-		opAddVXLAN:  nothing, opDelVXLAN: nothing, opSetL2: nothing, opQueryL2: nothing, opDeleteL2: nothing,
-		opSetWoL:   nothing,
-		opQueryWoL: nothing, opCreateTIR: tirs.create, opModifyTIR: modifyTIR, opDestroyTIR: tirs.destroy,
-		opCreateSQ: createWQ(queueSQ), opModifySQ: modifyWQ(queueSQ), opDestroySQ: destroyQueue, opQuerySQ: queryWQ,
-		opCreateRQ: createWQ(queueRQ), opModifyRQ: modifyWQ(queueRQ), opDestroyRQ: destroyQueue, opQueryRQ: queryWQ,
-		opCreateRMP: createWQ(queueRMP), opModifyRMP: nothing, opDestroyRMP: destroyQueue, opQueryRMP: queryWQ,
-		opModifyTIS: nothing, opCreateRQT: rqts.create, opModifyRQT: modifyRQT,
-		opDestroyRQT: rqts.destroy, opSetRoot: setRoot, opDestroyTable: destroyTable, opCreateGroup: groups.create,
-		opDestroyGroup: destroyGroup, opSetFlow: setFlow, opDeleteFlow: deleteFlow, opQueryFlowCnt: nothing,
-		opCreateTable: createTable, opModifyTable: modifyTable,
+	commands = map[uint16]handler{
+		0x100: queryCaps,                // QUERY_HCA_CAP
+		0x101: queryAdapter,             // QUERY_ADAPTER
+		0x102: nothing,                  // INIT_HCA
+		0x103: teardown,                 // TEARDOWN_HCA
+		0x104: nothing,                  // ENABLE_HCA
+		0x105: nothing,                  // DISABLE_HCA
+		0x107: queryPages,               // QUERY_PAGES
+		0x108: managePages,              // MANAGE_PAGES
+		0x109: setCaps,                  // SET_HCA_CAP
+		0x10a: queryISSI,                // QUERY_ISSI
+		0x10b: nothing,                  // SET_ISSI
+		0x10d: nothing,                  // SET_DRIVER_VERSION
+		0x200: createKey,                // CREATE_MKEY
+		0x201: queryKey,                 // QUERY_MKEY
+		0x202: destroyKey,               // DESTROY_MKEY
+		0x203: special,                  // QUERY_SPECIAL_CONTEXTS
+		0x301: createEQ,                 // CREATE_EQ
+		0x302: destroyEQ,                // DESTROY_EQ
+		0x303: nothing,                  // QUERY_EQ
+		0x400: createCQ,                 // CREATE_CQ
+		0x401: destroyCQ,                // DESTROY_CQ
+		0x402: queryCQ,                  // QUERY_CQ
+		0x403: modifyCQ,                 // MODIFY_CQ
+		0x500: createQP,                 // CREATE_QP
+		0x501: destroyQueue,             // DESTROY_QP
+		0x50b: queryQP,                  // QUERY_QP
+		0x703: armLimit,                 // ARM_RQ
+		0x705: createXSRQ,               // CREATE_XRC_SRQ
+		0x706: destroyQueue,             // DESTROY_XRC_SRQ
+		0x707: queryWQ,                  // QUERY_XRC_SRQ
+		0x708: armLimit,                 // ARM_XRC_SRQ
+		0x750: queryVPortState,          // QUERY_VPORT_STATE
+		0x751: nothing,                  // MODIFY_VPORT_STATE
+		0x754: queryVPort,               // QUERY_NIC_VPORT_CONTEXT
+		0x755: modifyVPort,              // MODIFY_NIC_VPORT_CONTEXT
+		0x760: queryRoCEAddress,         // QUERY_ROCE_ADDRESS
+		0x761: setRoCEAddress,           // SET_ROCE_ADDRESS
+		0x765: queryPKey,                // QUERY_HCA_VPORT_PKEY
+		0x76f: nothing,                  // QUERY_VNIC_ENV
+		0x770: queryVPortCounter,        // QUERY_VPORT_COUNTER
+		0x771: allocCounter,             // ALLOC_Q_COUNTER
+		0x772: deallocCounter,           // DEALLOC_Q_COUNTER
+		0x773: queryCounter,             // QUERY_Q_COUNTER
+		0x780: nothing,                  // SET_PP_RATE_LIMIT
+		0x800: domains.create,           // ALLOC_PD
+		0x801: domains.destroy,          // DEALLOC_PD
+		0x802: createOther(opAllocUAR),  // ALLOC_UAR
+		0x803: destroyOther(opAllocUAR), // DEALLOC_UAR
+		0x804: nothing,                  // CONFIG_INT_MODERATION
+		0x805: accessReg,                // ACCESS_REG
+		0x806: attachMcast,              // ATTACH_TO_MCG
+		0x807: detachMcast,              // DETACH_FROM_MCG
+		0x80d: nothing,                  // NOP
+		0x80e: createOther(0x80e),       // ALLOC_XRCD
+		0x80f: destroyOther(0x80e),      // DEALLOC_XRCD
+		0x816: createOther(0x816),       // ALLOC_TRANSPORT_DOMAIN
+		0x817: destroyOther(0x816),      // DEALLOC_TRANSPORT_DOMAIN
+		0x822: queryCongStatus,          // QUERY_CONG_STATUS
+		0x823: modifyCongStatus,         // MODIFY_CONG_STATUS
+		0x824: queryCong,                // QUERY_CONG_PARAMS
+		0x825: modifyCong,               // MODIFY_CONG_PARAMS
+		0x826: queryCongStatistics,      // QUERY_CONG_STATISTICS
+		0x827: nothing,                  // ADD_VXLAN_UDP_DPORT
+		0x828: nothing,                  // DELETE_VXLAN_UDP_DPORT
+		0x829: nothing,                  // SET_L2_TABLE_ENTRY
+		0x82a: nothing,                  // QUERY_L2_TABLE_ENTRY
+		0x82b: nothing,                  // DELETE_L2_TABLE_ENTRY
+		0x830: nothing,                  // SET_WOL_ROL
+		0x831: nothing,                  // QUERY_WOL_ROL
+		0x900: tirs.create,              // CREATE_TIR
+		0x901: modifyTIR,                // MODIFY_TIR
+		0x902: tirs.destroy,             // DESTROY_TIR
+		0x904: createWQ(queueSQ),        // CREATE_SQ
+		0x905: modifyWQ(queueSQ),        // MODIFY_SQ
+		0x906: destroyQueue,             // DESTROY_SQ
+		0x907: queryWQ,                  // QUERY_SQ
+		0x908: createWQ(queueRQ),        // CREATE_RQ
+		0x909: modifyWQ(queueRQ),        // MODIFY_RQ
+		0x90a: destroyQueue,             // DESTROY_RQ
+		0x90b: queryWQ,                  // QUERY_RQ
+		0x90c: createWQ(queueRMP),       // CREATE_RMP
+		0x90d: nothing,                  // MODIFY_RMP
+		0x90e: destroyQueue,             // DESTROY_RMP
+		0x90f: queryWQ,                  // QUERY_RMP
+		0x912: createOther(0x912),       // CREATE_TIS
+		0x913: nothing,                  // MODIFY_TIS
+		0x914: destroyOther(0x912),      // DESTROY_TIS
+		0x916: rqts.create,              // CREATE_RQT
+		0x917: modifyRQT,                // MODIFY_RQT
+		0x918: rqts.destroy,             // DESTROY_RQT
+		0x92f: setRoot,                  // SET_FLOW_TABLE_ROOT
+		0x930: createTable,              // CREATE_FLOW_TABLE
+		0x931: destroyTable,             // DESTROY_FLOW_TABLE
+		0x933: groups.create,            // CREATE_FLOW_GROUP
+		0x934: destroyGroup,             // DESTROY_FLOW_GROUP
+		0x936: setFlow,                  // SET_FLOW_TABLE_ENTRY
+		0x938: deleteFlow,               // DELETE_FLOW_TABLE_ENTRY
+		0x939: createOther(0x939),       // ALLOC_FLOW_COUNTER
+		0x93a: destroyOther(0x939),      // DEALLOC_FLOW_COUNTER
+		0x93b: nothing,                  // QUERY_FLOW_COUNTER
+		0x93c: modifyTable,              // MODIFY_FLOW_TABLE
 	}
 	for op := range transitions {
-		table[op] = modifyQP(op)
-	}
-	// Objects of which only the number counts, as the driver names them elsewhere: domains of XRC and of transport,
-	// TISs, flow counters and UARs.
-	for create, destroy := range map[uint16]uint16{opAllocXRCD: opFreeXRCD, opAllocDomain: opFreeDomain,
-		opCreateTIS: opDestroyTIS, opAllocFlowCnt: opFreeFlowCnt, opAllocUAR: opFreeUAR} {
-		table[create], table[destroy] = createOther(create), destroyOther(create)
-	}
-	commands = map[uint16]struct{ run handler }{}
-	for op, h := range table {
-		commands[op] = struct{ run handler }{h}
+		commands[op] = modifyQP(op)
 	}
 }
 
-// createOther makes an object of which only the number counts. The number of a UAR is that of its page in the BAR, from
-// 16 on, so there are no more than the BAR has.
+// createOther makes an object of which only the number counts, as the driver names it elsewhere: a domain of XRC or of
+// transport, a TIS, a flow counter or a UAR. The number of a UAR is that of its page in the BAR, from 16 on, so there
+// are no more than the BAR has.
 func createOther(op uint16) handler {
 	k, limitTo := kindOther, uint32(1<<16)
 	if op == opAllocUAR {
@@ -417,16 +373,13 @@ type handler func(p *Port, in, out []byte, id uint32) status
 // execute runs the command in p.in, and leaves its answer in p.out.
 func (p *Port) execute(outLen int) status {
 	op, id := be.Uint16(p.in), be.Uint32(p.in[8:])&0xffffff
-	c, known := commands[op]
-	switch {
-	case !known:
+	run, known := commands[op]
+	if !known {
 		p.logf("command %#x is unknown", op)
 		return badOp
-	case c.run == nil:
-		return ok
 	}
 	p.outLen = outLen
-	return c.run(p, p.in, p.out, id)
+	return run(p, p.in, p.out, id)
 }
 
 // opMod is the command's modifier.

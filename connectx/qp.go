@@ -25,22 +25,23 @@ const (
 )
 
 // transitions are the edges of the state diagram of a QP (IBTA 10.3.1), with what each of them takes over, as mlx5_ib
-// sends it. ERR and RST can be reached from each state.
+// sends it, by the opcode of the command. ERR and RST can be reached from each state.
 var transitions = map[uint16]transition{
-	opRst2Init: {from: []roce.State{roce.Reset}, to: roce.Init, take: []bits{qpcSt, qpcPd, qpcCqnSnd, qpcCqnRcv,
-		qpcSrqnRmpnXrqn, qpcQKey, qpcRre, qpcRwe, qpcRae, qpcCounterSetId, qpcDethSqpn}, path: true},
-	opInit2Init: {from: []roce.State{roce.Init}, to: roce.Init},
-	opInit2RTR: {from: []roce.State{roce.Init}, to: roce.ReadyToReceive, take: []bits{qpcMtu, qpcRemoteQpn,
-		qpcNextRcvPsn,
-		qpcLogRraMax, qpcMinRnrNak}, path: true},
-	opRTR2RTS: {from: []roce.State{roce.ReadyToReceive}, to: roce.ReadyToSend, take: []bits{qpcNextSendPsn,
-		qpcRetryCount,
-		qpcRnrRetry, qpcLogSraMax}},
-	opRTS2RTS:   {from: []roce.State{roce.ReadyToSend}, to: roce.ReadyToSend},
-	opSQErr2RTS: {from: []roce.State{roce.SendError}, to: roce.ReadyToSend},
-	opSQD2RTS:   {from: []roce.State{roce.SendDrain}, to: roce.ReadyToSend},
-	op2Err:      {to: roce.Failed},
-	op2Rst:      {to: roce.Reset},
+	0x502: { // RST2INIT_QP
+		from: []roce.State{roce.Reset}, to: roce.Init, take: []bits{qpcSt, qpcPd, qpcCqnSnd, qpcCqnRcv, qpcSrqnRmpnXrqn,
+			qpcQKey, qpcRre, qpcRwe, qpcRae, qpcCounterSetId, qpcDethSqpn}, path: true},
+	0x50e: {from: []roce.State{roce.Init}, to: roce.Init}, // INIT2INIT_QP
+	0x503: { // INIT2RTR_QP
+		from: []roce.State{roce.Init}, to: roce.ReadyToReceive, take: []bits{qpcMtu, qpcRemoteQpn, qpcNextRcvPsn,
+			qpcLogRraMax, qpcMinRnrNak}, path: true},
+	0x504: { // RTR2RTS_QP
+		from: []roce.State{roce.ReadyToReceive}, to: roce.ReadyToSend, take: []bits{qpcNextSendPsn, qpcRetryCount,
+			qpcRnrRetry, qpcLogSraMax}},
+	0x505: {from: []roce.State{roce.ReadyToSend}, to: roce.ReadyToSend}, // RTS2RTS_QP
+	0x506: {from: []roce.State{roce.SendError}, to: roce.ReadyToSend},   // SQERR2RTS_QP
+	0x50c: {from: []roce.State{roce.SendDrain}, to: roce.ReadyToSend},   // SQD_RTS_QP
+	0x507: {to: roce.Failed},                                            // 2ERR_QP
+	0x50a: {to: roce.Reset},                                             // 2RST_QP
 }
 
 // modifyQP makes the handler of a transition. A driver checks the order of states itself. A wrong one comes from a

@@ -234,15 +234,13 @@ func queryWQ(p *Port, _, out []byte, id uint32) status {
 }
 
 // armLimit sets the level of a shared queue below which the driver wants an event.
-func armLimit(at int) handler {
-	return func(p *Port, in, _ []byte, id uint32) status {
-		q := p.Queues[id]
-		if q == nil {
-			return badResource
-		}
-		q.Limit = be.Uint16(in[at:])
-		return ok
+func armLimit(p *Port, in, _ []byte, id uint32) status {
+	q := p.Queues[id]
+	if q == nil {
+		return badResource
 	}
+	q.Limit = be.Uint16(in[14:])
+	return ok
 }
 
 // posted is how many receives wait in a queue; a number that it cannot hold counts as none. The word is the guest's and

@@ -58,7 +58,7 @@ func (m mac) group() bool { return m&(1<<40) != 0 }
 func (m mac) String() string {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], uint64(m))
-	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", b[2], b[3], b[4], b[5], b[6], b[7])
+	return net.HardwareAddr(b[2:]).String()
 }
 
 // A header is the two addresses of a frame. It is comparable: frames with equal headers, one after

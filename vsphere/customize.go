@@ -65,9 +65,9 @@ func (o *customizeOp) Do(ctx context.Context, _ *change.System) error {
 	if len(cards) != len(o.NICs) {
 		return fmt.Errorf("%s has %d network adapters, want %d", o.Name, len(cards), len(o.NICs))
 	}
-	t, err := vm.Customize(ctx, o.spec())
+	err = finish(ctx)(vm.Customize(ctx, o.spec()))
 	// What was asked for before a connection was lost waits for the start already.
-	if err := done(ctx, t, err); err != nil && !fault.Is(err, &types.CustomizationPending{}) {
+	if err != nil && !fault.Is(err, &types.CustomizationPending{}) {
 		return err
 	}
 	return o.mark(ctx, o.text())
@@ -100,8 +100,7 @@ func (o *customizeOp) mark(ctx context.Context, text string) error {
 	if err := parameter(customizedKey).set(&spec, have.Config, text); err != nil {
 		return err
 	}
-	t, err := vm.Reconfigure(ctx, spec)
-	return done(ctx, t, err)
+	return finish(ctx)(vm.Reconfigure(ctx, spec))
 }
 
 // Restore forgets what the guest has been told. That it waits for its start ends with the machine, which is removed.

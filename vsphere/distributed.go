@@ -82,8 +82,7 @@ func (o *switchOp) members(ctx context.Context, op types.ConfigSpecOperation, ho
 		}
 		spec.Host = append(spec.Host, member)
 	}
-	t, err := s.Reconfigure(ctx, spec)
-	return done(ctx, t, err)
+	return finish(ctx)(s.Reconfigure(ctx, spec))
 }
 
 // settle waits for what vCenter does with the switch already.
@@ -172,10 +171,9 @@ func (o *switchOp) makeDistributed(ctx context.Context) error {
 		for i := range max(1, len(o.Want.Uplinks[o.Host])) {
 			ports.UplinkPortName = append(ports.UplinkPortName, fmt.Sprintf("uplink%d", i+1))
 		}
-		t, err := folder.CreateDVS(ctx, types.DVSCreateSpec{ConfigSpec: &types.VMwareDVSConfigSpec{
+		if err := finish(ctx)(folder.CreateDVS(ctx, types.DVSCreateSpec{ConfigSpec: &types.VMwareDVSConfigSpec{
 			DVSConfigSpec: types.DVSConfigSpec{Name: o.Name, Description: o.Want.Note, UplinkPortPolicy: ports},
-			MaxMtu:        int32(o.Want.MTU)}})
-		if err := done(ctx, t, err); err != nil {
+			MaxMtu:        int32(o.Want.MTU)}})); err != nil {
 			return err
 		}
 	}
@@ -211,8 +209,7 @@ func (o *switchOp) makeDistributed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t, err := s.AddPortgroup(ctx, specs)
-	return done(ctx, t, err)
+	return finish(ctx)(s.AddPortgroup(ctx, specs))
 }
 
 // removeDistributed removes port groups and members first: a switch that has some may be in use.
@@ -222,14 +219,13 @@ func (o *switchOp) removeDistributed(ctx context.Context, have *switchState) err
 		return err
 	}
 	for _, g := range groups {
-		t, err := object.NewDistributedVirtualPortgroup(o.conn.client.Client, g.Self).Destroy(ctx)
-		if err := done(ctx, t, err); err != nil {
+		group := object.NewDistributedVirtualPortgroup(o.conn.client.Client, g.Self)
+		if err := finish(ctx)(group.Destroy(ctx)); err != nil {
 			return err
 		}
 	}
 	if err := o.members(ctx, types.ConfigSpecOperationRemove, slices.Collect(maps.Keys(have.Uplinks))); err != nil {
 		return err
 	}
-	t, err := s.Destroy(ctx)
-	return done(ctx, t, err)
+	return finish(ctx)(s.Destroy(ctx))
 }

@@ -127,9 +127,8 @@ var hostSettings = map[string]hostSetting{
 		if err != nil {
 			return err
 		}
-		t, err := s.Reconfigure(ctx, &types.VMwareDVSConfigSpec{MaxMtu: int32(n),
-			DVSConfigSpec: types.DVSConfigSpec{ConfigVersion: config.ConfigVersion}})
-		return done(ctx, t, err)
+		return finish(ctx)(s.Reconfigure(ctx, &types.VMwareDVSConfigSpec{MaxMtu: int32(n),
+			DVSConfigSpec: types.DVSConfigSpec{ConfigVersion: config.ConfigVersion}}))
 	}},
 }
 
@@ -191,44 +190,41 @@ func (o *hostOp) function(ctx context.Context, h *object.HostSystem) (types.Base
 }
 
 func (o *hostOp) update(ctx context.Context, h *object.HostSystem, c types.BaseHostPciPassthruConfig) error {
-	managers, err := o.managers(ctx, h)
+	at, err := o.manager(ctx, h, "passes nothing through",
+		func(m *types.HostConfigManager) *types.ManagedObjectReference { return m.PciPassthruSystem })
 	if err != nil {
 		return err
 	}
-	if managers.PciPassthruSystem == nil {
-		return fmt.Errorf("host %s passes nothing through", o.Host)
-	}
-	_, err = methods.UpdatePassthruConfig(ctx, o.conn.client, &types.UpdatePassthruConfig{
-		This: *managers.PciPassthruSystem, Config: []types.BaseHostPciPassthruConfig{c}})
+	_, err = methods.UpdatePassthruConfig(ctx, o.conn.client, &types.UpdatePassthruConfig{This: at,
+		Config: []types.BaseHostPciPassthruConfig{c}})
 	return explain(err)
 }
 
-// managers returns what changes the settings of a host.
-func (o *hostOp) managers(ctx context.Context, h *object.HostSystem) (*types.HostConfigManager, error) {
+// manager returns what changes some settings of a host; lacks is what a host does without it.
+func (o *hostOp) manager(ctx context.Context, h *object.HostSystem, lacks string,
+	of func(*types.HostConfigManager) *types.ManagedObjectReference) (at types.ManagedObjectReference, err error) {
 	var have mo.HostSystem
-	err := h.Properties(ctx, h.Reference(), []string{"configManager"}, &have)
-	return &have.ConfigManager, err
+	err = h.Properties(ctx, h.Reference(), []string{"configManager"}, &have)
+	if err == nil && of(&have.ConfigManager) == nil {
+		err = fmt.Errorf("host %s %s", o.Host, lacks)
+	}
+	return words.Value(of(&have.ConfigManager)), err
 }
 
-func (o *hostOp) moduleSystem(ctx context.Context, h *object.HostSystem) (at types.ManagedObjectReference, err error) {
-	managers, err := o.managers(ctx, h)
-	if err == nil && managers.KernelModuleSystem == nil {
-		err = fmt.Errorf("host %s has no options of modules", o.Host)
-	}
-	return words.Value(managers.KernelModuleSystem), err
+func (o *hostOp) moduleSystem(ctx context.Context, h *object.HostSystem) (types.ManagedObjectReference, error) {
+	return o.manager(ctx, h, "has no options of modules",
+		func(m *types.HostConfigManager) *types.ManagedObjectReference { return m.KernelModuleSystem })
 }
 
 func (o *hostOp) powerSystem(ctx context.Context, h *object.HostSystem) (*mo.HostPowerSystem, error) {
-	managers, err := o.managers(ctx, h)
+	at, err := o.manager(ctx, h, "has no power policies",
+		func(m *types.HostConfigManager) *types.ManagedObjectReference { return m.PowerSystem })
 	if err != nil {
 		return nil, err
 	}
-	if managers.PowerSystem == nil {
-		return nil, fmt.Errorf("host %s has no power policies", o.Host)
-	}
 	p := &mo.HostPowerSystem{}
-	err = h.Properties(ctx, *managers.PowerSystem, []string{"info", "capability"}, p)
-	p.Self = *managers.PowerSystem
+	err = h.Properties(ctx, at, []string{"info", "capability"}, p)
+	p.Self = at
 	return p, err
 }
 

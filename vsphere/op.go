@@ -125,12 +125,14 @@ func (c *Conn) settle(ctx context.Context, ref types.ManagedObjectReference) err
 	return nil
 }
 
-// done waits for a task that was asked for.
-func done(ctx context.Context, t *object.Task, err error) error {
-	if err != nil {
+// finish returns what waits for a task that was asked for.
+func finish(ctx context.Context) func(*object.Task, error) error {
+	return func(t *object.Task, err error) error {
+		if err == nil {
+			err = t.WaitEx(ctx)
+		}
 		return explain(err)
 	}
-	return explain(t.WaitEx(ctx))
 }
 
 // explain says what a fault means where vCenter's words do not.
@@ -222,7 +224,7 @@ func (o *cloneOp) Do(ctx context.Context, s *change.System) error {
 		if err != nil {
 			return explain(err)
 		}
-		if err := done(ctx, object.NewTask(o.conn.client.Client, res.Returnval), nil); err != nil {
+		if err := finish(ctx)(object.NewTask(o.conn.client.Client, res.Returnval), nil); err != nil {
 			return err
 		}
 		return o.stop(ctx)
@@ -240,8 +242,7 @@ func (o *cloneOp) Do(ctx context.Context, s *change.System) error {
 		spec.Snapshot = have.Snapshot.CurrentSnapshot
 		spec.Location.DiskMoveType = string(types.VirtualMachineRelocateDiskMoveOptionsCreateNewChildDiskBacking)
 	}
-	t, err := template.Clone(ctx, folder, o.Name, spec)
-	return done(ctx, t, err)
+	return finish(ctx)(template.Clone(ctx, folder, o.Name, spec))
 }
 
 // stop stops an instant clone, which runs as its template did: what a plan sets can be set while it is off only.
@@ -253,8 +254,7 @@ func (o *cloneOp) stop(ctx context.Context) error {
 	if err != nil || have == nil || have.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOff {
 		return err
 	}
-	t, err := vm.PowerOff(ctx)
-	return done(ctx, t, err)
+	return finish(ctx)(vm.PowerOff(ctx))
 }
 
 // move takes the machine to the host, and its disks to the datastore of the lab file, if it names one.
@@ -270,8 +270,7 @@ func (o *cloneOp) move(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t, err := vm.Relocate(ctx, *where, types.VirtualMachineMovePriorityDefaultPriority)
-	return done(ctx, t, err)
+	return finish(ctx)(vm.Relocate(ctx, *where, types.VirtualMachineMovePriorityDefaultPriority))
 }
 
 // location is where a clone goes: the host, a resource pool and a datastore.
@@ -319,13 +318,11 @@ func (o *cloneOp) Restore(ctx context.Context, s *change.System, _ change.State)
 		return err
 	}
 	if have.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
-		t, err := vm.PowerOff(ctx)
-		if err := done(ctx, t, err); err != nil {
+		if err := finish(ctx)(vm.PowerOff(ctx)); err != nil {
 			return err
 		}
 	}
-	t, err := vm.Destroy(ctx)
-	return done(ctx, t, err)
+	return finish(ctx)(vm.Destroy(ctx))
 }
 
 // A settingsOp gives a virtual machine what the plan wants of its settings.
@@ -399,8 +396,7 @@ func (o *settingsOp) write(ctx context.Context, want map[string]string) error {
 	if !differs {
 		return nil
 	}
-	t, err := vm.Reconfigure(ctx, spec)
-	return done(ctx, t, err)
+	return finish(ctx)(vm.Reconfigure(ctx, spec))
 }
 
 // A powerOp starts a virtual machine.
@@ -431,8 +427,7 @@ func (o *powerOp) Do(ctx context.Context, _ *change.System) error {
 	case o.Done(change.State(have.Runtime.PowerState)):
 		return nil
 	}
-	t, err := vm.PowerOn(ctx)
-	return done(ctx, t, err)
+	return finish(ctx)(vm.PowerOn(ctx))
 }
 
 func (o *powerOp) Restore(ctx context.Context, _ *change.System, before change.State) error {
@@ -440,8 +435,7 @@ func (o *powerOp) Restore(ctx context.Context, _ *change.System, before change.S
 	if err != nil || have == nil || !o.Done(change.State(have.Runtime.PowerState)) || o.Done(before) {
 		return err
 	}
-	t, err := vm.PowerOff(ctx)
-	return done(ctx, t, err)
+	return finish(ctx)(vm.PowerOff(ctx))
 }
 
 // Restored reports whether it is off again, or gone.
