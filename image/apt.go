@@ -118,8 +118,7 @@ func aptOptions(dump string) []string {
 		line = strings.TrimSpace(line)
 		for _, prefix := range []string{
 			"Acquire::http::", "Acquire::https::", "Acquire::Retries ", "Acquire::Check-Valid-Until ",
-			"Acquire::Check-Date ",
-			"Acquire::ForceIPv4 ", "Acquire::ForceIPv6 ",
+			"Acquire::Check-Date ", "Acquire::ForceIPv4 ", "Acquire::ForceIPv6 ",
 		} {
 			if strings.HasPrefix(line, prefix) {
 				options = append(options, line)

@@ -166,15 +166,6 @@ func put(s *change.System, path, text string) error {
 	return s.Replace(path, []byte(text), info.Mode().Perm(), uid, gid)
 }
 
-// optional reads a file that need not be there; "" where it is not.
-func optional(s *change.System, path string) (string, error) {
-	b, err := s.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	return string(b), err
-}
-
 // A byHand is a boot loader that is not changed by rackless. Its guard says what to write where;
 // the step counts as made once the kernel runs with the arguments.
 type byHand struct {
@@ -256,15 +247,18 @@ func effect(s *change.System, arg string) error {
 		}
 		want, file = want.Difference(topology.CPUs(cmdline.BootCPU)), dir+"nohz_full"
 	}
-	text, err := optional(s, file)
-	if err != nil || text == "" {
-		return err // this kernel does not show it
+	text, err := s.Value(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // this kernel does not show it
+	}
+	if err != nil {
+		return err
 	}
 	have, err := topology.ParseCPUSet(strings.TrimSpace(text))
 	if err != nil { // "(null)" where there is no set
 		have = topology.CPUSet{}
 	}
-	possible, err := optional(s, dir+"possible")
+	possible, err := s.ValueOr(dir+"possible", "")
 	if err != nil {
 		return err
 	}

@@ -165,7 +165,7 @@ func grubConfigs(s *change.System) ([]grubConfig, error) {
 		if p, err = follow(s, p); err != nil {
 			return nil, err
 		}
-		text, err := optional(s, p)
+		text, err := s.ValueOr(p, "")
 		if err != nil {
 			return nil, err
 		}
@@ -211,7 +211,7 @@ const (
 // efiVariable returns a text that the boot loader has left in the firmware's variables; "" where it has not. In
 // efivarfs a variable begins with four bytes of attributes, and texts are UTF-16 with a zero at the end.
 func efiVariable(s *change.System, name string) (string, error) {
-	data, err := optional(s, "/sys/firmware/efi/efivars/"+name+"-"+loaderVariables)
+	data, err := s.ValueOr("/sys/firmware/efi/efivars/"+name+"-"+loaderVariables, "")
 	if err != nil || len(data) < 4 {
 		return "", err
 	}

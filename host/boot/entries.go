@@ -92,7 +92,7 @@ func listEntries(s *change.System, dir string) ([]string, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	machine, err := optional(s, "/etc/machine-id")
+	machine, err := s.ValueOr("/etc/machine-id", "")
 	if err != nil {
 		return nil, err
 	}

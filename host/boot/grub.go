@@ -58,7 +58,7 @@ func (g *grub) read(ctx context.Context, s *change.System) (st grubState, err er
 	st.Settings, err1 = (&change.File{Path: g.Settings}).Read(ctx, s)
 	st.Config, err2 = (&change.File{Path: g.Config}).Read(ctx, s)
 	// Only read: GRUB itself writes to it when the machine boots.
-	env, err3 := optional(s, path.Dir(g.Config)+"/grubenv")
+	env, err3 := s.ValueOr(path.Dir(g.Config)+"/grubenv", "")
 	st.Saved = savedEntry(env)
 	return st, errors.Join(err1, err2, err3)
 }

@@ -3,9 +3,7 @@ package device
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"slices"
 	"strings"
@@ -141,22 +139,13 @@ var networkMounts = map[string]string{"nfs": "NFS", "nfs4": "NFS", "cifs": "SMB"
 	"fuse.ceph": "CephFS", "glusterfs": "GlusterFS", "fuse.glusterfs": "GlusterFS", "lustre": "Lustre", "9p": "9p",
 	"afs": "AFS", "fuse.sshfs": "SSHFS"}
 
-// readIfThere returns the text of a file, "" for one that is not there.
-func readIfThere(s *change.System, path string) (string, error) {
-	text, err := s.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return string(text), err
-}
-
 // mountFlows returns the servers of file systems. The kernel lists their addresses among the options (addr=), or as
 // part of the source ("10.0.0.1:6789,10.0.0.2:6789:/"). The mounts of the first process are looked at, too: rackless
 // may run in a namespace of its own.
 func mountFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 	var flows []flow
 	for _, path := range []string{"/proc/self/mountinfo", "/proc/1/mountinfo"} {
-		text, err := readIfThere(s, path)
+		text, err := s.ValueOr(path, "")
 		if err != nil {
 			return nil, err
 		}
@@ -338,7 +327,7 @@ func storageConnections(_ *change.System, proc procfs.FS) ([]flow, error) {
 func nameServers(s *change.System, _ procfs.FS) ([]flow, error) {
 	var flows []flow
 	for _, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
-		text, err := readIfThere(s, path)
+		text, err := s.ValueOr(path, "")
 		if err != nil {
 			return nil, err
 		}

@@ -56,8 +56,7 @@ func (g *guards) look(ctx context.Context, s *change.System) (*scene, error) {
 func unread(live *topology.Host) error {
 	needed := []string{
 		"proc/self/mountinfo", "proc/1/mountinfo", "proc/self/mounts", "proc/mounts", "proc/swaps", "sys/class/block",
-		"sys/block",
-		"proc/self/net/route", "proc/net/route", "proc/self/net/ipv6_route", "proc/net/ipv6_route",
+		"sys/block", "proc/self/net/route", "proc/net/route", "proc/self/net/ipv6_route", "proc/net/ipv6_route",
 	}
 	for _, u := range live.Unread {
 		if slices.Contains(needed, u.Path) {

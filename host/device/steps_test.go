@@ -51,8 +51,7 @@ func TestStepsComeInTheOrderInWhichTheyCanBeMade(t *testing.T) {
 		got = append(got, line)
 	}
 	want := []string{
-		"module vfio_iommu_type1: load module vfio_iommu_type1",
-		"module vfio_pci: load module vfio_pci",
+		"module vfio_iommu_type1: load module vfio_iommu_type1", "module vfio_pci: load module vfio_pci",
 		"pci-driver 0000:41:00.0: hand 0000:41:00.0 (GPU) to vfio-pci",
 		"driverctl 0000:41:00.0: tell driverctl, where it is installed, that 0000:41:00.0 is for vfio-pci",
 		"pci-driver 0000:41:00.1: hand 0000:41:00.1 (comes with 0000:41:00.0) to vfio-pci",

@@ -356,9 +356,8 @@ func (g *guestReport) snapshot() map[string]string {
 		"/sys/devices/system/node/node*/hugepages/*/nr_hugepages",
 		"/sys/devices/system/node/node*/hugepages/*/surplus_hugepages", "/proc/irq/default_smp_affinity",
 		"/proc/irq/*/smp_affinity_list", "/proc/sys/kernel/numa_balancing", "/proc/sys/vm/stat_interval",
-		"/sys/kernel/mm/ksm/run",
-		"/sys/kernel/mm/transparent_hugepage/enabled", "/sys/devices/virtual/workqueue/cpumask",
-		"/sys/fs/cgroup/cpuset.cpus.effective",
+		"/sys/kernel/mm/ksm/run", "/sys/kernel/mm/transparent_hugepage/enabled",
+		"/sys/devices/virtual/workqueue/cpumask", "/sys/fs/cgroup/cpuset.cpus.effective",
 		"/sys/fs/cgroup/*.slice/cpuset.*", "/sys/fs/cgroup/init.scope/cpuset.*",
 		"/sys/fs/cgroup/cgroup.subtree_control",
 	} {
