@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
@@ -205,13 +206,8 @@ func seenAdapters(ctx context.Context, l *lab.Lab, r Reader, emulated []Adapter)
 			}
 			perNode[i] = parseAdapters(string(out.Stdout))
 			// An event that the emulation has told, or the end of a recovery, may be about to arrive.
-			if !disagree(join(n, all, perNode[i])) || time.Now().After(until) {
+			if !disagree(join(n, all, perNode[i])) || time.Now().After(until) || wait.For(ctx, settlePause) != nil {
 				return
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(settlePause):
 			}
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
@@ -63,13 +64,8 @@ func settledFacts(ctx context.Context, n lab.Node, r Reader) (*facts.Node, error
 			d := f.Netdev(nic.Name)
 			return d != nil && d.Carrier != nil && *d.Carrier && d.State != "up"
 		})
-		if !lagging || time.Now().After(deadline) {
+		if !lagging || time.Now().After(deadline) || wait.For(ctx, settlePause) != nil {
 			return f, err
-		}
-		select {
-		case <-ctx.Done():
-			return f, err
-		case <-time.After(settlePause):
 		}
 	}
 }
@@ -169,10 +165,8 @@ func AdapterRDMA(ctx context.Context, n lab.Node, have *facts.Node, r Reader) (*
 			return nil, fmt.Errorf("node %s: the RDMA device of %s, a %s: %s; %s", n.Name, n.NICs[i].Name,
 				n.NIC.Title(), dev.absent(), dev.add(n.NICs[i]))
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(settlePause):
+		if err := wait.For(ctx, settlePause); err != nil {
+			return nil, err
 		}
 		var err error
 		if have, err = r.Facts(ctx, n.Name); err != nil {

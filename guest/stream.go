@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/qapi"
 )
 
@@ -62,10 +63,8 @@ func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer)
 		return 0, err
 	}
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, c.maxPoll(began)) {
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, pause) != nil {
 			return 0, a.kill(ctx, pid)
-		case <-time.After(pause):
 		}
 		// First whether it has ended, then what it wrote: so nothing written before its end is missed.
 		st, err := a.status(ctx, pid)

@@ -14,6 +14,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/qapi"
 )
 
@@ -102,11 +103,8 @@ func (c *Conn) AwaitAgent(ctx context.Context, name string) (*guest.Agent, error
 			}
 			pause, said = agentPoll, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for the agent of %s: %w; the last that was seen: %w", name, context.Cause(ctx),
-				said)
-		case <-time.After(pause):
+		if err := wait.For(ctx, pause); err != nil {
+			return nil, fmt.Errorf("wait for the agent of %s: %w; the last that was seen: %w", name, err, said)
 		}
 	}
 }

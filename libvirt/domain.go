@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/wait"
 )
 
 // A State is what a domain is doing, in libvirt's words.
@@ -247,10 +248,8 @@ func (c *Conn) Shutdown(ctx context.Context, name string, grace time.Duration) e
 		if !time.Now().Before(deadline) {
 			return c.Destroy(ctx, name)
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("shut domain %s down: %w", name, context.Cause(ctx))
-		case <-time.After(shutdownPoll):
+		if err := wait.For(ctx, shutdownPoll); err != nil {
+			return fmt.Errorf("shut domain %s down: %w", name, err)
 		}
 	}
 }

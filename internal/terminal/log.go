@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -39,10 +40,8 @@ func PrintLog(ctx context.Context, w io.Writer, path string, lines int, follow b
 		if !follow {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, followPause) != nil {
 			return nil // Ctrl-C is the normal end of following
-		case <-time.After(followPause):
 		}
 		now, err := os.Stat(path)
 		if errors.Is(err, os.ErrNotExist) {

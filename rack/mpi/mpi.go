@@ -20,6 +20,7 @@ import (
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -173,14 +174,7 @@ func stream(ctx context.Context, r Runner, nodes []Node, c guest.Command, stdout
 	defer watch.Wait()
 	defer end(nil)
 	watch.Go(func() {
-		tick := time.NewTicker(lifePause)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
+		for wait.For(ctx, lifePause) == nil {
 			for _, n := range nodes {
 				if err := r.Alive(ctx, n.Node); err != nil && ctx.Err() == nil {
 					end(fmt.Errorf("a node ended during the run: %w", err))
