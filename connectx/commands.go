@@ -13,107 +13,107 @@ const opAllocUAR = 0x802
 
 func init() {
 	commands = map[uint16]handler{
-		0x100: queryCaps,                // QUERY_HCA_CAP
-		0x101: queryAdapter,             // QUERY_ADAPTER
-		0x102: nothing,                  // INIT_HCA
-		0x103: teardown,                 // TEARDOWN_HCA
-		0x104: nothing,                  // ENABLE_HCA
-		0x105: nothing,                  // DISABLE_HCA
-		0x107: queryPages,               // QUERY_PAGES
-		0x108: managePages,              // MANAGE_PAGES
-		0x109: setCaps,                  // SET_HCA_CAP
-		0x10a: queryISSI,                // QUERY_ISSI
-		0x10b: nothing,                  // SET_ISSI
-		0x10d: nothing,                  // SET_DRIVER_VERSION
-		0x200: createKey,                // CREATE_MKEY
-		0x201: queryKey,                 // QUERY_MKEY
-		0x202: destroyKey,               // DESTROY_MKEY
-		0x203: special,                  // QUERY_SPECIAL_CONTEXTS
-		0x301: createEQ,                 // CREATE_EQ
-		0x302: destroyEQ,                // DESTROY_EQ
-		0x303: nothing,                  // QUERY_EQ
-		0x400: createCQ,                 // CREATE_CQ
-		0x401: destroyCQ,                // DESTROY_CQ
-		0x402: queryCQ,                  // QUERY_CQ
-		0x403: modifyCQ,                 // MODIFY_CQ
-		0x500: createQP,                 // CREATE_QP
-		0x501: destroyQueue,             // DESTROY_QP
-		0x50b: queryQP,                  // QUERY_QP
-		0x703: armLimit,                 // ARM_RQ
-		0x705: createXSRQ,               // CREATE_XRC_SRQ
-		0x706: destroyQueue,             // DESTROY_XRC_SRQ
-		0x707: queryWQ,                  // QUERY_XRC_SRQ
-		0x708: armLimit,                 // ARM_XRC_SRQ
-		0x750: queryVPortState,          // QUERY_VPORT_STATE
-		0x751: nothing,                  // MODIFY_VPORT_STATE
-		0x754: queryVPort,               // QUERY_NIC_VPORT_CONTEXT
-		0x755: modifyVPort,              // MODIFY_NIC_VPORT_CONTEXT
-		0x760: queryRoCEAddress,         // QUERY_ROCE_ADDRESS
-		0x761: setRoCEAddress,           // SET_ROCE_ADDRESS
-		0x765: queryPKey,                // QUERY_HCA_VPORT_PKEY
-		0x76f: nothing,                  // QUERY_VNIC_ENV
-		0x770: queryVPortCounter,        // QUERY_VPORT_COUNTER
-		0x771: allocCounter,             // ALLOC_Q_COUNTER
-		0x772: deallocCounter,           // DEALLOC_Q_COUNTER
-		0x773: queryCounter,             // QUERY_Q_COUNTER
-		0x780: nothing,                  // SET_PP_RATE_LIMIT
-		0x800: domains.create,           // ALLOC_PD
-		0x801: domains.destroy,          // DEALLOC_PD
-		0x802: createOther(opAllocUAR),  // ALLOC_UAR
-		0x803: destroyOther(opAllocUAR), // DEALLOC_UAR
-		0x804: nothing,                  // CONFIG_INT_MODERATION
-		0x805: accessReg,                // ACCESS_REG
-		0x806: attachMcast,              // ATTACH_TO_MCG
-		0x807: detachMcast,              // DETACH_FROM_MCG
-		0x80d: nothing,                  // NOP
-		0x80e: createOther(0x80e),       // ALLOC_XRCD
-		0x80f: destroyOther(0x80e),      // DEALLOC_XRCD
-		0x816: createOther(0x816),       // ALLOC_TRANSPORT_DOMAIN
-		0x817: destroyOther(0x816),      // DEALLOC_TRANSPORT_DOMAIN
-		0x822: queryCongStatus,          // QUERY_CONG_STATUS
-		0x823: modifyCongStatus,         // MODIFY_CONG_STATUS
-		0x824: queryCong,                // QUERY_CONG_PARAMS
-		0x825: modifyCong,               // MODIFY_CONG_PARAMS
-		0x826: queryCongStatistics,      // QUERY_CONG_STATISTICS
-		0x827: nothing,                  // ADD_VXLAN_UDP_DPORT
-		0x828: nothing,                  // DELETE_VXLAN_UDP_DPORT
-		0x829: nothing,                  // SET_L2_TABLE_ENTRY
-		0x82a: nothing,                  // QUERY_L2_TABLE_ENTRY
-		0x82b: nothing,                  // DELETE_L2_TABLE_ENTRY
-		0x830: nothing,                  // SET_WOL_ROL
-		0x831: nothing,                  // QUERY_WOL_ROL
-		0x900: tirs.create,              // CREATE_TIR
-		0x901: modifyTIR,                // MODIFY_TIR
-		0x902: tirs.destroy,             // DESTROY_TIR
-		0x904: createWQ(queueSQ),        // CREATE_SQ
-		0x905: modifyWQ(queueSQ),        // MODIFY_SQ
-		0x906: destroyQueue,             // DESTROY_SQ
-		0x907: queryWQ,                  // QUERY_SQ
-		0x908: createWQ(queueRQ),        // CREATE_RQ
-		0x909: modifyWQ(queueRQ),        // MODIFY_RQ
-		0x90a: destroyQueue,             // DESTROY_RQ
-		0x90b: queryWQ,                  // QUERY_RQ
-		0x90c: createWQ(queueRMP),       // CREATE_RMP
-		0x90d: nothing,                  // MODIFY_RMP
-		0x90e: destroyQueue,             // DESTROY_RMP
-		0x90f: queryWQ,                  // QUERY_RMP
-		0x912: createOther(0x912),       // CREATE_TIS
-		0x913: nothing,                  // MODIFY_TIS
-		0x914: destroyOther(0x912),      // DESTROY_TIS
-		0x916: rqts.create,              // CREATE_RQT
-		0x917: modifyRQT,                // MODIFY_RQT
-		0x918: rqts.destroy,             // DESTROY_RQT
-		0x92f: setRoot,                  // SET_FLOW_TABLE_ROOT
-		0x930: createTable,              // CREATE_FLOW_TABLE
-		0x931: destroyTable,             // DESTROY_FLOW_TABLE
-		0x933: groups.create,            // CREATE_FLOW_GROUP
-		0x934: destroyGroup,             // DESTROY_FLOW_GROUP
-		0x936: setFlow,                  // SET_FLOW_TABLE_ENTRY
-		0x938: deleteFlow,               // DELETE_FLOW_TABLE_ENTRY
-		0x939: createOther(0x939),       // ALLOC_FLOW_COUNTER
-		0x93a: destroyOther(0x939),      // DEALLOC_FLOW_COUNTER
-		0x93b: nothing,                  // QUERY_FLOW_COUNTER
-		0x93c: modifyTable,              // MODIFY_FLOW_TABLE
+		0x100: queryCaps,                  // QUERY_HCA_CAP
+		0x101: queryAdapter,               // QUERY_ADAPTER
+		0x102: nothing,                    // INIT_HCA
+		0x103: teardown,                   // TEARDOWN_HCA
+		0x104: nothing,                    // ENABLE_HCA
+		0x105: nothing,                    // DISABLE_HCA
+		0x107: queryPages,                 // QUERY_PAGES
+		0x108: managePages,                // MANAGE_PAGES
+		0x109: setCaps,                    // SET_HCA_CAP
+		0x10a: queryISSI,                  // QUERY_ISSI
+		0x10b: nothing,                    // SET_ISSI
+		0x10d: nothing,                    // SET_DRIVER_VERSION
+		0x200: createKey,                  // CREATE_MKEY
+		0x201: with(keys, queryKey),       // QUERY_MKEY
+		0x202: with(keys, destroyKey),     // DESTROY_MKEY
+		0x203: special,                    // QUERY_SPECIAL_CONTEXTS
+		0x301: createEQ,                   // CREATE_EQ
+		0x302: destroyEQ,                  // DESTROY_EQ
+		0x303: nothing,                    // QUERY_EQ
+		0x400: createCQ,                   // CREATE_CQ
+		0x401: with(cqs, destroyCQ),       // DESTROY_CQ
+		0x402: with(cqs, queryCQ),         // QUERY_CQ
+		0x403: with(cqs, modifyCQ),        // MODIFY_CQ
+		0x500: createQP,                   // CREATE_QP
+		0x501: with(queues, destroyQueue), // DESTROY_QP
+		0x50b: queryQP,                    // QUERY_QP
+		0x703: with(queues, armLimit),     // ARM_RQ
+		0x705: createXSRQ,                 // CREATE_XRC_SRQ
+		0x706: with(queues, destroyQueue), // DESTROY_XRC_SRQ
+		0x707: queryWQ,                    // QUERY_XRC_SRQ
+		0x708: with(queues, armLimit),     // ARM_XRC_SRQ
+		0x750: queryVPortState,            // QUERY_VPORT_STATE
+		0x751: nothing,                    // MODIFY_VPORT_STATE
+		0x754: queryVPort,                 // QUERY_NIC_VPORT_CONTEXT
+		0x755: modifyVPort,                // MODIFY_NIC_VPORT_CONTEXT
+		0x760: queryRoCEAddress,           // QUERY_ROCE_ADDRESS
+		0x761: setRoCEAddress,             // SET_ROCE_ADDRESS
+		0x765: queryPKey,                  // QUERY_HCA_VPORT_PKEY
+		0x76f: nothing,                    // QUERY_VNIC_ENV
+		0x770: queryVPortCounter,          // QUERY_VPORT_COUNTER
+		0x771: allocCounter,               // ALLOC_Q_COUNTER
+		0x772: deallocCounter,             // DEALLOC_Q_COUNTER
+		0x773: queryCounter,               // QUERY_Q_COUNTER
+		0x780: nothing,                    // SET_PP_RATE_LIMIT
+		0x800: domains.create,             // ALLOC_PD
+		0x801: domains.destroy,            // DEALLOC_PD
+		0x802: createOther(opAllocUAR),    // ALLOC_UAR
+		0x803: destroyOther(opAllocUAR),   // DEALLOC_UAR
+		0x804: nothing,                    // CONFIG_INT_MODERATION
+		0x805: accessReg,                  // ACCESS_REG
+		0x806: attachMcast,                // ATTACH_TO_MCG
+		0x807: detachMcast,                // DETACH_FROM_MCG
+		0x80d: nothing,                    // NOP
+		0x80e: createOther(0x80e),         // ALLOC_XRCD
+		0x80f: destroyOther(0x80e),        // DEALLOC_XRCD
+		0x816: createOther(0x816),         // ALLOC_TRANSPORT_DOMAIN
+		0x817: destroyOther(0x816),        // DEALLOC_TRANSPORT_DOMAIN
+		0x822: queryCongStatus,            // QUERY_CONG_STATUS
+		0x823: modifyCongStatus,           // MODIFY_CONG_STATUS
+		0x824: queryCong,                  // QUERY_CONG_PARAMS
+		0x825: modifyCong,                 // MODIFY_CONG_PARAMS
+		0x826: queryCongStatistics,        // QUERY_CONG_STATISTICS
+		0x827: nothing,                    // ADD_VXLAN_UDP_DPORT
+		0x828: nothing,                    // DELETE_VXLAN_UDP_DPORT
+		0x829: nothing,                    // SET_L2_TABLE_ENTRY
+		0x82a: nothing,                    // QUERY_L2_TABLE_ENTRY
+		0x82b: nothing,                    // DELETE_L2_TABLE_ENTRY
+		0x830: nothing,                    // SET_WOL_ROL
+		0x831: nothing,                    // QUERY_WOL_ROL
+		0x900: tirs.create,                // CREATE_TIR
+		0x901: with(tirs.of, modifyTIR),   // MODIFY_TIR
+		0x902: tirs.destroy,               // DESTROY_TIR
+		0x904: createWQ(queueSQ),          // CREATE_SQ
+		0x905: modifyWQ(queueSQ),          // MODIFY_SQ
+		0x906: with(queues, destroyQueue), // DESTROY_SQ
+		0x907: queryWQ,                    // QUERY_SQ
+		0x908: createWQ(queueRQ),          // CREATE_RQ
+		0x909: modifyWQ(queueRQ),          // MODIFY_RQ
+		0x90a: with(queues, destroyQueue), // DESTROY_RQ
+		0x90b: queryWQ,                    // QUERY_RQ
+		0x90c: createWQ(queueRMP),         // CREATE_RMP
+		0x90d: nothing,                    // MODIFY_RMP
+		0x90e: with(queues, destroyQueue), // DESTROY_RMP
+		0x90f: queryWQ,                    // QUERY_RMP
+		0x912: createOther(0x912),         // CREATE_TIS
+		0x913: nothing,                    // MODIFY_TIS
+		0x914: destroyOther(0x912),        // DESTROY_TIS
+		0x916: rqts.create,                // CREATE_RQT
+		0x917: modifyRQT,                  // MODIFY_RQT
+		0x918: rqts.destroy,               // DESTROY_RQT
+		0x92f: setRoot,                    // SET_FLOW_TABLE_ROOT
+		0x930: createTable,                // CREATE_FLOW_TABLE
+		0x931: destroyTable,               // DESTROY_FLOW_TABLE
+		0x933: groups.create,              // CREATE_FLOW_GROUP
+		0x934: destroyGroup,               // DESTROY_FLOW_GROUP
+		0x936: setFlow,                    // SET_FLOW_TABLE_ENTRY
+		0x938: deleteFlow,                 // DELETE_FLOW_TABLE_ENTRY
+		0x939: createOther(0x939),         // ALLOC_FLOW_COUNTER
+		0x93a: destroyOther(0x939),        // DEALLOC_FLOW_COUNTER
+		0x93b: nothing,                    // QUERY_FLOW_COUNTER
+		0x93c: modifyTable,                // MODIFY_FLOW_TABLE
 	}
 	for op := range transitions {
 		commands[op] = modifyQP(op)
@@ -181,6 +181,20 @@ var (
 		func(in []byte) []uint32 { return readRQT(in[0x20:]) }}
 	groups = object[*flowGroup]{1 << 20, func(p *Port) map[uint32]*flowGroup { return p.Groups }, readGroup}
 )
+
+// with makes the handler of a command for an object that has to be there.
+func with[T any](of func(*Port) map[uint32]*T, run func(p *Port, t *T, in, out []byte) status) handler {
+	return func(p *Port, in, out []byte, id uint32) status {
+		if t := of(p)[id]; t != nil {
+			return run(p, t, in, out)
+		}
+		return badResource
+	}
+}
+
+func cqs(p *Port) map[uint32]*cq       { return p.CQs }
+func keys(p *Port) map[uint32]*mkey    { return p.Keys }
+func queues(p *Port) map[uint32]*queue { return p.Queues }
 
 // queryAdapter gives the vendor and the PSID (vsd_contd_psid), which ethtool -i and ibv_devinfo print as board id.
 func queryAdapter(p *Port, _, out []byte, _ uint32) status {

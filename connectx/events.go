@@ -187,23 +187,15 @@ func (c *cq) size() uint64 {
 	return 64
 }
 
-func destroyCQ(p *Port, _, _ []byte, id uint32) status {
-	c := p.CQs[id]
-	if c == nil {
-		return badResource
-	}
+func destroyCQ(p *Port, c *cq, _, _ []byte) status {
 	p.drop(&c.Ring)
-	delete(p.CQs, id)
+	delete(p.CQs, c.Num)
 	return ok
 }
 
 // modifyCQ takes over the moderation, which is only shown by QUERY_CQ: each armed queue raises its event at once. A
 // resize is refused, as cq_resize is not offered.
-func modifyCQ(p *Port, in, _ []byte, id uint32) status {
-	c := p.CQs[id]
-	if c == nil {
-		return badResource
-	}
+func modifyCQ(p *Port, c *cq, in, _ []byte) status {
 	if opMod(in) != 0 {
 		return badOp
 	}
@@ -213,11 +205,7 @@ func modifyCQ(p *Port, in, _ []byte, id uint32) status {
 	return ok
 }
 
-func queryCQ(p *Port, _, out []byte, id uint32) status {
-	c := p.CQs[id]
-	if c == nil {
-		return badResource
-	}
+func queryCQ(p *Port, c *cq, _, out []byte) status {
 	x := out[0x10:]
 	copy(x, c.Ctx)
 	cqcProducerCounter.put(x, uint64(c.PI))

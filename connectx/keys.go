@@ -107,21 +107,13 @@ func keyAccess(x []byte) roce.Access {
 	return a
 }
 
-func destroyKey(p *Port, _, _ []byte, id uint32) status {
-	k := p.Keys[id]
-	if k == nil {
-		return badResource
-	}
+func destroyKey(p *Port, k *mkey, _, _ []byte) status {
 	p.NPages -= len(k.Pages)
-	delete(p.Keys, id)
+	delete(p.Keys, k.Key>>8)
 	return ok
 }
 
-func queryKey(p *Port, _, out []byte, id uint32) status {
-	k := p.Keys[id]
-	if k == nil {
-		return badResource
-	}
+func queryKey(p *Port, k *mkey, _, out []byte) status {
 	x := out[0x10:]
 	mkcMkey70.put(x, uint64(k.Key&0xff))
 	mkcPd.put(x, uint64(k.PD))

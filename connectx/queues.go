@@ -114,17 +114,13 @@ func (p *Port) enter(q *queue, out []byte) status {
 
 // destroyQueue takes a queue of any kind away. Messages in flight end with it, without completions: the driver has
 // flushed the QP before, or wants none.
-func destroyQueue(p *Port, _, _ []byte, id uint32) status {
-	q := p.Queues[id]
-	if q == nil {
-		return badResource
-	}
+func destroyQueue(p *Port, q *queue, _, _ []byte) status {
 	if q.wire != nil {
 		p.net.Remove(q.wire.qp)
 	}
 	p.drop(&q.Ring)
 	delete(p.waiting, q)
-	delete(p.Queues, id)
+	delete(p.Queues, q.Num)
 	return ok
 }
 
@@ -234,11 +230,7 @@ func queryWQ(p *Port, _, out []byte, id uint32) status {
 }
 
 // armLimit sets the level of a shared queue below which the driver wants an event.
-func armLimit(p *Port, in, _ []byte, id uint32) status {
-	q := p.Queues[id]
-	if q == nil {
-		return badResource
-	}
+func armLimit(p *Port, q *queue, in, _ []byte) status {
 	q.Limit = be.Uint16(in[14:])
 	return ok
 }

@@ -32,11 +32,7 @@ const (
 	tirLoopback
 )
 
-func modifyTIR(p *Port, in, _ []byte, id uint32) status {
-	t := p.TIRs[id]
-	if t == nil {
-		return badResource
-	}
+func modifyTIR(p *Port, t *tir, in, _ []byte) status {
 	// LRO is not offered, and loopback has no meaning here.
 	n, mask := readTIR(in[0x20:]), be.Uint64(in[0x10:])
 	if mask&tirTable != 0 {
