@@ -154,7 +154,10 @@ func (e Effect) Bounds() Interval {
 // effect as often as promised with any number of blocks, if the differences are independent and
 // symmetric about it, however heavy their tails. Usual bootstrap intervals hold it too rarely with
 // few blocks; docs/statistics.md has the figures.
-func Contrast(blocks []Block, q Question) (Effect, error) {
+func Contrast(blocks []Block, q Question) (Effect, error) { return contrast(blocks, q, bootstrapMean) }
+
+// contrast is Contrast with a bootstrap, which nothing but Effect.Bootstrap depends on.
+func contrast(blocks []Block, q Question, bootstrap func([]float64, float64, uint64) Interval) (Effect, error) {
 	e, err := q.effect(len(blocks))
 	if err != nil {
 		return Effect{}, err
@@ -167,7 +170,7 @@ func Contrast(blocks []Block, q Question) (Effect, error) {
 	e.Spread = deviation(d)
 	r := resample(d, q.resamples(), q.Seed)
 	e.P, e.Exact, e.SmallestP = r.p, r.exact, r.smallestP
-	e.setEstimate(mean(d), r, func(tail float64) Interval { return bootstrapMean(d, tail, q.Seed) })
+	e.setEstimate(mean(d), r, func(tail float64) Interval { return bootstrap(d, tail, q.Seed) })
 	for _, v := range d {
 		e.Differences = append(e.Differences, e.back(v))
 	}
