@@ -49,11 +49,11 @@ func BenchmarkMixes(b *testing.B) {
 	}
 }
 
-var long = flag.Bool("long", false, "plan all mixes, and not half of them")
+var long = flag.Bool("long", false, "plan all mixes, and not a quarter of them")
 
 // TestMixesAreWithinTheGapOfTheDocs plans them in the usual number of steps, so that the plans are the same on any
-// machine, and compares the gaps with docs/performance.md: the worst of half of them, or with -short of a quarter. With
-// -long it plans all of them, and compares the median too.
+// machine, and compares the gaps with docs/performance.md: the worst of a quarter of them. With -long
+// it plans all of them, and compares the median too.
 func TestMixesAreWithinTheGapOfTheDocs(t *testing.T) {
 	t.Parallel()
 	docs, err := os.ReadFile("../../docs/performance.md")
@@ -69,12 +69,9 @@ func TestMixesAreWithinTheGapOfTheDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	step := uint64(2)
-	switch {
-	case *long:
+	step := uint64(4)
+	if *long {
 		step = 1
-	case testing.Short():
-		step = 4
 	}
 	var gaps []float64
 	for seed := uint64(0); seed < 12; seed += step {
