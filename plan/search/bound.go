@@ -142,11 +142,8 @@ func (s *state) bundleTerm(b int) int64 {
 
 // bound is what the relaxation proves with the cheapest columns of all lab nodes.
 func (t *tree) bound(least []leastColumn) int64 {
-	sum := t.s.crowd - t.price.fixed
-	for i := range least {
-		sum += least[i].reduced
-	}
-	return max(0, up(sum)+t.coverAll)
+	sum := lists.Sum(least, func(l leastColumn) int64 { return l.reduced })
+	return max(0, up(sum+t.s.crowd-t.price.fixed)+t.coverAll)
 }
 
 // raised evaluates the relaxation: it finds the bound at prices that were just changed. It reports

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // The case that needs this: examples/h20-vfs.yaml, eight equal lab nodes that no placement makes all
@@ -108,11 +110,7 @@ func (t *tree) classOptions(members []int) (options []classOption, dearest int64
 // dearestOf returns what was found for interchangeable lab nodes: the highest, since a search
 // that was cut short proves less.
 func dearestOf(least []leastColumn, members []int) int64 {
-	var most int64
-	for _, i := range members {
-		most = max(most, least[i].reduced)
-	}
-	return most
+	return lists.Max(members, func(i int) int64 { return least[i].reduced })
 }
 
 // classUse says at what own cost, at least, a lab node can have a device.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -167,22 +168,16 @@ func (t *tree) withDevices(i, depth int, yield func(*column, int64) bool) *enume
 func (t *tree) together(i, j int) bool {
 	before := t.cost
 	mine, other := t.coresOn(i), t.coresOn(j)
-	var in, out []int
-	for n := range mine {
-		if mine[n] > 0 {
-			in = append(in, n)
-		} else if t.s.nodeLeft[n] > 1 {
-			out = append(out, n)
-		}
+	// outside returns the NUMA nodes with room for both that are not among some.
+	outside := func(some []int) []int {
+		free := lists.Where(t.s.nodeLeft, func(left int) bool { return left > 1 })
+		return slices.DeleteFunc(free, func(n int) bool { return slices.Contains(some, n) })
 	}
+	in := lists.Where(mine, func(cores int) bool { return cores > 0 })
+	out := outside(in)
 	costs := [2][]int64{t.coreCosts(i), t.coreCosts(j)}
 	try := func(without, with int) {
-		var on []int
-		for _, n := range in {
-			if n != without {
-				on = append(on, n)
-			}
-		}
+		on := lists.Filter(in, func(n int) bool { return n != without })
 		if with >= 0 {
 			on = append(on, with)
 		}
@@ -190,12 +185,7 @@ func (t *tree) together(i, j int) bool {
 		clear(mine)
 		clear(other)
 		if t.splitTogether(i, j, on, costs, mine, other) && t.rebuild(i, j, mine, other) && t.cost < cost {
-			in, out = slices.Clone(on), out[:0]
-			for n := range mine {
-				if !slices.Contains(in, n) && t.s.nodeLeft[n] > 1 {
-					out = append(out, n)
-				}
-			}
+			in, out = slices.Clone(on), outside(on)
 		}
 	}
 	try(-1, -1)

@@ -17,11 +17,7 @@ import (
 func (t *tree) greedy() {
 	order := slices.Clone(t.order)
 	for range order {
-		placed := t.placeAll(order, t.insert)
-		if placed == len(order) {
-			t.offer()
-		}
-		t.removeAll(order[:placed])
+		placed, _ := t.try(order)
 		if placed == 0 || placed == len(order) || t.work.stopped != "" {
 			return
 		}
@@ -55,16 +51,23 @@ func (t *tree) greedyAgain() {
 			return
 		}
 		order = next
-		placed := t.placeAll(order, t.insert)
-		if placed == len(order) {
-			t.offer()
-			last = slices.Clone(t.s.at)
-		}
-		t.removeAll(order[:placed])
-		if placed < len(order) {
+		var placed int
+		if placed, last = t.try(order); placed < len(order) {
 			return
 		}
 	}
+}
+
+// try places lab nodes in an order, each where it costs least beside those before it, and offers the placement. It
+// returns how many it placed, and where.
+func (t *tree) try(order []int) (placed int, at []*column) {
+	placed = t.placeAll(order, t.insert)
+	if placed == len(order) {
+		t.offer()
+	}
+	at = slices.Clone(t.s.at)
+	t.removeAll(order[:placed])
+	return placed, at
 }
 
 // insert returns where lab node i costs least beside those that are placed, nil where it fits

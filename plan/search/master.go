@@ -1,6 +1,10 @@
 package search
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
+)
 
 // The linear program of patterns.go, solved by the revised simplex method, with columns made when
 // they are wanted (Gilmore and Gomory 1961). It has a row for each class: each member is at home
@@ -244,10 +248,7 @@ func (p *master) sharpen() bool {
 	}
 	for r := range p.basis { // what else spans with those that were found now, too
 		if q := &p.basis[r]; more && q.group < 0 && len(q.rows) > 2 {
-			var parts []int
-			for _, x := range q.rows[1:] {
-				parts = append(parts, x.row-len(p.classes)-len(p.groups))
-			}
+			parts := lists.Map(q.rows[1:], func(x entry) int { return x.row - len(p.classes) - len(p.groups) })
 			slices.Sort(parts)
 			q.cost = p.spanCost(q.rows[0].row, parts)
 		}

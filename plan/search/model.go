@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -196,12 +197,8 @@ func (m *model) addCores() error {
 			m.packages = append(m.packages, pkg{})
 		}
 	}
-	cores := make([]*plan.Core, len(p.Cores))
-	for i := range cores {
-		cores[i] = &p.Cores[i]
-	}
 	// Cells, pools and caches are numbered by the lowest core ID in them, whatever the order of the problem.
-	slices.SortFunc(cores, func(a, b *plan.Core) int { return cmp.Compare(a.ID, b.ID) })
+	cores := slices.SortedFunc(lists.Refs(p.Cores), func(a, b *plan.Core) int { return cmp.Compare(a.ID, b.ID) })
 	l3s := numbering[int]{}
 	l3Of := func(c *plan.Core) int {
 		if c.L3 < 0 {
@@ -223,12 +220,7 @@ func (m *model) addCores() error {
 	}
 	// A core with more threads than any request asks for is as good as one with just so many. Fewer
 	// pools mean fewer columns.
-	var levels []int
-	for i := range p.Requests {
-		levels = append(levels, p.Requests[i].Threads)
-	}
-	slices.Sort(levels)
-	levels = slices.Compact(levels)
+	levels := lists.Distinct(lists.Map(p.Requests, func(r plan.Request) int { return r.Threads }))
 	pools, cells := numbering[poolKey]{}, numbering[[2]int]{}
 	for _, c := range cores {
 		if c.Tenant != "" {
@@ -305,10 +297,7 @@ func (m *model) addComponent(start int) {
 	slices.Sort(c.l3s)
 	c.single = len(c.l3s) == 1 && !unknown || len(c.l3s) == 0
 	for _, l := range c.l3s {
-		size := 0
-		for _, x := range m.l3s[l].cells {
-			size += len(m.cells[x].cores)
-		}
+		size := lists.Sum(m.l3s[l].cells, func(x int) int { return len(m.cells[x].cores) })
 		if !m.l3s[l].tenant {
 			c.large = append(c.large, size)
 		}
@@ -318,7 +307,7 @@ func (m *model) addComponent(start int) {
 }
 
 // largestFirst compares numbers for sorting them in descending order.
-func largestFirst(a, b int) int { return cmp.Compare(b, a) }
+func largestFirst[T cmp.Ordered](a, b T) int { return cmp.Compare(b, a) }
 
 func (m *model) addDevices() error {
 	p := m.p
@@ -392,16 +381,9 @@ func (m *model) checkWeights() error {
 // and in floating point since that cannot overflow.
 func (m *model) checkRange() error {
 	w := &m.p.Weights
-	var far, pair, port int64
-	for _, d := range m.dist {
-		far = max(far, d)
-	}
-	for i := range m.pairCost {
-		pair = max(pair, m.pairCost[i], m.gpuCost[i])
-	}
-	for i := range m.devices {
-		port = max(port, m.devices[i].port)
-	}
+	same := func(cost int64) int64 { return cost }
+	far, pair := lists.Max(m.dist, same), max(lists.Max(m.pairCost, same), lists.Max(m.gpuCost, same))
+	port := lists.Max(m.devices, func(d device) int64 { return d.port })
 	sum := 0.0
 	for i := range m.requests {
 		r := &m.requests[i]

@@ -298,18 +298,11 @@ func (p *packer) spread(x, pos, n, shares int) bool {
 		if p.likely && amount < most && amount != n%len(m.cells[c].cores) {
 			continue
 		}
-		// The first owner of a cache shares with nobody; with the second both have a share, with
-		// each one more there is one more share. A tenant is an owner that has none itself.
 		more, before := 0, 0
 		if l >= 0 {
 			before = p.has[l]
 			if before != p.items[x].who+1 {
-				switch {
-				case m.l3s[l].tenant || p.own[l] > 1:
-					more = 1
-				case p.own[l] == 1:
-					more = 2
-				}
+				more = p.joining(l)
 				p.own[l]++
 				p.has[l] = p.items[x].who + 1
 			}
@@ -328,6 +321,19 @@ func (p *packer) spread(x, pos, n, shares int) bool {
 		}
 	}
 	return false
+}
+
+// joining returns how many shares there are more when one more lab node gets cores under a cache. The first owner of a
+// cache shares with nobody; with the second both have a share, with each one more there is one more share. A tenant is
+// an owner that has none itself.
+func (p *packer) joining(l int) int {
+	switch {
+	case p.m.l3s[l].tenant || p.own[l] > 1:
+		return 1
+	case p.own[l] == 1:
+		return 2
+	}
+	return 0
 }
 
 // alike reports whether two cells were in the same state before item x: as many free cores under

@@ -3,6 +3,8 @@ package search
 import (
 	"cmp"
 	"slices"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // What the memory of a lab node costs were it alone on the host is a bound of what it costs beside
@@ -31,11 +33,7 @@ func (m *model) priceMemory() {
 	var caps []int64 // of all nodes, largest first
 	nearest := infinite
 	for a := range m.nodes {
-		if q := &m.nodes[a]; q.limited {
-			caps = append(caps, q.pages)
-		} else {
-			caps = append(caps, 1<<50)
-		}
+		caps = append(caps, words.Either(m.nodes[a].limited, m.nodes[a].pages, 1<<50))
 		for b := range m.nodes {
 			if a != b {
 				nearest = min(nearest, m.far(a, b))
@@ -43,7 +41,7 @@ func (m *model) priceMemory() {
 		}
 	}
 	nearest = finite(nearest)
-	slices.SortFunc(caps, func(a, b int64) int { return cmp.Compare(b, a) })
+	slices.SortFunc(caps, largestFirst)
 	for i := range m.requests {
 		r := &m.requests[i]
 		if r.rep != i {
@@ -121,10 +119,7 @@ func (m *model) memoryAt(r *request, a int) int64 {
 	var sum int64
 	left := r.pages
 	for _, b := range m.orderedNodes(func(x, y int) int { return cmp.Compare(price(x), price(y)) }) {
-		give := left
-		if m.nodes[b].limited {
-			give = min(left, m.nodes[b].pages)
-		}
+		give := words.Either(m.nodes[b].limited, min(left, m.nodes[b].pages), left)
 		sum += give * price(b)
 		left -= give
 	}

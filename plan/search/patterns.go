@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // The cases that need this linear program: largeMixed of the tests, where counting caches proves
@@ -45,6 +48,11 @@ type bin struct {
 	// elsewhere; and how many can have all their devices here.
 	least, away []int64
 	local       []int
+}
+
+// cost is what the nth member of a class at home costs, counted from 0.
+func (u *bin) cost(class, nth int) int64 {
+	return words.Either(nth < u.local[class], u.least[class], u.away[class])
 }
 
 // A patternTable has all sets of sizes that can be in a bin. Bins that are alike share it.
@@ -149,9 +157,9 @@ func (t *tree) newPatternModel() *patternModel {
 	if asked == nil || !a.chooseSizes(asked) {
 		return nil
 	}
-	for _, members := range a.classes {
-		a.sizeOf = append(a.sizeOf, slices.Index(a.sizes, m.requests[members[0]].cores))
-	}
+	a.sizeOf = lists.Map(a.classes, func(members []int) int {
+		return slices.Index(a.sizes, m.requests[members[0]].cores)
+	})
 	for k := range a.bins {
 		u := &a.bins[k]
 		if x := slices.IndexFunc(a.bins[:k], func(o bin) bool { return m.samePatterns(&o, u) }); x >= 0 {
@@ -257,16 +265,12 @@ func (a *patternModel) chooseSizes(asked []int) bool {
 func (a *patternModel) countable() bool {
 	ways := make([]int, a.room+1) // to have so many cores
 	ways[0] = 1
-	sum := 0
 	for _, size := range a.sizes {
 		for n := size; n <= a.room; n++ {
 			ways[n] = min(ways[n]+ways[n-size], maxPatterns)
 		}
 	}
-	for _, n := range ways {
-		sum += n
-	}
-	return sum <= maxPatterns
+	return lists.Sum(ways, func(n int) int { return n }) <= maxPatterns
 }
 
 // list lists the patterns of a bin, each after its parent. Sizes are added largest first, so that
@@ -454,22 +458,17 @@ func (a *patternModel) partsOf(c *column) []int {
 	for _, pc := range c.cores {
 		cores[a.binOf[a.t.m.pools[pc.pool].node]] += pc.n
 	}
-	var parts []int
-	for _, n := range cores {
-		if n > 0 {
-			parts = append(parts, slices.IndexFunc(a.sizes, func(size int) bool { return size <= n }))
-		}
-	}
+	parts := lists.Map(lists.Filter(cores, func(n int) bool { return n > 0 }), func(n int) int {
+		return slices.IndexFunc(a.sizes, func(size int) bool { return size <= n })
+	})
 	slices.Sort(parts)
 	return parts
 }
 
 // spanCost returns what a lab node of a class costs at least with its cores in portions of these sizes.
 func (a *patternModel) spanCost(c int, parts []int) int64 {
-	for _, q := range a.splits[c] {
-		if slices.Equal(q.parts, parts) {
-			return q.cost
-		}
+	if q := lists.Ref(a.splits[c], func(q *split) bool { return slices.Equal(q.parts, parts) }); q != nil {
+		return q.cost
 	}
 	return max(a.beside[c], a.span[c][min(len(parts)-2, len(a.span[c])-1)])
 }
@@ -539,10 +538,7 @@ func (a *patternModel) ranks(u *bin, full bool) [][]member {
 			continue
 		}
 		for k := range min(len(members), u.room/a.sizes[s]) {
-			cost := u.least[c]
-			if k >= u.local[c] {
-				cost = u.away[c]
-			}
+			cost := u.cost(c, k)
 			if cost == infinite {
 				break
 			}

@@ -109,15 +109,11 @@ func (p *packer) packItem(x, from int) (shares int, ok bool) {
 
 // more returns how many shares there are more when an item gets cores of a cell.
 func (p *packer) more(c, x, who int) int {
-	switch l := p.m.cells[c].l3; {
-	case l < 0 || p.has[l] == who+1 || p.holds(l, who, x):
+	l := p.m.cells[c].l3
+	if l < 0 || p.has[l] == who+1 || p.holds(l, who, x) {
 		return 0
-	case p.m.l3s[l].tenant || p.own[l] > 1:
-		return 1
-	case p.own[l] == 1:
-		return 2
 	}
-	return 0
+	return p.joining(l)
 }
 
 // holds reports whether a lab node has cores under a cache by an item before x or after it.

@@ -206,10 +206,7 @@ func (q *rounding) build() {
 				// A pattern says sizes; which class of that size goes here is what gains most at the duals.
 				best, gain := -1, -infinite
 				for k, members := range q.classes {
-					cost := u.least[k]
-					if here[k] >= u.local[k] {
-						cost = u.away[k]
-					}
+					cost := u.cost(k, here[k])
 					if q.sizeOf[k] == x.size && given[k] < len(members) && q.v[k]-cost > gain {
 						best, gain = k, q.v[k]-cost
 					}

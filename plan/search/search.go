@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -93,9 +94,7 @@ func (m *model) countsAllow() bool {
 		pages += n.pages
 		limited = limited && n.limited
 	}
-	for i := range m.requests {
-		pages -= m.requests[i].pages
-	}
+	pages -= lists.Sum(m.requests, func(r request) int64 { return r.pages })
 	return m.asked <= cores && (pages >= 0 || !limited)
 }
 

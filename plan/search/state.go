@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -236,12 +237,8 @@ func (m *model) nodesOf(c *column) []int {
 
 // nicsOf returns the NICs that serve a column, ascending.
 func nicsOf(c *column) []int {
-	nics := slices.Clone(c.nics)
-	for _, v := range c.vfs {
-		nics = append(nics, v.Device)
-	}
-	slices.Sort(nics)
-	return slices.Compact(nics)
+	nics := lists.Map(c.vfs, func(v plan.VFCount) int { return v.Device })
+	return lists.Distinct(append(nics, c.nics...))
 }
 
 // placeSteps is how much more than a step it is to place a lab node.
