@@ -155,21 +155,15 @@ func kindWord(kind string) string {
 func (b *problemBuilder) gpu(g *topology.GPU) (plan.Device, deviceFacts) {
 	d := plan.Device{ID: g.ID(), Kind: plan.KindGPU, Vendor: g.Vendor, Model: g.Model}
 	f := deviceFacts{addr: g.Address, names: nonEmpty(g.Name, g.UUID)}
-	node := g.NUMANode
-	if g.Address != nil {
-		f.card = []topology.PCIAddr{*g.Address}
-		for _, a := range g.Functions {
+	p := b.describe(&d, &f, g.NUMANode)
+	for _, a := range g.Functions {
+		if f.addr != nil {
 			f.card = lists.Add(f.card, a)
 		}
-		if p := b.tree.Device(*g.Address); p != nil {
-			node = cmp.Or(node, p.NUMANode)
-			describe(&d, &f, p)
-			if p.SRIOV != nil && len(p.SRIOV.VFs) > 0 {
-				f.refused = fmt.Sprintf("it has virtual functions (%d), which go instead of it", len(p.SRIOV.VFs))
-			}
-		}
 	}
-	d.NUMANode = b.knownNode(node, "GPU "+words.Plain(d.ID))
+	if p != nil && p.SRIOV != nil && len(p.SRIOV.VFs) > 0 {
+		f.refused = fmt.Sprintf("it has virtual functions (%d), which go instead of it", len(p.SRIOV.VFs))
+	}
 	return d, f
 }
 
@@ -178,14 +172,21 @@ func nonEmpty(names ...string) []string {
 	return slices.DeleteFunc(names, func(s string) bool { return s == "" })
 }
 
-// describe fills in what a PCI function says of a device.
-func describe(d *plan.Device, f *deviceFacts, p *topology.PCIDevice) {
-	d.Vendor = cmp.Or(d.Vendor, p.VendorName)
-	d.Model = cmp.Or(d.Model, p.DeviceName)
-	if p.Vendor != nil {
-		f.number = p.Vendor.String()
-		d.Vendor = cmp.Or(d.Vendor, f.number)
+// describe fills in where a device is, and what its PCI function says of it. It returns the function, nil for none.
+func (b *problemBuilder) describe(d *plan.Device, f *deviceFacts, node *int) (p *topology.PCIDevice) {
+	if f.addr != nil {
+		f.card, p = []topology.PCIAddr{*f.addr}, b.tree.Device(*f.addr)
 	}
+	if p != nil {
+		node = cmp.Or(node, p.NUMANode)
+		d.Vendor, d.Model = cmp.Or(d.Vendor, p.VendorName), cmp.Or(d.Model, p.DeviceName)
+		if p.Vendor != nil {
+			f.number = p.Vendor.String()
+			d.Vendor = cmp.Or(d.Vendor, f.number)
+		}
+	}
+	d.NUMANode = b.knownNode(node, kindWord(d.Kind)+" "+words.Plain(d.ID))
+	return p
 }
 
 // nic makes a Device of a NIC. Names of its ports and RDMA devices count as its own, because that is
@@ -193,16 +194,7 @@ func describe(d *plan.Device, f *deviceFacts, p *topology.PCIDevice) {
 func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
 	d := plan.Device{ID: n.ID(), Kind: plan.KindNIC, Model: n.Model}
 	f := deviceFacts{addr: n.Address, names: slices.Concat(nonEmpty(n.Name), n.Netdevs, n.RDMA)}
-	node := n.NUMANode
-	var p *topology.PCIDevice
-	if n.Address != nil {
-		f.card = []topology.PCIAddr{*n.Address}
-		if p = b.tree.Device(*n.Address); p != nil {
-			node = cmp.Or(node, p.NUMANode)
-			describe(&d, &f, p)
-		}
-	}
-	d.NUMANode = b.knownNode(node, "NIC "+words.Plain(d.ID))
+	p := b.describe(&d, &f, n.NUMANode)
 	if f.sriov = n.SRIOV; f.sriov == nil && p != nil {
 		f.sriov = p.SRIOV
 	}

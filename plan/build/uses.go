@@ -31,14 +31,10 @@ func (b *problemBuilder) findUses() {
 		}
 		id := "disk " + words.Plain(d.Name)
 		text := id + " (" + words.Plain(strings.Join(d.Mounts, " ")) + ")"
-		node := d.NUMANode
 		if d.PCI != nil {
 			setOnce(b.uses, *d.PCI, "it holds "+text)
-			if f := b.tree.Device(*d.PCI); f != nil {
-				node = cmp.Or(node, f.NUMANode)
-			}
 		}
-		b.hostUses = append(b.hostUses, hostUse{id, node, text})
+		b.hostUses = append(b.hostUses, hostUse{id, b.nodeAt(d.PCI, d.NUMANode), text})
 	}
 	b.findRoutes()
 	block := func(a topology.PCIAddr, why string) {
@@ -66,6 +62,16 @@ func (b *problemBuilder) findUses() {
 	b.findVirtualUses()
 }
 
+// nodeAt returns the NUMA node of something: its own, else that of its function.
+func (b *problemBuilder) nodeAt(a *topology.PCIAddr, own *int) *int {
+	if a != nil {
+		if f := b.tree.Device(*a); f != nil {
+			return cmp.Or(own, f.NUMANode)
+		}
+	}
+	return own
+}
+
 // setOnce sets what a key has, unless it has something.
 func setOnce[K comparable, V any](m map[K]V, key K, v V) {
 	if _, known := m[key]; !known {
@@ -82,18 +88,18 @@ func (b *problemBuilder) findVirtualUses() {
 			b.virtual[pf] = virtualFunctions(pf, s)
 		}
 	}
-	for i := range b.host.NICs {
-		if n := &b.host.NICs[i]; n.Address != nil {
+	for _, n := range b.host.NICs {
+		if n.Address != nil {
 			add(*n.Address, n.SRIOV)
 		}
 	}
-	for i := range b.host.PCI {
-		add(b.host.PCI[i].Address, b.host.PCI[i].SRIOV)
+	for _, d := range b.host.PCI {
+		add(d.Address, d.SRIOV)
 	}
 	// Those that only their own side tells of are numbered by address, as the kernel makes them.
 	orphans := map[topology.PCIAddr][]topology.PCIAddr{}
-	for i := range b.host.PCI {
-		if d := &b.host.PCI[i]; d.PF != nil && len(b.virtual[*d.PF]) == 0 {
+	for _, d := range b.host.PCI {
+		if d.PF != nil && len(b.virtual[*d.PF]) == 0 {
 			orphans[*d.PF] = append(orphans[*d.PF], d.Address)
 		}
 	}
@@ -139,11 +145,7 @@ func (b *problemBuilder) findRoutes() {
 		}
 		for _, a := range slices.SortedFunc(maps.Keys(behind), topology.PCIAddr.Compare) {
 			setOnce(b.uses, a, "it carries "+text)
-			u := hostUse{id: a.String(), node: behind[a], text: text}
-			if f := b.tree.Device(a); f != nil {
-				u.node = cmp.Or(u.node, f.NUMANode)
-			}
-			b.hostUses = append(b.hostUses, u)
+			b.hostUses = append(b.hostUses, hostUse{a.String(), b.nodeAt(&a, behind[a]), text})
 		}
 	}
 }
@@ -154,11 +156,7 @@ func (b *problemBuilder) netdevsBehind(netdev string) []string {
 	if netdev == "" {
 		return nil
 	}
-	through := []string{netdev}
-	if bond := b.host.Bond(netdev); bond != nil {
-		through = append(through, bond.Members...)
-	}
-	return through
+	return append([]string{netdev}, words.Value(b.host.Bond(netdev)).Members...)
 }
 
 // findScreen finds the screen of the host: the function that the firmware shows its messages on,
@@ -172,15 +170,13 @@ func (b *problemBuilder) findScreen() {
 			continue
 		}
 		screens = append(screens, d)
-		if d.BootVGA != nil && *d.BootVGA {
+		if words.Value(d.BootVGA) {
 			boot = d
 		}
 	}
 	if boot != nil && boot.Driver != vfioPCI {
-		for _, g := range b.host.GPUs {
-			if g.Address != nil && *g.Address == boot.Address && g.ConnectedMon != nil && *g.ConnectedMon {
-				setOnce(b.uses, boot.Address, "the host's console is on it, and a monitor is connected")
-			}
+		if g := b.host.GPU(boot.Address); g != nil && words.Value(g.ConnectedMon) {
+			setOnce(b.uses, boot.Address, "the host's console is on it, and a monitor is connected")
 		}
 	}
 	if len(screens) != 1 || screens[0].Driver == vfioPCI {
