@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/rackless/rackless/finding"
@@ -92,7 +93,8 @@ func (d *doctor) realHost() Part {
 	h.add("vfio", "VFIO", h.checkVFIO())
 	h.add("libvirt", "libvirt", h.checkLibvirt())
 	h.add("kvm-device", "/dev/kvm", h.checkPath("it is there", "dev/kvm",
-		"turn hardware virtualisation on in the firmware: nodes on a host are not emulated"))
+		words.Either(d.inVM(), "turn nested virtualisation on at the host of this virtual machine",
+			"turn hardware virtualisation on in the firmware")+": nodes on a host are not emulated"))
 	h.add("devices", "devices", h.checkDevices())
 	return part(h.items)
 }
@@ -112,11 +114,18 @@ func (d *doctor) checkPath(have, path, fix string) finding.Finding {
 	return ok("%s", have)
 }
 
+// inVM reports whether this machine is a virtual one, by the flag that hypervisors set: it has no firmware to set.
+func (d *doctor) inVM() bool {
+	b, err := fs.ReadFile(d.root, "proc/cpuinfo")
+	return err == nil && slices.Contains(strings.Fields(string(b)), "hypervisor")
+}
+
 func (d *doctor) checkIOMMU() finding.Finding {
 	groups, err := fs.ReadDir(d.root, "sys/kernel/iommu_groups")
 	if err != nil || len(groups) == 0 {
-		return warn("/sys/kernel/iommu_groups is empty", "turn VT-d or AMD-Vi on in the firmware; prepare adds the "+
-			"kernel arguments")
+		return warn("/sys/kernel/iommu_groups is empty", words.Either(d.inVM(), "this is a virtual machine: its "+
+			"hypervisor has to give it an IOMMU, which clouds do not; use the host itself",
+			"turn VT-d or AMD-Vi on in the firmware; prepare adds the kernel arguments"))
 	}
 	return ok("%s", words.Count(len(groups), "group"))
 }

@@ -45,6 +45,13 @@ func TestARealHost(t *testing.T) {
 	if got.Ready {
 		t.Error("ready without libvirt")
 	}
+	d.root = files("proc/cpuinfo", "processor : 0\nflags\t\t: fpu sse hypervisor lahf_lm\n")
+	for _, c := range d.realHost().Checks {
+		withFix(t, c.ID, c)
+		if strings.Contains(c.Fix, "firmware") {
+			t.Errorf("%s in a virtual machine: %s", c.ID, c.Fix)
+		}
+	}
 }
 
 func TestToolsOfEmulatedHosts(t *testing.T) {

@@ -36,6 +36,9 @@ func (r *reader) readMemory() {
 		r.makeNode(values)
 	case len(nodes) == 1 && nodes[0].MemoryBytes == nil:
 		nodes[0].MemoryBytes, nodes[0].FreeBytes = m.TotalBytes, cmp.Or(nodes[0].FreeBytes, values.bytes("MemFree"))
+	case len(nodes) == 1 && m.TotalBytes != nil && *nodes[0].MemoryBytes < *m.TotalBytes/2 && r.h.IsVirtual():
+		// Kernels of some virtual machines count in the node only the memory that has been used so far.
+		nodes[0].MemoryBytes, nodes[0].FreeBytes = m.TotalBytes, values.bytes("MemFree")
 	}
 }
 

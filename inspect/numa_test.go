@@ -359,3 +359,21 @@ func FuzzParseDistances(f *testing.F) {
 		}
 	})
 }
+
+// A kernel of a virtual machine can count in its only node the memory that has been used so far. On a real machine such
+// a node is what the firmware says.
+func TestMemoryOfTheOneNodeOfAVirtualMachine(t *testing.T) {
+	t.Parallel()
+	for flags, want := range map[string]uint64{"fpu hypervisor": 1 << 30, "fpu": 1 << 20} {
+		cpu := "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nflags : " + flags + "\n"
+		r := fourCPUs.with(files{"proc/cpuinfo": cpu, "proc/meminfo": "MemTotal: 1048576 kB\nMemFree: 1024 kB",
+			nodeDir + "/node0/cpumap":  "f",
+			nodeDir + "/node0/meminfo": "Node 0 MemTotal: 1024 kB\nNode 0 MemFree: 512 kB\n"}).reader(t)
+		r.readSystem()
+		r.readNUMANodes()
+		r.readMemory()
+		if n := r.h.NUMANodes; len(n) != 1 || *n[0].MemoryBytes != want {
+			t.Errorf("%s: %+v, want %d bytes", flags, n, want)
+		}
+	}
+}

@@ -46,8 +46,9 @@ func (r *reader) readPCI() {
 	numberVFs(b.found)
 	b.knowWhatIsAbsent()
 	if b.headOnly > 0 {
-		r.unread("sys/bus/pci/devices/*/config", fmt.Sprintf("that of %d bridges, GPUs and NICs ends at byte 64, as "+
-			"for everybody but root: ACS, ATS and kinds of ports are not known", b.headOnly))
+		r.unread("sys/bus/pci/devices/*/config", fmt.Sprintf("that of %s ends at byte 64, as for everybody but "+
+			"root: ACS, ATS and kinds of ports are not known", words.Either(b.headOnly == 1, "a bridge, GPU or NIC",
+			fmt.Sprintf("%d bridges, GPUs and NICs", b.headOnly))))
 	}
 	r.h.PCI = append(r.h.PCI, b.found...)
 }

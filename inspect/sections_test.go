@@ -60,6 +60,65 @@ func TestAPasteWithManyCommandsIsOneHost(t *testing.T) {
 	}
 }
 
+// However the texts of nvidia-smi are put together, they are of one GPU: some have its address, some its UUID, and the
+// matrix only its number.
+func TestTextsOfOneGPUAreJoined(t *testing.T) {
+	const dir = "testdata/texts/h200/"
+	for _, names := range [][]string{{"nvidia-smi", "topo-m"}, {"topo-m", "nvidia-smi-L", "query"},
+		{"nvidia-smi-q", "nvidia-smi-L"}, {"nvidia-smi-q-x", "topo-m", "nvidia-smi-L"},
+		{"nvidia-smi", "nvidia-smi-q", "nvidia-smi-q-x", "nvidia-smi-L", "topo-m", "query"}} {
+		var all []string
+		for _, n := range names {
+			all = append(all, dir+n+".txt")
+		}
+		h, err := ReadTogether(t.Context(), all)
+		if err != nil || len(h.GPUs) != 1 || len(h.Contradictions) > 0 {
+			t.Errorf("%v: %+v, %v", names, h, err)
+			continue
+		}
+		g := h.GPUs[0]
+		if g.Address == nil || g.Address.String() != "0000:00:06.0" || g.Model != "NVIDIA H200" || g.NVLinks != nil ||
+			g.MemoryBytes == nil || *g.MemoryBytes != 143771<<20 {
+			t.Errorf("%v: %+v", names, g)
+		}
+	}
+}
+
+// The three long forms of nvidia-smi tell the same of a GPU.
+func TestLongFormsOfNvidiaSMIAgree(t *testing.T) {
+	read := func(name string) *topology.Host {
+		h, err := ReadFile(t.Context(), "testdata/texts/h200/"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	lines, elements, table := read("nvidia-smi-q.txt"), read("nvidia-smi-q-x.txt"), read("query.txt")
+	if diff := cmp.Diff(lines.GPUs, elements.GPUs) + cmp.Diff(lines.PCI, elements.PCI); diff != "" {
+		t.Errorf("-q and -q -x (-want +got):\n%s", diff)
+	}
+	g, l := lines.GPUs[0], lines.PCI[0].Link
+	if g.UUID == "" || g.UUID != table.GPUs[0].UUID || *g.BAR1Bytes != 256<<30 || *l.SpeedGTs != 32 || *l.Width != 16 ||
+		*l.SpeedGTs != *table.PCI[0].Link.SpeedGTs {
+		t.Errorf("%+v, link %+v", g, l)
+	}
+	// With nounits the unit of the memory is in the head alone.
+	b, err := os.ReadFile("testdata/texts/h200/query.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := readText(t, strings.ReplaceAll(string(b), " MiB,", ",")); *h.GPUs[0].MemoryBytes != *g.MemoryBytes {
+		t.Errorf("%+v", h.GPUs[0])
+	}
+}
+
+func TestWhetherGPUsReachEachOtherIsNoMatrixOfPaths(t *testing.T) {
+	_, err := ReadFile(t.Context(), "testdata/texts/h200/topo-p2p.txt")
+	if err == nil || !strings.Contains(err.Error(), "this is of nvidia-smi topo -p2p") {
+		t.Error(err)
+	}
+}
+
 func oneHostFacts(h *topology.Host) []string {
 	var out []string
 	add := func(parts ...string) { out = append(out, strings.Join(parts, " ")) }

@@ -1,6 +1,7 @@
 package smi
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"maps"
@@ -27,6 +28,10 @@ func Sniff(head []byte) bool {
 // as far as the affinity tells them. name is what messages and the provenance call the text. The
 // error is an *Error.
 func Parse(b []byte, name string) (*topology.Host, error) {
+	if bytes.Contains(b, []byte("= Status Ok")) && !bytes.Contains(b, []byte("Affinity")) {
+		return nil, &Error{File: name, Why: "this is of nvidia-smi topo -p2p: it says which GPUs can reach each " +
+			"other, and not over which paths; nvidia-smi topo -m does"}
+	}
 	m, err := ParseMatrix(b)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {

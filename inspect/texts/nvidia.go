@@ -55,9 +55,11 @@ func NVLinks(s string) map[int]int {
 	return out
 }
 
-// nvlinkStatus reads the GPUs with their links. One without any is listed too.
+// nvlinkStatus reads the GPUs with their links. One without any is listed too. nvidia-smi -L lists GPUs in the same
+// form and says nothing of links.
 func (r *reader) nvlinkStatus() {
 	var g *topology.GPU
+	told := false
 	eachNVLink(r.Text.Text, func(index int, title string) {
 		g = lists.Obtain(&r.h.GPUs, func(g topology.GPU) bool { return *g.Index == index }, topology.GPU{Index: &index,
 			Name: "GPU" + strconv.Itoa(index), Kind: topology.GPUDiscrete, Vendor: "NVIDIA Corporation",
@@ -66,10 +68,16 @@ func (r *reader) nvlinkStatus() {
 			g.Model, g.UUID = m[1], m[2]
 		}
 	}, func(active bool) {
+		told = true
 		if active {
 			*g.NVLinks++
 		}
 	})
+	for i := range r.h.GPUs {
+		if !told {
+			r.h.GPUs[i].NVLinks = nil
+		}
+	}
 }
 
 // nvidiaQuery reads nvidia-smi -q. Of a key that stands below several headings, the heading counts.
@@ -102,36 +110,74 @@ func (r *reader) nvidiaQuery() {
 			continue
 		}
 		// The outermost heading is the GPU and left out: keys are "FB Memory Usage/Total".
-		switch strings.TrimPrefix(strings.Join(heads[min(1, indent):indent], "/")+"/"+key, "/") {
-		case "Product Name":
-			g.Model, d.DeviceName = value, value
-		case "Persistence Mode":
-			g.PersistMode = new(value == "Enabled")
-		case "MIG Mode/Current":
-			g.MIG = value
-		case "GPU UUID":
-			g.UUID = value
-		case "VBIOS Version":
-			g.VBIOS = value
-		case "Display Active":
-			g.ConnectedMon = new(value == "Enabled" || value == "Yes")
-		case "FB Memory Usage/Total":
-			g.MemoryBytes = size(value)
-		case "BAR1 Memory Usage/Total":
-			g.BAR1Bytes = size(value)
-		case "PCI/Device Id":
-			// Device above vendor: 0x233010DE.
-			if v, err := strconv.ParseUint(value, 0, 32); err == nil {
-				d.Device = new(topology.ID16(v >> 16))
+		nvidiaValue(g, d, strings.TrimPrefix(strings.Join(heads[min(1, indent):indent], "/")+"/"+key, "/"), value)
+	}
+}
+
+// nvidiaValue takes a value of nvidia-smi -q, whose key has the headings above it.
+func nvidiaValue(g *topology.GPU, d *topology.PCIDevice, key, value string) {
+	switch key {
+	case "Product Name":
+		g.Model, d.DeviceName = value, value
+	case "Persistence Mode":
+		g.PersistMode = new(value == "Enabled")
+	case "MIG Mode/Current":
+		g.MIG = value
+	case "GPU UUID":
+		g.UUID = value
+	case "VBIOS Version":
+		g.VBIOS = value
+	case "Display Active":
+		g.ConnectedMon = new(value == "Enabled" || value == "Yes")
+	case "FB Memory Usage/Total":
+		g.MemoryBytes = size(value)
+	case "BAR1 Memory Usage/Total":
+		g.BAR1Bytes = size(value)
+	case "PCI/Device Id":
+		// Device above vendor: 0x233010DE.
+		if v, err := strconv.ParseUint(value, 0, 32); err == nil {
+			d.Device = new(topology.ID16(v >> 16))
+		}
+	case "PCI/GPU Link Info/PCIe Generation/Max":
+		link(d).MaxSpeedGTs = generation(value)
+	case "PCI/GPU Link Info/PCIe Generation/Current":
+		link(d).SpeedGTs = generation(value)
+	case "PCI/GPU Link Info/Link Width/Max":
+		link(d).MaxWidth = count(strings.TrimSuffix(value, "x"))
+	case "PCI/GPU Link Info/Link Width/Current":
+		link(d).Width = count(strings.TrimSuffix(value, "x"))
+	}
+}
+
+// nvidiaElements are the elements of nvidia-smi -q -x below that of a GPU, and what -q calls them.
+var nvidiaElements = [][2]string{{"product_name", "Product Name"}, {"persistence_mode", "Persistence Mode"},
+	{"mig_mode/current_mig", "MIG Mode/Current"}, {"uuid", "GPU UUID"}, {"vbios_version", "VBIOS Version"},
+	{"display_active", "Display Active"}, {"fb_memory_usage/total", "FB Memory Usage/Total"},
+	{"bar1_memory_usage/total", "BAR1 Memory Usage/Total"}, {"pci/pci_device_id", "PCI/Device Id"},
+	{"pci/pci_gpu_link_info/pcie_gen/max_link_gen", "PCI/GPU Link Info/PCIe Generation/Max"},
+	{"pci/pci_gpu_link_info/pcie_gen/current_link_gen", "PCI/GPU Link Info/PCIe Generation/Current"},
+	{"pci/pci_gpu_link_info/link_widths/max_link_width", "PCI/GPU Link Info/Link Width/Max"},
+	{"pci/pci_gpu_link_info/link_widths/current_link_width", "PCI/GPU Link Info/Link Width/Current"}}
+
+// nvidiaXML reads nvidia-smi -q -x.
+func (r *reader) nvidiaXML() {
+	log := r.xml()
+	for e := range log.All("gpu") {
+		a := address(e.Attr("id"))
+		if a == nil {
+			r.note(e.Line-1, "<gpu>: %q is not a PCI address", e.Attr("id"))
+			continue
+		}
+		g, d := r.nvidia(*a)
+		g.DriverVer = text(at(log, "driver_version"))
+		for _, known := range nvidiaElements {
+			value := text(at(e, strings.Split(known[0], "/")...))
+			if known[0] == "pci/pci_device_id" {
+				value = "0x" + value
 			}
-		case "PCI/GPU Link Info/PCIe Generation/Max":
-			link(d).MaxSpeedGTs = generation(value)
-		case "PCI/GPU Link Info/PCIe Generation/Current":
-			link(d).SpeedGTs = generation(value)
-		case "PCI/GPU Link Info/Link Width/Max":
-			link(d).MaxWidth = count(strings.TrimSuffix(value, "x"))
-		case "PCI/GPU Link Info/Link Width/Current":
-			link(d).Width = count(strings.TrimSuffix(value, "x"))
+			if value != "" && value != "N/A" && !strings.HasPrefix(value, "[") {
+				nvidiaValue(g, d, known[1], value)
+			}
 		}
 	}
 }
@@ -146,23 +192,38 @@ func (r *reader) nvidia(a topology.PCIAddr) (*topology.GPU, *topology.PCIDevice)
 	return &r.h.GPUs[index], &r.h.PCI[index]
 }
 
-// smiForm matches the head of the table that nvidia-smi prints, and of its --query-gpu where it has addresses.
-const smiForm = `^\| NVIDIA-SMI [\d.]+ .*Driver Version: ([\d.]+)|^(?:[a-z_.]+, ?)*pci\.bus_id(?:, ?[a-z_.]+)*$`
+// smiForm matches the head of the table that nvidia-smi prints, and of its --query-gpu where it has addresses: names of
+// fields, with the unit of those that have one.
+const (
+	smiForm = `^\| NVIDIA-SMI [\d.]+ .*Driver Version: ([\d.]+)|^(?:` + smiField + `, ?)*pci\.bus_id(?:, ?` + smiField +
+		`)*$`
+	smiField = `[a-z0-9_.]+(?: \[[A-Za-z/%0-9]+\])?`
+)
 
 var (
 	smiHead = lazyregexp.New(smiForm)
 	// smiGPU matches the first row of a GPU: "|   0  NVIDIA A100-SXM4-80GB   On  |   00000000:07:00.0 Off |".
 	smiGPU = lazyregexp.New(
 		`^\| +\d+ +(\S.*?) +(On|Off|N/A) +\| +([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]) `)
+	// smiMemory matches the second one: "| N/A   42C    P0    79W /  700W |    0MiB / 143771MiB |   0%  Default |".
+	smiMemory = lazyregexp.New(`^\| .*\| +\d+MiB / +(\d+MiB) +\|`)
 )
 
 // nvidiaTable reads the table of nvidia-smi, or the values of its --query-gpu. A name that ends with dots is cut off.
 func (r *reader) nvidiaTable() {
 	driver := ""
-	var columns []string
+	var columns, units []string
 	for _, line := range r.lines() {
 		if m := smiHead.FindStringSubmatch(line); m != nil {
-			driver, columns = m[1], strings.Split(strings.ReplaceAll(line, " ", ""), ",")
+			driver, columns, units = m[1], strings.Split(line, ","), nil
+			for i := range columns {
+				name, unit, _ := strings.Cut(columns[i], " [")
+				columns[i], units = strings.TrimSpace(name), append(units, strings.TrimSuffix(unit, "]"))
+			}
+			continue
+		}
+		if m := smiMemory.FindStringSubmatch(line); m != nil && len(r.h.GPUs) > 0 {
+			r.h.GPUs[len(r.h.GPUs)-1].MemoryBytes = size(m[1])
 			continue
 		}
 		if m := smiGPU.FindStringSubmatch(line); m != nil && address(m[3]) != nil {
@@ -186,7 +247,10 @@ func (r *reader) nvidiaTable() {
 			case "driver_version":
 				g.DriverVer = value
 			case "memory.total":
-				g.MemoryBytes = size(value)
+				// With nounits the unit is in the head alone.
+				g.MemoryBytes = size(strings.TrimSuffix(value, units[i]) + units[i])
+			case "uuid", "gpu_uuid":
+				g.UUID = value
 			case "pcie.link.gen.max":
 				link(d).MaxSpeedGTs = generation(value)
 			case "pcie.link.gen.current":

@@ -233,7 +233,7 @@ func (s *splitter) head(line string) *Kind {
 // xml takes an element of a kind of XML, up to its end.
 func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
 	name := strings.TrimLeft(line, "<")
-	name = name[:len(name)-len(strings.TrimLeft(name, "abcdefghijklmnopqrstuvwxyz"))]
+	name = name[:len(name)-len(strings.TrimLeft(name, "abcdefghijklmnopqrstuvwxyz_"))]
 	for _, k := range s.kinds {
 		last := s.out[max(0, len(s.out)-1):]
 		// Elements without their root are one text as long as only white space is between them.

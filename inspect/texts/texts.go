@@ -164,8 +164,10 @@ var Kinds = []*Kind{
 	{Name: "lstopo", Heads: []string{"Machine", "System"}, Form: lazyregexp.New(
 		`^(?:Machine|System)(?: L#0)?(?: \((?:P#0|\d+[KMGT]i?B|total).*\)|$)`), read: (*reader).lstopo,
 		Command: Command(`(?:lstopo|lstopo-no-graphics|hwloc-ls)`)},
-	{Name: "nvidia-smi nvlink --status", Heads: []string{"GPU "}, Form: lazyregexp.New(`^GPU \d+: .+ \(UUID: GPU-`),
-		read: (*reader).nvlinkStatus, Command: Command(`nvidia-smi nvlink (?:-s|--status)`)},
+	{Name: "nvidia-smi -L or nvlink --status", Heads: []string{"GPU "},
+		Form: lazyregexp.New(`^GPU \d+: .+ \(UUID: GPU-`), read: (*reader).nvlinkStatus,
+		Command: Command(`nvidia-smi (?:nvlink (?:-s|--status)|-L|--list-gpus)`)},
+	{Name: "nvidia-smi -q -x", Element: "nvidia_smi_log", read: (*reader).nvidiaXML},
 	{Name: "nvidia-smi -q", Heads: []string{"GPU 0", "===="},
 		Form: lazyregexp.New(`^GPU [0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:|^=+NVSMI LOG=+`),
 		read: (*reader).nvidiaQuery, Command: Command(`nvidia-smi (?:-i \d+ )?(?:-q|--query)\b`)},

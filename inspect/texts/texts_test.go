@@ -403,7 +403,7 @@ Memory Device
 			`"device":"0x1521","numa_node":0},{"address":"0000:00:1f.2","root":"pci0000:00","class":"0x010600",` +
 			`"vendor":"0x8086","device":"0x1d02","numa_node":0}],"nics":[{"address":"0000:02:00.0","netdevs":null,` +
 			`"rdma":null,"ports":[{"name":"eth0"}]}]}`},
-		{"nvidia-smi nvlink --status", "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n" +
+		{"nvidia-smi -L or nvlink --status", "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n" +
 			"\t Link 1: <inactive>\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)\n",
 			`"gpus":[{"kind":"discrete","name":"GPU0","index":0,"vendor":"NVIDIA Corporation",` +
 				`"model":"NVIDIA H100 80GB HBM3","uuid":"GPU-1","nvlinks":1},{"kind":"discrete","name":"GPU1",` +

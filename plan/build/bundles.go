@@ -269,6 +269,8 @@ func (b *problemBuilder) iommuGroups() []endpointGroup {
 func (b *problemBuilder) iommuFix() string {
 	model := strings.ToLower(b.host.System.CPUModel)
 	switch {
+	case b.host.IsVirtual() && !b.host.Provenance.Emulated:
+		return "this is a virtual machine, whose hypervisor would have to give it an IOMMU"
 	case strings.Contains(model, "intel"):
 		return "turn on VT-d in the firmware and boot with intel_iommu=on"
 	case strings.Contains(model, "amd"):

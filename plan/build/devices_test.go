@@ -184,6 +184,14 @@ func TestBundlesAndWhatStays(t *testing.T) {
 				"intel_iommu=on; which devices share a group can be told " +
 				"only then: now the functions of a card are taken to go together, and nothing else"}},
 
+		{"no IOMMU in a virtual machine", altered(cardHost(t, card{"0000:06:00.0", class3D, -1, nil}),
+			func(h *topology.Host) {
+				h.IOMMU.Enabled, h.System.CPUModel, h.System.InVM = new(false), "Intel(R) Xeon(R) Processor", new(true)
+			}), asks("gpu"), []string{"gpu 0000:06:00.0 bundle 0"},
+			[]string{"the IOMMU is off, and passthrough needs it: this is a virtual machine, whose hypervisor would " +
+				"have to give it an IOMMU; which devices share a group can be told " +
+				"only then: now the functions of a card are taken to go together, and nothing else"}},
+
 		{"a default route by its network device", altered(cardHost(t, nic), netdev("eth0", ""), route("eth0")), asks(),
 			[]string{"nic 0000:41:00.0 bundle 0; stays: it carries the default route (eth0)"}, nil},
 		{"a default route by its function", altered(cardHost(t, nic), route("br0", "what", "0000:41:00.0")), asks(),

@@ -82,7 +82,9 @@ type envFile struct {
 // WriteEnv writes the variables by which a library uses the RDMA devices of the host, each below the reason for its
 // value.
 func (d *Document) WriteEnv(w io.Writer, form string) error {
-	e := envFile{library: libraries[form], Host: d.Host, Form: form, Name: cmp.Or(d.Provenance.Name, "this machine"),
+	// The root directory is what a live machine is called.
+	name := words.Either(d.Provenance.Name == "/", "", d.Provenance.Name)
+	e := envFile{library: libraries[form], Host: d.Host, Form: form, Name: cmp.Or(name, "this machine"),
 		Links: rdmaLinks(d.Host)}
 	var names []string
 	for _, x := range e.Links {

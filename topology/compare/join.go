@@ -558,9 +558,35 @@ func rdmaName(n *topology.NIC) string {
 	return append(names, n.Name)[0]
 }
 
+// placeKnown joins GPUs without an address, as matrices and nvidia-smi -L list them, with those of an account that has
+// addresses, by what both call them: the UUID, or else the number, which all forms of nvidia-smi give alike.
+func (j *joiner) placeKnown(gpus []member[topology.GPU]) []member[topology.GPU] {
+	placed := false
+	for i := range gpus {
+		g := &gpus[i].device
+		if g.Address != nil {
+			continue
+		}
+		for k := range gpus {
+			o := &gpus[k].device
+			byUUID := g.UUID != "" && o.UUID != ""
+			same := words.Either(byUUID, g.UUID == o.UUID, g.Index != nil && o.Index != nil && *g.Index == *o.Index)
+			if o.Address != nil && same && (g.Vendor == o.Vendor || g.Vendor == "" || o.Vendor == "") {
+				g.Address, placed = o.Address, true
+				break
+			}
+		}
+	}
+	if !placed {
+		return gpus
+	}
+	return gather(j, "gpus", gpus, gpuKeys)
+}
+
 // placeGPUs gives GPUs that a matrix numbers their functions where there are as many of both: the tools number them in
 // the order of their addresses. Where the counts differ, which is which is not known: the functions stay.
 func (j *joiner) placeGPUs(gpus []member[topology.GPU]) []member[topology.GPU] {
+	gpus = j.placeKnown(gpus)
 	var named []*member[topology.GPU]
 	matched := map[topology.PCIAddr]bool{}
 	for i := range gpus {
