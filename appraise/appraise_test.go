@@ -36,11 +36,14 @@ func link(gts float64, width int) *topology.Link {
 	return &topology.Link{SpeedGTs: &gts, Width: &width, MaxSpeedGTs: new(16.0), MaxWidth: new(16)}
 }
 
-// h200 is a machine whose GPUs are those of the recorded logs.
-func h200() *topology.Host {
+// h200 and h100 are machines whose GPUs are those of the recorded logs.
+func h200() *topology.Host { return withGPUs("NVIDIA H200") }
+func h100() *topology.Host { return withGPUs("NVIDIA H100 80GB HBM3") }
+
+func withGPUs(model string) *topology.Host {
 	h := host(link(32, 16), link(32, 16), link(32, 16))
 	for i := range h.GPUs {
-		h.GPUs[i].Model = "NVIDIA H200"
+		h.GPUs[i].Model = model
 	}
 	return h
 }
@@ -237,6 +240,8 @@ func TestFiguresAreHeldAgainstTheMachine(t *testing.T) {
 		{"copies within a GPU", h200(), log(t, "nvbandwidth/recorded-0.8-h200.txt"), "", "gpu_bandwidth_local",
 			appraise.Normal, "87.3% of the 2400 GB/s that the memory allows: it carries 4800 GB/s by the data sheet " +
 				"of NVIDIA H200, and a copy reads and writes each byte"},
+		{"copies within an H100", h100(), log(t, "nvbandwidth/recorded-0.8-h100.txt"), "", "gpu_bandwidth_local",
+			appraise.Normal, "89% of the 1675 GB/s"},
 		{"slow copies within a GPU", h200(), log(t, "nvbandwidth/recorded-0.8-h200.txt", "2094.08", "1094.08"), "",
 			"gpu_bandwidth_local", appraise.Low, "45.6% of the 2400 GB/s"},
 		{"copies within another GPU", h200(), log(t, "nvbandwidth/recorded-0.8-h200.txt", "2094.08", "2494.08"), "",
