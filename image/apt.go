@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/rackless/rackless/internal/distro"
 	"github.com/rackless/rackless/internal/lists"
@@ -59,8 +60,19 @@ func currentInputs(ctx context.Context) (inputs, error) {
 		options: aptOptions(dump)}, nil
 }
 
-// askApt returns what this machine's apt says of its sources of Debian, and its configuration.
+// aptSaid is what apt said. An answer takes half a second, and a program asks again for each image.
+var aptSaid struct {
+	sync.Mutex
+	targets, dump string
+}
+
+// askApt returns what this machine's apt says of its sources of Debian, and its configuration. It asks once.
 func askApt(ctx context.Context) (targets, dump string, err error) {
+	aptSaid.Lock()
+	defer aptSaid.Unlock()
+	if aptSaid.targets != "" {
+		return aptSaid.targets, aptSaid.dump, nil
+	}
 	t, err := run(ctx, command{name: "apt-get", args: []string{
 		"indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)", "Created-By: Packages", "Origin: Debian",
 	}})
@@ -72,7 +84,8 @@ func askApt(ctx context.Context) (targets, dump string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("read the configuration of apt: %w", err)
 	}
-	return string(t), string(d), nil
+	aptSaid.targets, aptSaid.dump = string(t), string(d)
+	return aptSaid.targets, aptSaid.dump, nil
 }
 
 // thisSystem is what this machine runs.
