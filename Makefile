@@ -133,7 +133,7 @@ test-faults: ## kill prepare and rollback, and cut the power, at every step, in 
 	$(GO_TEST) -timeout 30m -run TestKilledAtAnyMoment -v ./rack/emulated -kills 60
 	mkdir -p out && hack/cloud-image.sh out/cloud.qcow2
 	RACKLESS_CLOUD_IMAGE=$(CURDIR)/out/cloud.qcow2 $(GO_TEST) -timeout 30m -run TestLabs/e2e_cloud -v ./cmd/rackless
-	$(GO_TEST) -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCuts|TestAStudyGoesOnOverBoots|TestAStudyOfEveryPlacement|TestAStudyWhoseClockIsSet|TestPrepareSetsTheFirmwareOfAConnectX' -v ./cmd/rackless -every-step
+	$(GO_TEST) -timeout 3h -run 'TestKilledAtAnyStep|TestTutorial|TestPowerCuts|TestAStudyGoesOnOverBoots|TestAStudyOfEveryPlacement|TestAStudyWhoseClockIsSet|TestPrepareSetsTheFirmwareOfAConnectX' -v ./cmd/rackless -every-step
 
 race: ## run the short tests under the race detector
 	@hack/setup.sh race

@@ -46,8 +46,17 @@ func TestScripts(t *testing.T) {
 	runScripts(t, func(name string) bool { return !strings.HasPrefix(name, e2e) })
 }
 
-// TestLabs runs the scripts that start real labs.
+// TestLabs runs the scripts that start real labs, but for the longest.
 func TestLabs(t *testing.T) {
+	runLabs(t, func(name string) bool { return strings.HasPrefix(name, e2e) && name != fullNodes })
+}
+
+// fullNodes is the script that takes longest, and builds an image first.
+const fullNodes = e2e + "full.txtar"
+
+// runLabs runs scripts that start real labs.
+func runLabs(t *testing.T, want func(name string) bool) {
+	t.Helper()
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("labs are not started with -short")
@@ -58,7 +67,7 @@ func TestLabs(t *testing.T) {
 		}
 		t.Skipf("qemu-system-x86_64 %s cannot be used: %v", version, err)
 	}
-	runScripts(t, func(name string) bool { return strings.HasPrefix(name, e2e) })
+	runScripts(t, want)
 }
 
 func runScripts(t *testing.T, want func(name string) bool) {

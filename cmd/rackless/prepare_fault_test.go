@@ -22,20 +22,18 @@ import (
 )
 
 // everyStep asks for the long form of these tests. Without it prepare and rollback are killed at one step of each kind,
-// and go on; after one kill of each the other command then turns round. The power is cut in one step of a third of the
-// kinds, in prepare or in rollback and in one of its moments, and what goes on after a cut meets the next; the other
-// command turns round after one cut. Chance chooses steps and moments. A cut costs a boot, half a minute of CPU
+// and go on; after one kill of each the other command then turns round. The power is cut in one step of a sixth of the
+// kinds, in prepare or in rollback, and what goes on after a cut meets the next; the other command turns round after one
+// cut. Chance chooses steps, moments, and the command whose power is cut. A cut costs a boot, half a minute of CPU
 // under emulation, which is why not every kind has one here.
 var everyStep = flag.Bool("every-step", false, "kill at every step, and turn round after every kill; come to the "+
 	"end, and take back, after every power cut; and lead a study over boots: takes an hour")
 
-// cutParts is into how many parts the kinds of step fall. The power is cut in one of them in prepare, and in one in
-// rollback.
+// cutParts is into how many parts the kinds of step fall. The power is cut in one of them, in prepare or in rollback.
 const cutParts = 6
 
-// cutSeed chooses the two parts (modulo cutParts) and the moments. Together the twelve are both commands and both
-// moments of each kind.
-var cutSeed = flag.Int("cut-seed", -1, "0 to 11 choose the kinds of step, the command and the moment in which the "+
+// cutSeed chooses the part, the command and the moments. Together the 24 are both commands and both moments of each kind.
+var cutSeed = flag.Int("cut-seed", -1, "0 to 23 choose the kinds of step, the command and the moment in which the "+
 	"power is cut; by chance if negative")
 
 // fromStep goes on with a long form that was ended.
@@ -305,36 +303,41 @@ func (h *cutHost) readSteps(t *testing.T) {
 	}
 }
 
-// TestPowerCuts cuts the power of a host in prepare and in rollback. The host boots,
-// rackless-prepare.service does its part, and the command that was cut off goes on. Of the kinds of step
-// a sixth is cut in prepare and another one in rollback; chance says which.
+// TestPowerCuts cuts the power of a host in prepare or in rollback. The host boots,
+// rackless-prepare.service does its part, and the command that was cut off goes on.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
 	h := bootCutHost(t, "cuts", true)
 	h.learn(t)
-	h.rollback(t)
-	h.same(t, "after rollback", h.before)
 	if *everyStep {
+		h.rollback(t)
+		h.same(t, "after rollback", h.before)
 		h.cutAtEveryStep(t)
 		return
 	}
 	seed := *cutSeed
 	if seed < 0 {
-		seed = rand.IntN(2 * cutParts)
+		seed = rand.IntN(4 * cutParts)
 	}
 	t.Logf("with -cut-seed %d:", seed)
-	var kinds [cutParts][]string
+	part, inPrepare, phase := seed%cutParts, seed/cutParts%2 == 0, seed/(2*cutParts)
+	var kinds []string
 	for i, kind := range kindsOf(h.making) {
-		kinds[(i+seed)%cutParts] = append(kinds[(i+seed)%cutParts], kind)
+		if i%cutParts == part {
+			kinds = append(kinds, kind)
+		}
 	}
-	turned := rand.IntN(2) // of which command the other one turns round
-	h.chainOfCuts(t, cutPrepare, oneOfEach(h.making, kinds[0]), seed/cutParts, turned == 0, func(when string) {
+	if inPrepare {
 		h.rollback(t)
-		h.same(t, when+": after rollback", h.before)
-	})
-	h.same(t, "prepared in spite of power cuts", h.prepared)
-	other := oneOfEach(h.takingBack, kinds[cutParts/2])
-	h.chainOfCuts(t, cutRollback, other, seed/cutParts, turned == 1, func(when string) {
+		h.same(t, "after rollback", h.before)
+		h.chainOfCuts(t, cutPrepare, oneOfEach(h.making, kinds), phase, func(when string) {
+			h.rollback(t)
+			h.same(t, when+": after rollback", h.before)
+		})
+		h.same(t, "prepared in spite of power cuts", h.prepared)
+		return
+	}
+	h.chainOfCuts(t, cutRollback, oneOfEach(h.takingBack, kinds), phase, func(when string) {
 		h.mustPrepare(t)
 		h.same(t, when+": after prepare", h.prepared)
 	})
@@ -375,10 +378,8 @@ func oneOfEach(steps, kinds []string) []string {
 
 // chainOfCuts cuts the power at each of the steps, by turns where it has begun and where it was made,
 // from the phase that is told. What goes on after the boot is cut off at the next, and comes to its
-// end at last. If it turns, then after one cut, chosen by chance, the other command turns round, and all
-// is made again up to the next.
-func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, phase int, turns bool,
-	turn func(when string)) {
+// end at last. After one cut, chosen by chance, the other command turns round, and all is made again up to the next.
+func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, phase int, turn func(when string)) {
 	t.Helper()
 	if len(steps) == 0 {
 		t.Fatal("there are fewer kinds of step than parts")
@@ -394,15 +395,15 @@ func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, phas
 		if command == cutPrepare {
 			h.bootedAsWritten(t, when)
 		}
-		if turns && i == turnAt {
+		if i == turnAt {
 			turn(when)
 		}
 	}
 	if out, status := h.host(t, command); status != 0 && status != exitReboot {
 		t.Fatalf("%s, after %d power cuts: status %d\n%s", command, len(steps), status, out)
 	}
-	after := map[bool]string{true: ", and after one cut the other command turned round"}[turns]
-	tally.Logf(t, "the power was cut in %q at %d steps, each of another kind; it went on%s", command, len(steps), after)
+	tally.Logf(t, "the power was cut in %q at %d steps, each of another kind; it went on, and after one cut the other "+
+		"command turned round", command, len(steps))
 }
 
 // cutAtEveryStep cuts the power at each step, of prepare and of rollback by turns. After a cut the

@@ -283,3 +283,6 @@ func TestGroupsByDevice(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// TestFullNodes runs the script of labs with full nodes. It is here to begin early: see TestTutorial.
+func TestFullNodes(t *testing.T) { runLabs(t, func(name string) bool { return name == fullNodes }) }

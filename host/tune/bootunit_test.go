@@ -119,8 +119,8 @@ func TestTheBootUnitIsMadeAndUndone(t *testing.T) {
 	if now := m.snapshot(); len(now) != len(before) {
 		t.Errorf("%d files before, %d after", len(before), len(now))
 	}
-	if want := "systemctl daemon-reload systemctl daemon-reload"; strings.Join(m.ran, " ") != want {
-		t.Errorf("ran %q", m.ran)
+	if len(m.ran) != 0 {
+		t.Errorf("a unit that the next boot starts takes %q", m.ran)
 	}
 }
 

@@ -21,8 +21,8 @@ const kindUnit = "unit"
 const unitDir = "/etc/systemd/system/"
 
 // A Unit is a file of systemd's configuration, a unit or a drop-in, that is to be there and in
-// force: systemd reads its configuration again, and whoever has to take it up is started again,
-// after the file came and after it went.
+// force, from the next boot where it is started at boot, and at once otherwise: systemd reads its configuration again,
+// and whoever has to take it up is started again, after the file came and after it went.
 type Unit struct {
 	Path string `json:"path"`
 	Data []byte `json:"data"`
@@ -129,9 +129,10 @@ func (u *Unit) Shell() []string {
 	return []string{"slice " + u.Slice + " " + u.CPUs.String() + " " + strings.Join(limitLines(u.Slice, u.CPUs), `\n`)}
 }
 
-// takeUp has systemd read its configuration again, and restarts the service where it runs.
+// takeUp has systemd read its configuration again, and restarts the service where it runs. What is only started at
+// boot is read then: to read all units again takes systemd as long as many steps of a plan together.
 func (u *Unit) takeUp(ctx context.Context, s *change.System) error {
-	if !systemdRuns(s) {
+	if u.Enable != "" || !systemdRuns(s) {
 		return nil
 	}
 	if _, err := s.Program(ctx, "systemctl", "daemon-reload"); err != nil {
