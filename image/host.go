@@ -116,7 +116,8 @@ func install(ctx context.Context, o Options, work string, in inputs, files tree,
 	for _, s := range in.sources {
 		sources.WriteString(s.line())
 	}
-	env := []string{"RACKLESS_DISK_MIB=" + strconv.Itoa(in.recipe.DiskMiB)}
+	// The kernel's package would make an initial file system with all drivers, before the files say which ones.
+	env := []string{"RACKLESS_DISK_MIB=" + strconv.Itoa(in.recipe.DiskMiB), "INITRD=No"}
 	mode, root := "unshare", os.Getuid() == 0
 	if root {
 		mode = "root"

@@ -44,7 +44,7 @@ for dir in /lib/modules/*/kernel; do
 	done
 done
 for dir in /lib/modules/*; do depmod "${dir##*/}"; done
-update-initramfs -u -k all
+for modules in /lib/modules/*; do update-initramfs -c -k "${modules##*/}"; done
 
 out=/mnt/out size_mib=$RACKLESS_DISK_MIB
 mkdir "$out"

@@ -38,7 +38,7 @@ find /var/log -type f -delete
 # What has nothing to say here (a background, Xen, other systems, UEFI) and takes seconds: update-grub starts all that is executable.
 find /etc/grub.d -type f ! -name 00_header ! -name 10_linux ! -name '4?_custom' -exec chmod a-x {} +
 
-update-initramfs -u -k all
+for modules in /lib/modules/*; do update-initramfs -c -k "${modules##*/}"; done
 
 # GRUB 2.06 loads a kernel that says it may run anywhere at 1 MiB, and moves it to 16 MiB byte by byte, with all the memory that it asks for: 64 MiB, which take an
 # emulated CPU 4 to 8 seconds. This byte of the boot protocol's header (relocatable_kernel) says that it may not: then it is left where it is, and moves itself.
