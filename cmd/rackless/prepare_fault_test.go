@@ -23,8 +23,8 @@ import (
 
 // everyStep asks for the long form of these tests. Without it prepare and rollback are killed at one step of each kind,
 // and go on; after one kill of each the other command then turns round. The power is cut in one step of a sixth of the
-// kinds, in prepare or in rollback, and what goes on after a cut meets the next; the other command turns round after one
-// cut. Chance chooses steps, moments, and the command whose power is cut. A cut costs a boot, half a minute of CPU
+// kinds, in prepare or in rollback, and what goes on after a cut meets the next; the other command turns round after
+// one cut. Chance chooses steps, moments, and the command whose power is cut. A cut costs a boot, half a minute of CPU
 // under emulation, which is why not every kind has one here.
 var everyStep = flag.Bool("every-step", false, "kill at every step, and turn round after every kill; come to the "+
 	"end, and take back, after every power cut; and lead a study over boots: takes an hour")
@@ -32,7 +32,8 @@ var everyStep = flag.Bool("every-step", false, "kill at every step, and turn rou
 // cutParts is into how many parts the kinds of step fall. The power is cut in one of them, in prepare or in rollback.
 const cutParts = 6
 
-// cutSeed chooses the part, the command and the moments. Together the 24 are both commands and both moments of each kind.
+// cutSeed chooses the part, the command and the moments. Together the 24 are both commands and both moments of each
+// kind.
 var cutSeed = flag.Int("cut-seed", -1, "0 to 23 choose the kinds of step, the command and the moment in which the "+
 	"power is cut; by chance if negative")
 
