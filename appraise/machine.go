@@ -83,9 +83,8 @@ func (m *machine) memory(f *Figure) {
 	default:
 		f.Verdict, f.Text = Low, usual
 		f.Causes = []bench.Cause{{What: "fewer channels or threads", Evidence: usual, Possible: true, Ceiling: f.Bound,
-			Fix: "fill all channels with equal modules (dmidecode -t memory); a thread on each core, spread over " +
-				"all NUMA nodes (OMP_PROC_BIND=spread), memory placed by who uses it; streaming stores in the " +
-				"compiler"}}
+			Fix: "fill all channels with equal modules (dmidecode -t memory); a thread on each core, spread over all " +
+				"NUMA nodes (OMP_PROC_BIND=spread), memory placed by who uses it; streaming stores in the compiler"}}
 	}
 }
 
@@ -166,10 +165,8 @@ func (m *machine) latency(f *Figure, all []importer.Sample) {
 	if f.Verdict != Normal {
 		f.Causes = []bench.Cause{{What: "waits that are not the wire's", Evidence: fmt.Sprintf("%.3g us", f.Value),
 			Possible: true, Fix: "see that it is RDMA (MPI and UCX may take TCP); events in place of polling (-e); " +
-				"idle states " +
-				"and frequencies of the CPUs; the process on the NUMA node of the NIC; emulation in place of a " +
-				"passed-through " +
-				"NIC"}}
+				"idle states and frequencies of the CPUs; the process on the NUMA node of the NIC; emulation in " +
+				"place of a passed-through NIC"}}
 	}
 	f.Text += words.If(why != "", "; "+why)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -31,10 +32,7 @@ func (r *Runner) ask(ctx context.Context, node string, argv ...string) (Output, 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.answers == nil {
-		r.answers = make(map[string]Output)
-	}
-	r.answers[key] = out
+	lists.Put(&r.answers, key, out)
 	return out, nil
 }
 

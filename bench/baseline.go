@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A Baseline is what a lab was measured to do, with how far a later measurement may be from it:
@@ -89,7 +90,7 @@ func NewBaseline(samples []Sample, all Tolerance, byMetric map[string]Tolerance)
 	if err := all.check(); err != nil {
 		return nil, err
 	}
-	for _, metric := range slices.Sorted(maps.Keys(byMetric)) {
+	for _, metric := range lists.Keys(byMetric) {
 		if !slices.Contains(steady, metric) {
 			return nil, fmt.Errorf("tolerance of %s: a baseline has none; it has %s", metric,
 				strings.Join(steady, ", "))

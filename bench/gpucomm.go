@@ -42,14 +42,13 @@ func ParseNVSHMEM(output []byte) (Tests, error) {
 				kind += words.If(field != "None" && field != "-", "/"+strings.ToLower(field))
 				return nil
 			}
-			other := func(title string) column { return column{title: title, kind: columnOther} }
-			cols, err = columnsOf(nvshmemParts.Split(strings.TrimSpace(line), -1), []column{
-				{title: "size(B)", kind: columnBytes}, {title: "size (Bytes)", kind: columnBytes}, other("count"),
+			cols, err = columnsOf(nvshmemParts.Split(strings.TrimSpace(line), -1), append([]column{
+				{title: "size(B)", kind: columnBytes}, {title: "size (Bytes)", kind: columnBytes},
 				{title: "type", read: word}, {title: "scope", read: word}, {title: "redop", read: word},
 				{title: "BW (GB/sec)", metric: MetricBWAverage, scale: 8, mayBeZero: true},
 				{title: "latency(us)", metric: time}, {title: "latency (us)", metric: time},
-				other("min_lat(us)"), other("max_lat(us)"), other("algbw(GB/s)"),
-				{title: "busbw(GB/s)", metric: MetricBusBandwidth, mayBeZero: true}})
+				{title: "busbw(GB/s)", metric: MetricBusBandwidth, mayBeZero: true},
+			}, others("count", "min_lat(us)", "max_lat(us)", "algbw(GB/s)")...))
 			return err
 		case cols != nil && len(fields) > 0 && strings.Trim(fields[0], "0123456789") == "":
 			if !strings.HasSuffix(line, "\n") {

@@ -23,22 +23,16 @@ var (
 
 // imbColumns are the titles of all tables. Of a collective operation the average of all ranks counts, as with the OSU
 // micro-benchmarks. The columns of one benchmark are not those of another: see imbHeader.
-var imbColumns = []column{
-	{title: "Group", kind: columnOther},
+var imbColumns = append(others("Group", "t_min[usec]", "t_max[usec]", "t_ovrl[usec]", "t_CPU[usec]", "overlap[%]",
+	"defects"), []column{
 	{title: "#bytes", read: sizeOrNone},
 	{title: "#repetitions", kind: columnIterations},
 	{title: "t[usec]", metric: MetricLatencyAverage},
-	{title: "t_min[usec]", kind: columnOther},
-	{title: "t_max[usec]", kind: columnOther},
 	{title: "t_avg[usec]", metric: MetricCollectiveTime},
 	{title: "t_pure[usec]", metric: MetricCollectiveTime}, // without the computing beside it
-	{title: "t_ovrl[usec]", kind: columnOther},
-	{title: "t_CPU[usec]", kind: columnOther},
-	{title: "overlap[%]", kind: columnOther},
 	{title: "Mbytes/sec", metric: MetricBWAverage, scale: mbToGb, mayBeZero: true},
 	{title: "Msg/sec", metric: MetricMessageRate, scale: 1e-6, mayBeZero: true},
-	{title: "defects", kind: columnOther},
-}
+}...)
 
 // An imbText is the state of reading tables.
 type imbText struct {

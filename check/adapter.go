@@ -100,9 +100,8 @@ var adapterChecks = []adapterCheck{
 		have:  "takes commands, and answers none",
 		where: "dmesg (\"wait_func: ... timeout\", after 60 s)",
 		fix:   "bind the driver anew, or reset the card; update the firmware",
-		consequence: "traffic of existing queues goes on, but whatever sets something up or reads a counter " +
-			"waits for a " +
-			"minute: ibv_devinfo, perftest, ethtool -S", lost: true},
+		consequence: "traffic of existing queues goes on, but whatever sets something up or reads a counter waits " +
+			"for a minute: ibv_devinfo, perftest, ethtool -S", lost: true},
 	{id: IDAdapterCable, title: "cables of adapters are plugged in", want: "plugged in",
 		holds: func(a *Adapter) bool { return a.Fault != FaultCable },
 		have:  "unplugged", where: "dmesg (\"Cable unplugged\")",
@@ -117,9 +116,8 @@ var adapterChecks = []adapterCheck{
 		holds: func(a *Adapter) bool { return a.Fault != FaultFlap && !a.Flaps },
 		have:  "goes down and up again", where: "dmesg (\"Link down\")",
 		fix: "exchange the cable, then the transceiver; compare the error counters of both ends",
-		consequence: "transfers stall and are repeated, connections break after some seconds; no figure of this " +
-			"port means " +
-			"anything"},
+		consequence: "transfers stall and are repeated, connections break after some seconds; no figure of this port " +
+			"means anything"},
 }
 
 // adapterFindings makes the checks of the adapters: one finding for those that hold, and one for

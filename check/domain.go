@@ -3,7 +3,6 @@ package check
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -37,14 +36,14 @@ type Domain struct {
 func Domains(p *plan.Plan, h *topology.Host, domains []Domain) []finding.Finding {
 	var out []finding.Finding
 	for n := range lists.Refs(p.Nodes) {
-		k := slices.IndexFunc(domains, func(d Domain) bool { return d.Node == n.Name })
-		if k < 0 {
+		d := lists.Ref(domains, func(d *Domain) bool { return d.Node == n.Name })
+		if d == nil {
 			out = append(out, finding.Finding{ID: IDDomain, Subject: n.Name, Status: finding.Failed,
 				Have: "no such domain", Want: running, Evidence: "virsh list --all",
 				Fix: "rackless up LAB.yaml, or virsh define and start of domains/" + n.Name + ".xml of the plan"})
 			continue
 		}
-		c := domainCheck{host: newHostCheck(p, h, nil, nil), n: n, d: &domains[k], sheet: sheet{subject: n.Name}}
+		c := domainCheck{host: newHostCheck(p, h, nil, nil), n: n, d: d, sheet: sheet{subject: n.Name}}
 		out = append(out, c.findings()...)
 	}
 	return coded(out)
@@ -98,11 +97,7 @@ func (c *domainCheck) unread(f finding.Finding, why string) {
 
 // thread returns a thread of the process by its ID.
 func (c *domainCheck) thread(tid int) *facts.Thread {
-	i := slices.IndexFunc(c.d.Process.Threads, func(t facts.Thread) bool { return t.TID == tid })
-	if i < 0 {
-		return nil
-	}
-	return &c.d.Process.Threads[i]
+	return lists.Ref(c.d.Process.Threads, func(t *facts.Thread) bool { return t.TID == tid })
 }
 
 func (c *domainCheck) status() string { return fmt.Sprintf("/proc/%d/task/*/status", c.d.PID) }
@@ -247,8 +242,8 @@ func (c *domainCheck) pins() {
 	}
 	for i, cpu := range c.n.VCPUs {
 		var have *topology.CPUSet
-		if k := slices.IndexFunc(def.Pins, func(p topology.Pin) bool { return p.VCPU == i }); k >= 0 {
-			have = &def.Pins[k].CPUs
+		if pin := lists.Ref(def.Pins, func(p *topology.Pin) bool { return p.VCPU == i }); pin != nil {
+			have = &pin.CPUs
 		}
 		if c.n.Unpinned {
 			if have != nil {
@@ -300,9 +295,10 @@ func guestMemory(all []facts.Mapping, n *plan.Node) (ram []facts.Mapping, ok boo
 	}
 	// Of equally large ones those in hugepages come first, then those with a policy, which QEMU
 	// sets on a guest's memory alone, then those that are in use.
+	first := func(is bool) int { return words.Either(is, 0, 1) }
 	slices.SortStableFunc(candidates, func(a, b facts.Mapping) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), compareBool(a.Huge, b.Huge),
-			compareBool(a.Policy != "default", b.Policy != "default"), cmp.Compare(b.Resident(), a.Resident()))
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), first(a.Huge)-first(b.Huge),
+			first(a.Policy != "default")-first(b.Policy != "default"), cmp.Compare(b.Resident(), a.Resident()))
 	})
 	cells := []uint64{}
 	for _, cell := range n.Cells {
@@ -325,17 +321,6 @@ func guestMemory(all []facts.Mapping, n *plan.Node) (ram []facts.Mapping, ok boo
 		ram, sum = append(ram, m), sum+m.Bytes
 	}
 	return ram, sum >= n.MemoryBytes
-}
-
-// compareBool puts true first.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
 }
 
 // exactly returns a mapping of each size, the first of each; nil where there is none of one of them.
@@ -388,7 +373,7 @@ func (c *domainCheck) memory() {
 		total += ram[i].Resident()
 	}
 	var wrong []string
-	for _, node := range slices.Sorted(maps.Keys(have)) {
+	for _, node := range lists.Keys(have) {
 		// Less than planned on a node says nothing yet: what is not touched is nowhere. What is missing there
 		// is too much elsewhere.
 		if have[node] > want[node] {
@@ -418,7 +403,7 @@ func (c *domainCheck) memory() {
 		return
 	}
 	var sizes []string
-	for _, size := range slices.Sorted(maps.Keys(bySize)) {
+	for _, size := range lists.Keys(bySize) {
 		name := words.Either(size > 0, "pages of "+words.Exact(size), "pages of unknown size")
 		sizes = append(sizes, fmt.Sprintf("%s in %s", amount(bySize[size]), name))
 	}
@@ -429,7 +414,7 @@ func (c *domainCheck) memory() {
 // nodesText writes amounts of memory by NUMA node.
 func nodesText(bytes map[int]uint64) string {
 	var parts []string
-	for _, node := range slices.Sorted(maps.Keys(bytes)) {
+	for _, node := range lists.Keys(bytes) {
 		if bytes[node] > 0 {
 			parts = append(parts, fmt.Sprintf("%s on node %d", amount(bytes[node]), node))
 		}
@@ -462,7 +447,7 @@ func (c *domainCheck) vfio() {
 		groups[fmt.Sprintf("/dev/vfio/%d", *d.IOMMUGroup)] = true
 	}
 	// QEMU opens a group once, however many functions of it the node gets.
-	want := slices.Sorted(maps.Keys(groups))
+	want := lists.Keys(groups)
 	f.Want = cmp.Or(few(want, 6), "no device")
 	if c.d.Process.VFIO == nil {
 		c.unread(f, "its open files cannot be read")

@@ -393,13 +393,7 @@ func worseLink(a, b *topology.Link) int {
 		cmp.Compare(words.Value(b.SpeedGTs), words.Value(a.SpeedGTs)))
 }
 
-func linkTexts(all []*topology.Link) string {
-	words := make([]string, len(all))
-	for i, l := range all {
-		words[i] = linkText(l)
-	}
-	return strings.Join(words, ", ")
-}
+func linkTexts(all []*topology.Link) string { return strings.Join(lists.Map(all, linkText), ", ") }
 
 // gpuDirect checks that a NIC can reach GPU memory, in guests that have NVIDIA's driver.
 func (c *guestCheck) gpuDirect() {

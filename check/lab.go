@@ -33,10 +33,7 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 	}
 	nodes := make([]*facts.Node, len(l.Nodes))
 	// First of all: of a node whose adapter does not answer, nothing must be read that waits for it.
-	ids := make([]string, len(adapterChecks))
-	for i, c := range adapterChecks {
-		ids[i] = c.id
-	}
+	ids := lists.Map(adapterChecks, func(c adapterCheck) string { return c.id })
 	out := adapters(ctx, l, r, wanted(ids...))
 	known, lost := slices.Clone(out), lostAdapters(out)
 	if wanted(IDLink, IDMTU, IDAddress, IDPort, IDIBMTU, IDGID, IDIdentity, IDTraffic) {

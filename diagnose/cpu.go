@@ -3,7 +3,6 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -159,7 +158,7 @@ func governors(v *view, add func(finding.Finding)) {
 			cpus[g] = cpus[g].Union(c.CPUs)
 		}
 	}
-	for _, g := range slices.Sorted(maps.Keys(cpus)) {
+	for _, g := range lists.Keys(cpus) {
 		add(finding.Finding{Severity: v.ifServing(), Subject: cpus[g].String(),
 			Evidence: at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", cpus[g].Min()), g) +
 				moreCPUs(cpus[g])})

@@ -2,7 +2,6 @@ package diagnose
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -46,7 +45,7 @@ func fewerPages(v *view, add func(finding.Finding)) {
 			bySize[a.size] = a
 		}
 	}
-	for _, bytes := range slices.Sorted(maps.Keys(bySize)) {
+	for _, bytes := range lists.Keys(bySize) {
 		ask := bySize[bytes]
 		total, exists := v.totalPages(bytes)
 		if !exists {
@@ -64,7 +63,7 @@ func fewerPages(v *view, add func(finding.Finding)) {
 			add(f)
 			continue
 		}
-		for _, id := range slices.Sorted(maps.Keys(ask.byNode)) {
+		for _, id := range lists.Keys(ask.byNode) {
 			f.Subject = fmt.Sprintf("node %d", id)
 			if n := v.NUMANode(id); n == nil {
 				f.Evidence = all(cmdlineIs(ask.written...),

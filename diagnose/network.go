@@ -3,7 +3,6 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -154,7 +153,7 @@ func smallMTU(v *view, add func(finding.Finding)) {
 		c.netdevs = append(c.netdevs, netdev)
 		c.subjects = lists.Add(c.subjects, p.nic.ID())
 	}
-	for _, mtu := range slices.Sorted(maps.Keys(byMTU)) {
+	for _, mtu := range lists.Keys(byMTU) {
 		c, got := byMTU[mtu], roceMTU(mtu)
 		f := finding.Finding{Subject: strings.Join(c.subjects, ","),
 			Evidence: all(at("/sys/class/net/"+c.netdevs[0], fmt.Sprintf("mtu=%d", mtu))+moreDevices(c.netdevs),

@@ -2,7 +2,6 @@ package diagnose
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -226,7 +225,7 @@ func harmless(counter string) bool {
 func portErrors(v *view, add func(finding.Finding)) {
 	counts := func(n *topology.NIC, path string, counters map[string]uint64, counts func(string) bool) {
 		var facts []string
-		for _, name := range slices.Sorted(maps.Keys(counters)) {
+		for _, name := range lists.Keys(counters) {
 			if n := counters[name]; n > 0 && counts(name) {
 				facts = append(facts, fmt.Sprintf("%s=%d", name, n))
 			}

@@ -96,7 +96,7 @@ func (v *view) demands(t *topology.Tenant) []demand {
 		d.bytes += *c.MemoryBytes
 		d.said = append(d.said, fmt.Sprintf("cell %d memory=%s memnode=%s", i, size(*c.MemoryBytes), key))
 	}
-	for _, key := range slices.Sorted(maps.Keys(cells)) {
+	for _, key := range lists.Keys(cells) {
 		out = append(out, *cells[key])
 	}
 	return out
@@ -255,7 +255,7 @@ func (v *view) pageDemands(t *topology.Tenant) []demand {
 		}
 	}
 	var out []demand
-	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+	for _, key := range lists.Keys(byKey) {
 		out = append(out, *byKey[key])
 	}
 	return out

@@ -191,7 +191,7 @@ type rdma struct {
 // joinThreads gathers the threads of each core. Numbers that no kernel has are left out.
 func (p *parser) joinThreads() {
 	at := map[coreName]int{}
-	for _, cpu := range slices.Sorted(maps.Keys(p.threads)) {
+	for _, cpu := range lists.Keys(p.threads) {
 		if cpu < 0 || cpu >= topology.MaxCPUs {
 			continue
 		}

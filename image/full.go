@@ -56,8 +56,7 @@ var fullShared = []string{"etc/initramfs-tools/", "etc/systemd/journald.conf.d/"
 func Full(name string) *Kind {
 	release, rest, _ := strings.Cut(name, "+")
 	sets := strings.FieldsFunc(rest, func(r rune) bool { return r == '+' })
-	slices.Sort(sets)
-	sets = slices.Compact(sets)
+	sets = lists.Distinct(sets)
 	canonical := strings.Join(append([]string{release}, sets...), "+")
 	return &Kind{name: canonical, label: "the image " + canonical, room: "6 GB",
 		recipe: func(context.Context, Options) (Recipe, builder, error) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // identities replaces what identifies a machine: hardware addresses, addresses, GUIDs, UUIDs and
@@ -58,11 +59,8 @@ func newIdentities() *identities {
 func number[K comparable](m *map[K]uint32, key K) uint32 {
 	n, ok := (*m)[key]
 	if !ok {
-		if *m == nil {
-			*m = map[K]uint32{}
-		}
 		n = uint32(len(*m) + 1)
-		(*m)[key] = n
+		lists.Put(m, key, n)
 	}
 	return n
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // Names are harder than numbers: a mount point, a volume group or a word of the kernel's command
@@ -194,11 +195,7 @@ var ordinaryText string
 var ordinaryNames = makeWords(ordinaryText)
 
 func makeWords(s string) map[string]bool {
-	out := make(map[string]bool)
-	for w := range strings.FieldsSeq(s) {
-		out[w] = true
-	}
-	return out
+	return lists.SetOf(strings.Fields(s), func(w string) string { return w })
 }
 
 // isOrdinary reports whether a word is in the list, as it is, in the plural or with digits behind it.

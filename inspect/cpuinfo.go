@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"slices"
@@ -195,12 +196,8 @@ func (c cpuinfo) model() string {
 	if machine := c.get("machine"); name == "" && strings.HasPrefix(c.get("vendor_id"), "IBM/S390") && machine != "" {
 		name = "IBM " + machine
 	}
-	if name == "" {
-		name = armModels[[2]string{strings.ToLower(c.get("CPU implementer")), strings.ToLower(c.get("CPU part"))}]
-	}
-	if name == "" {
-		name = c.get("uarch") // RISC-V: "sifive,u74-mc"
-	}
+	arm := [2]string{strings.ToLower(c.get("CPU implementer")), strings.ToLower(c.get("CPU part"))}
+	name = cmp.Or(name, armModels[arm], c.get("uarch")) // the last is of RISC-V: "sifive,u74-mc"
 	return strings.Join(strings.Fields(name), " ")
 }
 

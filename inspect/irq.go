@@ -2,11 +2,11 @@ package inspect
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strconv"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -26,7 +26,7 @@ func (r *reader) readIRQs() {
 			}
 		}
 	}
-	numbers := slices.Sorted(maps.Keys(owner))
+	numbers := lists.Keys(owner)
 	ofNICs := len(numbers)
 	if !isolated.IsEmpty() {
 		for i := range r.h.PCI {

@@ -325,8 +325,7 @@ func (r *reader) readCandidates() {
 				d.Candidates = append(d.Candidates, a.module)
 			}
 		}
-		slices.Sort(d.Candidates)
-		d.Candidates = slices.Compact(d.Candidates)
+		d.Candidates = lists.Distinct(d.Candidates)
 	}
 }
 

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -29,7 +28,7 @@ func (n nics) named(name string) *topology.NIC {
 
 // withNetdev returns the NIC that the network device belongs to, nil where none has it.
 func (n nics) withNetdev(name string) *topology.NIC {
-	for _, id := range slices.Sorted(maps.Keys(n)) {
+	for _, id := range lists.Keys(n) {
 		if slices.ContainsFunc(n[id].Ports, func(d topology.Netdev) bool { return d.Name == name }) {
 			return n[id]
 		}
@@ -53,7 +52,7 @@ func (r *reader) readNICs() {
 	}
 	r.readNetdevsOfFunctions(found)
 	r.readRDMA(found)
-	for _, id := range slices.Sorted(maps.Keys(found)) {
+	for _, id := range lists.Keys(found) {
 		r.h.NICs = append(r.h.NICs, *found[id])
 	}
 }
@@ -280,8 +279,7 @@ func (r *reader) rdmaOnBond(b *topology.Bond) []string {
 			}
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return lists.Distinct(out)
 }
 
 // hasGIDOf reports whether one of d's GIDs belongs to the network device.

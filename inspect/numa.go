@@ -185,19 +185,10 @@ func (r *reader) readGPUNodes() {
 	const dir = "proc/driver/nvidia/gpus"
 	for _, name := range r.dir(dir) {
 		node, ok := parseNUMAStatus(r.word(dir + "/" + name + "/numa_status"))
-		if n := r.node(node); ok && n != nil {
+		if n := r.h.NUMANode(node); ok && n != nil {
 			n.Kind, n.GPU = kindGPU, words.Known(topology.ParsePCIAddr(name))
 		}
 	}
-}
-
-// node returns the node with a number, nil where it was not read.
-func (r *reader) node(id int) *topology.NUMANode {
-	at := slices.IndexFunc(r.h.NUMANodes, func(n topology.NUMANode) bool { return n.ID == id })
-	if at < 0 {
-		return nil
-	}
-	return &r.h.NUMANodes[at]
 }
 
 // parseNUMAStatus returns the number of "Node: 255"; -1 is a GPU whose memory is no node.
@@ -221,7 +212,7 @@ func (r *reader) readDAXNodes() (special map[int]bool) {
 		if r.linkBase(dir+"/"+name+"/driver") != "kmem" && !r.exists("sys/bus/dax/drivers/kmem/"+name) {
 			continue
 		}
-		n := r.node(words.ValueOr(r.count(dir+"/"+name+"/target_node"), topology.NoID))
+		n := r.h.NUMANode(words.ValueOr(r.count(dir+"/"+name+"/target_node"), topology.NoID))
 		if n == nil {
 			continue
 		}

@@ -351,8 +351,7 @@ var relatives = []struct {
 	what string
 }{
 	{lazyregexp.New(`(?m)^(numa_nodes|threads_per_core)[ \t]*:`),
-		"the profile of an emulated host: look at the machine " +
-			"with rackless emulate PROFILE -- rackless inspect"},
+		"the profile of an emulated host: look at the machine with rackless emulate PROFILE -- rackless inspect"},
 	{lazyregexp.New(`(?m)^factors[ \t]*:`), "the file of a study: rackless study run takes it"},
 	{lazyregexp.New(`(?m)^nodes[ \t]*:`), "a lab file: rackless up and rackless plan take it"},
 	{lazyregexp.New(`"schema": ?"rackless/plan/v1"`), "a plan: rackless verify --plan takes it"},
@@ -381,9 +380,7 @@ func unknownError(text []byte) error {
 	known := []string{"a snapshot", "an archive of /sys and /proc (tar, plain or with gzip, bzip2, xz or zstd)"}
 	known = append(known, lists.Map(formats, func(f format) string { return f.Name })...)
 	for _, k := range textKinds() {
-		if !slices.Contains(known, k.Name) {
-			known = append(known, k.Name)
-		}
+		known = lists.Add(known, k.Name)
 	}
 	if what := Relative(text); what != "" {
 		return fmt.Errorf("%w: it is %s", ErrUnknown, what)

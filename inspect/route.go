@@ -133,9 +133,7 @@ func (n *netdevs) functions(name string) []topology.PCIAddr {
 		}
 		seen[name] = true
 		if a, ok := n.functionBehind(netClass+"/"+name, lastFunction); ok {
-			if !slices.Contains(out, a) {
-				out = append(out, a)
-			}
+			out = lists.Add(out, a)
 			continue
 		}
 		next = append(next, n.below(name)...)

@@ -19,6 +19,7 @@ import (
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/inspect/xmltree"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/topology/compare"
 )
@@ -142,9 +143,7 @@ const kernelLine = "proc/cmdline"
 func kindNames(list []texts.Text) string {
 	var names []string
 	for _, t := range list {
-		if !slices.Contains(names, t.Kind.Name) {
-			names = append(names, t.Kind.Name)
-		}
+		names = lists.Add(names, t.Kind.Name)
 	}
 	return strings.Join(names, ", ")
 }

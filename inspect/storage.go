@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -25,7 +25,7 @@ func (r *reader) readStorage() {
 		mounts = append(mounts, parseSwaps(text)...)
 	}
 	points := r.mountPoints(devs, worthKnowing(mounts), from)
-	for _, name := range slices.Sorted(maps.Keys(devs)) {
+	for _, name := range lists.Keys(devs) {
 		d := devs[name]
 		if d.whole != name || len(d.slaves) > 0 || isStack(name) {
 			continue
@@ -77,7 +77,7 @@ func (r *reader) blockDevices() map[string]*blockDev {
 			devs[name] = d
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(devs)) {
+	for _, name := range lists.Keys(devs) {
 		d := devs[name]
 		if isSubstitute(name) {
 			continue // dozens of them on most machines, and few with partitions
@@ -234,7 +234,7 @@ func (r *reader) mountPoints(devs map[string]*blockDev, mounts []mount, from str
 				where.Clip(m.source)))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(devs)) {
+	for _, name := range lists.Keys(devs) {
 		if (isStack(name) || len(devs[name].slaves) > 0) && !inUse[name] && len(r.dir(devs[name].dir+"/holders")) == 0 {
 			add("["+name+"]", name)
 		}
@@ -301,7 +301,7 @@ func (r *reader) btrfsMembers(m mount, name string) []string {
 // zfsMembers returns the devices of a pool as udev recognised them. ZFS itself has no file that says so.
 func (r *reader) zfsMembers(devs map[string]*blockDev, pool string) []string {
 	var members []string
-	for _, name := range slices.Sorted(maps.Keys(devs)) {
+	for _, name := range lists.Keys(devs) {
 		lines := strings.Split(r.word("run/udev/data/b"+devs[name].dev), "\n")
 		if slices.Contains(lines, "E:ID_FS_TYPE=zfs_member") && slices.Contains(lines, "E:ID_FS_LABEL="+pool) {
 			members = append(members, name)

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -128,7 +126,7 @@ func parseIOThreads(answer []byte) ([]int, error) {
 		}
 		byNumber[n] = t.Thread
 	}
-	return lists.Map(slices.Sorted(maps.Keys(byNumber)), func(n int) int { return byNumber[n] }), nil
+	return lists.Map(lists.Keys(byNumber), func(n int) int { return byNumber[n] }), nil
 }
 
 // processOf returns the process that a thread of this machine belongs to.

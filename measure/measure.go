@@ -350,7 +350,7 @@ func numaNodes(nodes []*facts.Node) []int {
 	}
 	// A placement is one for both ends: a NUMA node that only some of the nodes have would fail on the others.
 	maps.DeleteFunc(have, func(_, count int) bool { return count < len(nodes) })
-	return slices.Sorted(maps.Keys(have))
+	return lists.Keys(have)
 }
 
 // Describe gathers what a report on a lab shows beside the figures. by is the version of rackless.

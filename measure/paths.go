@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -92,11 +93,7 @@ func (w *paths) cpuTime(ctx context.Context, node string) *facts.CPUTime {
 	if err != nil || out.ExitCode != 0 {
 		return nil
 	}
-	t, err := facts.ParseCPUTime(string(out.Stdout))
-	if err != nil {
-		return nil
-	}
-	return &t
+	return words.Known(facts.ParseCPUTime(string(out.Stdout)))
 }
 
 // side is what is known of one end of a path. The facts of a node are read once: they do not change while it is

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"
@@ -54,9 +54,7 @@ func ioThreads(d *libvirtxml.Domain) []uint {
 		}
 	}
 	for id := uint(1); uint(len(ids)) < d.IOThreads; id++ {
-		if !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
+		ids = lists.Add(ids, id)
 	}
 	return ids
 }

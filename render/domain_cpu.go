@@ -8,6 +8,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -207,9 +208,7 @@ func memoryBacking(n *plan.Node, passthrough bool, why reasons) *libvirtxml.Doma
 	cells := map[uint64]topology.CPUSet{} // by size of page: the guest's cells
 	for _, c := range n.Cells {
 		if size := pageBytes(n, &c); size > 0 {
-			if !slices.Contains(sizes, size) {
-				sizes = append(sizes, size)
-			}
+			sizes = lists.Add(sizes, size)
 			cells[size] = cells[size].Union(topology.CPUs(c.Cell))
 		}
 	}

@@ -107,8 +107,7 @@ func (v *view) pageSizes() []uint64 {
 			sizes = append(sizes, p.PageBytes)
 		}
 	}
-	slices.Sort(sizes)
-	return slices.Compact(sizes)
+	return lists.Distinct(sizes)
 }
 
 // units returns the scripts and the units that start them. Each job is a unit of its own, so that one that fails names
@@ -189,8 +188,7 @@ func unitEscape(s string) string {
 // drivers returns the modules that would take the functions of the lab nodes on the host, sorted.
 func (v *view) drivers() []string {
 	all := lists.Flat(v.whole, func(a topology.PCIAddr) []string { return v.driversOf(a) })
-	slices.Sort(all)
-	return slices.Compact(all)
+	return lists.Distinct(all)
 }
 
 // driversOf returns the modules for a function: what the host says, else what is known of its vendor and class.

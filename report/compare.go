@@ -466,11 +466,7 @@ func (t *terminal) comparedPair(all []ComparedFigure) {
 	}
 	// The same sizes for both results, chosen from what either has: a row with a dash says that one did not measure it.
 	for test, s := range sizes {
-		slices.Sort(s)
-		sizes[test] = slices.Compact(s)
-		if !t.AllSizes {
-			sizes[test] = pickSizes(sizes[test])
-		}
+		sizes[test] = t.picked(lists.Distinct(s))
 	}
 	rows, columns := [][]string{}, make([][]string, 4)
 	left, one := 0, ""

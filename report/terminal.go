@@ -154,10 +154,7 @@ func (t *terminal) manyPairs(emulated bool) {
 	shown, measured := 0, 0
 	for _, test := range t.r.tests {
 		sizes := t.r.sizes(func(k figureKey) bool { return k.Test == test })
-		picked[test] = sizes
-		if !t.AllSizes {
-			picked[test] = pickSizes(sizes)
-		}
+		picked[test] = t.picked(sizes)
 		shown, measured = max(shown, len(picked[test])), max(measured, len(sizes))
 	}
 	// by test and size: the keys are in the order of metrics, so the better one comes first

@@ -38,6 +38,11 @@ func pickSizes(sizes []int64) []int64 {
 	return slices.Compact(out) // sorted: of two usual sizes the larger never has the smaller neighbour
 }
 
+// picked leaves few of the sizes of a test, unless all were asked for.
+func (t *terminal) picked(sizes []int64) []int64 {
+	return words.Either(t.AllSizes, sizes, pickSizes(sizes))
+}
+
 // sizes are those of some figures, each once and sorted.
 func (r *results) sizes(of func(k figureKey) bool) []int64 {
 	return lists.Distinct(lists.Map(lists.Filter(r.keys, of), func(k figureKey) int64 { return k.Bytes }))
@@ -96,10 +101,7 @@ func (t *terminal) sizesOf(p pair, tests ...string) (shown []int64, measured int
 	for _, test := range tests {
 		sizes := t.r.sizes(func(k figureKey) bool { return k.Pair == p && k.Test == test })
 		all = append(all, sizes...)
-		if !t.AllSizes {
-			sizes = pickSizes(sizes)
-		}
-		shown = append(shown, sizes...)
+		shown = append(shown, t.picked(sizes)...)
 	}
 	// A run over all sizes that failed has no size to be shown at: it gets a row only if nothing else has one.
 	wholeRun := false // something failed that would have measured all sizes

@@ -3,7 +3,6 @@ package study
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -325,7 +324,7 @@ func (s *Spec) CellTexts() []string {
 }
 
 // sortedKeys gives blocks in the order of time, which halves and drift rest on.
-func sortedKeys(m map[int][]float64) []int { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys(m map[int][]float64) []int { return lists.Keys(m) }
 
 // compare makes all comparisons. Those of all metrics that are judged are one family: their verdicts are read together.
 func (a *analysis) compare() {

@@ -3,7 +3,6 @@ package study
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -265,7 +264,7 @@ func confounds(runs []Observation) []string {
 		}
 	}
 	for _, o := range runs {
-		for _, test := range slices.Sorted(maps.Keys(o.Tools)) {
+		for _, test := range lists.Keys(o.Tools) {
 			if have, ok := tools[test]; ok && have != o.Tools[test] {
 				add("%s has version %s in run %d, and had %s before", test, o.Tools[test], o.Run, have)
 			} else {

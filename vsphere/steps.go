@@ -18,6 +18,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -187,9 +188,7 @@ func (m *maker) lookNetworks(ctx context.Context) error {
 		if i == 0 {
 			first = text
 		}
-		if !slices.Contains(m.networks, text) {
-			m.networks = append(m.networks, text)
-		}
+		m.networks = lists.Add(m.networks, text)
 	}
 	slices.Sort(m.networks[own:])
 	m.first = max(0, slices.Index(m.networks, first))

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -113,26 +114,53 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	if len(jobs.All) > 1 && a.env("GOGC") == "" {
 		defer debug.SetGCPercent(debug.SetGCPercent(manyGCPercent))
 	}
-	var failed, faults int
-	// In the order of the arguments, so that the output of one command line is always the same.
-	err = parallel.InOrderBy(ctx, o.workers(), jobs.All, func(ctx context.Context, j inspect.Job) printedHost {
-		return a.printHost(ctx, j, o, many)
-	}, func(p printedHost) error {
-		if p.err != nil {
-			failed++
-			fmt.Fprintf(a.err, "rackless: %v\n", p.err) // it names the file
-			return nil
-		}
-		if p.fault {
-			faults++
-		}
-		_, err := a.out.Write(p.text)
+	failed, faults, err := a.eachHost(ctx, o, jobs.All, func(r *readHost) error {
+		return a.printHost(r, o, many)
+	}, func(r readHost) error {
+		_, err := a.out.Write(r.text)
 		return err
 	})
 	if failed > 0 && !many {
 		return cmp.Or(err, cli.Exit(exitFailed)) // it has been said
 	}
 	return ended(err, failed, faults, len(jobs.All))
+}
+
+// A readHost is a host that was read, or why it was not.
+type readHost struct {
+	name  string
+	doc   *hostview.Document
+	fault bool   // a finding at which --fail-on fails
+	text  []byte // as it is printed
+	err   error
+}
+
+// eachHost reads hosts: work is done on several at once, and take gets one after the other, in the order of the
+// arguments, so that the output of one command line is always the same. It says what could not be read, and counts it
+// and the hosts with a finding at which --fail-on fails.
+func (a *app) eachHost(ctx context.Context, o inspectOptions, jobs []inspect.Job, work func(*readHost) error,
+	take func(readHost) error) (failed, faults int, err error) {
+	err = parallel.InOrderBy(ctx, o.workers(), jobs, func(ctx context.Context, j inspect.Job) readHost {
+		r := readHost{name: j.Name}
+		var h *topology.Host
+		if h, r.err = j.Read(ctx); r.err == nil {
+			r.doc = hostview.NewDocument(h, diagnose.Host(h))
+			r.fault = fails(r.doc.Findings, o.failOn)
+			r.err = work(&r)
+		}
+		return r
+	}, func(r readHost) error {
+		if r.err != nil {
+			failed++
+			fmt.Fprintf(a.err, "rackless: %v\n", r.err) // it names the file
+			return nil
+		}
+		if r.fault {
+			faults++
+		}
+		return take(r)
+	})
+	return failed, faults, err
 }
 
 // ended is the error of reading many hosts.
@@ -146,13 +174,6 @@ func ended(err error, failed, faults, all int) error {
 		return cli.Exit(exitFaults)
 	}
 	return nil
-}
-
-// A printedHost is what became of it.
-type printedHost struct {
-	text  []byte
-	fault bool // a finding at which --fail-on fails
-	err   error
 }
 
 // hostJobs says what there is to read.
@@ -191,41 +212,39 @@ func (a *app) diffHosts(ctx context.Context, o inspectOptions, paths []string) e
 		}
 	}
 	d := hostview.Diff{A: paths[0], B: paths[1], Differences: compare.Diff(hosts[0], hosts[1])}
-	if show.ForPrograms(o.form) {
-		err = show.Encode(a.out, o.form, d)
-	} else {
-		err = d.WriteTable(a.out, hostview.TableOptions{Width: a.width(), Color: a.color()})
-	}
+	err = a.writeTable(o.form, d)
 	if err == nil && len(d.Differences) > 0 && o.failOn != failNever {
 		return cli.Exit(exitFaults)
 	}
 	return err
 }
 
-// printHost reads and prints one host. Of many, JSON is one line each and every other form has a heading.
-func (a *app) printHost(ctx context.Context, j inspect.Job, o inspectOptions, many bool) printedHost {
-	var p printedHost
-	h, err := j.Read(ctx)
-	if err != nil {
-		p.err = err
-		return p
+// writeTable prints several hosts in a form for programs, or as a table.
+func (a *app) writeTable(form string, hosts interface {
+	WriteTable(w io.Writer, o hostview.TableOptions) error
+}) error {
+	if show.ForPrograms(form) {
+		return show.Encode(a.out, form, hosts)
 	}
-	doc := hostview.NewDocument(h, diagnose.Host(h))
-	p.fault = fails(doc.Findings, o.failOn)
+	return hosts.WriteTable(a.out, hostview.TableOptions{Width: a.width(), Color: a.color()})
+}
+
+// printHost prints one host. Of many, JSON is one line each and every other form has a heading.
+func (a *app) printHost(r *readHost, o inspectOptions, many bool) error {
 	// A host is printed whole or not at all: what writing it fails on half way is not left in the output
 	// of many.
 	var b bytes.Buffer
 	if many && o.form != formatJSON {
-		fmt.Fprintf(&b, "==> %s <==\n", j.Name)
+		fmt.Fprintf(&b, "==> %s <==\n", r.name)
 	}
 	// A file and the next program of a pipe have no edge: nothing is left out for want of room.
 	table := hostview.TableOptions{Width: a.width(), Wide: o.wide || a.width() == 0, Color: a.color()}
-	p.err = doc.Write(&b, o.form, many, table)
+	err := r.doc.Write(&b, o.form, many, table)
 	if many && o.form != formatJSON {
 		b.WriteByte('\n')
 	}
-	p.text = b.Bytes()
-	return p
+	r.text, r.doc = b.Bytes(), nil // a text that waits for its turn is smaller than its host
+	return err
 }
 
 // fails reports whether one of the findings is as bad as limit or worse.
@@ -287,13 +306,6 @@ func addInsecure(cmd *cobra.Command) {
 		func(string) error { return os.Setenv("GOVC_INSECURE", "1") })
 }
 
-// readHost is a host that was read, or why it was not.
-type readHost struct {
-	name string
-	doc  *hostview.Document
-	err  error
-}
-
 // summarize prints hosts at a glance.
 func (a *app) summarize(ctx context.Context, o inspectOptions, paths []string) error {
 	if o.form != formTable && !show.ForPrograms(o.form) {
@@ -306,33 +318,12 @@ func (a *app) summarize(ctx context.Context, o inspectOptions, paths []string) e
 	defer jobs.Done()
 	var names []string
 	var docs []*hostview.Document
-	var failed, faults int
-	err = parallel.InOrderBy(ctx, o.workers(), jobs.All, func(ctx context.Context, j inspect.Job) readHost {
-		h, err := j.Read(ctx)
-		if err != nil {
-			return readHost{j.Name, nil, err}
-		}
-		return readHost{j.Name, hostview.NewDocument(h, diagnose.Host(h)), nil}
-	}, func(r readHost) error {
-		if r.err != nil {
-			failed++
-			fmt.Fprintf(a.err, "rackless: %v\n", r.err) // it names the host
-			return nil
-		}
-		if fails(r.doc.Findings, o.failOn) {
-			faults++
-		}
+	failed, faults, err := a.eachHost(ctx, o, jobs.All, func(*readHost) error { return nil }, func(r readHost) error {
 		names, docs = append(names, r.name), append(docs, r.doc)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	g := hostview.NewGroup(names, docs)
-	if show.ForPrograms(o.form) {
-		err = show.Encode(a.out, o.form, g)
-	} else {
-		err = g.WriteTable(a.out, hostview.TableOptions{Width: a.width(), Color: a.color()})
+	if err == nil {
+		err = a.writeTable(o.form, hostview.NewGroup(names, docs))
 	}
 	return ended(err, failed, faults, len(jobs.All))
 }

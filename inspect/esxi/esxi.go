@@ -23,6 +23,7 @@ import (
 
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -335,11 +336,7 @@ func (r *reader) devices() {
 
 // device returns the function of an address, or nil.
 func (r *reader) device(id string) *topology.PCIDevice {
-	i := slices.IndexFunc(r.h.PCI, func(d topology.PCIDevice) bool { return d.Address.String() == strings.ToLower(id) })
-	if i < 0 {
-		return nil
-	}
-	return &r.h.PCI[i]
+	return lists.Ref(r.h.PCI, func(d *topology.PCIDevice) bool { return d.Address.String() == strings.ToLower(id) })
 }
 
 // passthrough reads which functions have virtual ones. That a function can be passed through says that the IOMMU is on.

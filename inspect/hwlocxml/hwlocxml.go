@@ -20,6 +20,7 @@ package hwlocxml
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -162,10 +163,7 @@ func (p *parser) info(name string) string {
 func (p *parser) readSystem() {
 	s := &p.h.System
 	s.Vendor = p.info("DMISysVendor")
-	s.Product = p.info("DMIProductName")
-	if s.Product == "" {
-		s.Product = p.info("PlatformModel") // of machines with a device tree instead of DMI
-	}
+	s.Product = cmp.Or(p.info("DMIProductName"), p.info("PlatformModel")) // of DMI, or of a device tree
 	s.Board = p.info("DMIBoardName")
 	s.BIOS = strings.TrimSpace(p.info("DMIBIOSVersion") + " " + p.info("DMIBIOSDate"))
 	s.Arch = p.info("Architecture")

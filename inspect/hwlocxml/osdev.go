@@ -2,8 +2,6 @@ package hwlocxml
 
 import (
 	"cmp"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -233,7 +231,7 @@ func gpuMemory(e *element) uint64 {
 
 // finish hands over what was collected. Complete sorts it.
 func (d *devices) finish() {
-	for _, id := range slices.Sorted(maps.Keys(d.nics)) {
+	for _, id := range lists.Keys(d.nics) {
 		d.h.NICs = append(d.h.NICs, *d.nics[id])
 	}
 	d.h.GPUs = append(d.h.GPUs, lists.Map(d.order, func(g *gpu) topology.GPU { return g.GPU })...)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/inspect/xmltree"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -137,13 +138,7 @@ func kibibytes(s string) (size uint64, ok bool) {
 }
 
 // decimal parses an info that is a number, nil where it is none.
-func decimal(s string) *uint64 {
-	v, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		return nil
-	}
-	return &v
-}
+func decimal(s string) *uint64 { return words.Known(strconv.ParseUint(s, 10, 64)) }
 
 // An Error is a file that cannot be read, and where.
 type Error = where.Error

@@ -131,10 +131,8 @@ func isArch(s string) bool {
 
 // addNode adds a NUMA node. Its affinity is the node's cpumap.
 func (p *parser) addNode(e *element, id int) error {
-	for _, n := range p.h.NUMANodes {
-		if n.ID == id {
-			return where.At(e.Line, "a second <cpu> with numaid=\"%d\"", id)
-		}
+	if p.h.NUMANode(id) != nil {
+		return where.At(e.Line, "a second <cpu> with numaid=\"%d\"", id)
 	}
 	mask := e.Attr("affinity")
 	if mask == "" {

@@ -33,10 +33,8 @@ func (p *parser) nic(e *element, at place, a *topology.PCIAddr) {
 			}
 			continue
 		}
-		if one.Name != "" && !slices.ContainsFunc(p.h.NICs, func(have topology.NIC) bool {
-			return have.Name == one.Name
-		}) {
-			p.h.NICs = append(p.h.NICs, one)
+		if one.Name != "" {
+			lists.Obtain(&p.h.NICs, func(have topology.NIC) bool { return have.Name == one.Name }, one)
 		}
 	}
 	if a != nil {
@@ -86,21 +84,14 @@ func (p *parser) net(e *element) topology.NIC {
 func mergeDevices(devices []topology.RDMADevice) []topology.RDMADevice {
 	var out []topology.RDMADevice
 	for _, d := range devices {
-		i := slices.IndexFunc(out, func(have topology.RDMADevice) bool { return have.Name == d.Name })
-		if i < 0 {
-			out = append(out, d)
-			continue
-		}
+		joined := lists.Obtain(&out, func(have topology.RDMADevice) bool { return have.Name == d.Name },
+			topology.RDMADevice{Name: d.Name})
 		for _, port := range d.Ports {
-			if !slices.ContainsFunc(out[i].Ports, func(have topology.RDMAPort) bool {
-				return have.Number == port.Number
-			}) {
-				out[i].Ports = append(out[i].Ports, port)
-			}
+			lists.Obtain(&joined.Ports, func(have topology.RDMAPort) bool { return have.Number == port.Number }, port)
 		}
 	}
-	for i := range out {
-		slices.SortFunc(out[i].Ports, func(a, b topology.RDMAPort) int { return a.Number - b.Number })
+	for d := range lists.Refs(out) {
+		slices.SortFunc(d.Ports, func(a, b topology.RDMAPort) int { return a.Number - b.Number })
 	}
 	return out
 }

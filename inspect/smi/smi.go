@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -134,12 +134,12 @@ func (n *nodes) list() []topology.NUMANode {
 		}
 	}
 	var out []topology.NUMANode
-	for _, id := range slices.Sorted(maps.Keys(n.cpus)) {
+	for _, id := range lists.Keys(n.cpus) {
 		if !n.odd[id] && !n.gpu[id] {
 			out = append(out, topology.NUMANode{ID: id, CPUs: n.cpus[id]})
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(n.gpu)) {
+	for _, id := range lists.Keys(n.gpu) {
 		out = append(out, topology.NUMANode{ID: id, Kind: "gpu"})
 	}
 	slices.SortFunc(out, func(a, b topology.NUMANode) int { return cmp.Compare(a.ID, b.ID) })

@@ -2,12 +2,11 @@ package texts
 
 import (
 	"cmp"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -105,7 +104,7 @@ func (r *reader) qmConfig() {
 	}
 	r.qmNodes(&t, numa, sockets, cells)
 	t.Name = cmp.Or(t.Name, Nameless)
-	for _, n := range slices.Sorted(maps.Keys(cells)) {
+	for _, n := range lists.Keys(cells) {
 		c := cells[n]
 		c.Hugepages = t.Hugepages
 		t.Cells = append(t.Cells, c)

@@ -3,6 +3,7 @@ package tree
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -328,12 +329,7 @@ func (h *tarHeader) complete(b []byte, size int64) {
 	h.kind = b[typeOffset]
 	h.sparse = h.sparse || h.kind == kindSparse
 	h.mode, _ = number(field(b, fieldMode))
-	if h.name == "" {
-		h.name = fullName(b)
-	}
-	if h.link == "" {
-		h.link = text(b, fieldLink)
-	}
+	h.name, h.link = cmp.Or(h.name, fullName(b)), cmp.Or(h.link, text(b, fieldLink))
 	if h.size < 0 {
 		h.size = size
 	}

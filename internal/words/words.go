@@ -102,8 +102,10 @@ func Size(n uint64) string {
 }
 
 // Exact prints bytes in the largest binary unit that divides them: "1 GiB", "24268 MiB", "1500 bytes".
-func Exact[T int64 | uint64](n T) string {
-	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
+func Exact[T int64 | uint64](n T) string { return ExactIn(n, "bytes", "KiB", "MiB", "GiB", "TiB") }
+
+// ExactIn is Exact with other units, each 1024 times the one before.
+func ExactIn[T int64 | uint64](n T, units ...string) string {
 	at := 0
 	for n != 0 && n%1024 == 0 && at < len(units)-1 {
 		n, at = n/1024, at+1

@@ -163,9 +163,7 @@ func (t *tree) improveTriples() {
 			if len(near) > 0 {
 				k = near[draw(len(near))]
 			}
-			if !slices.Contains(who, k) {
-				who = append(who, k)
-			}
+			who = lists.Add(who, k)
 		}
 		if len(who) < 3 {
 			t.work.add(1)

@@ -94,8 +94,7 @@ func (m *model) addRequest(i int) error {
 					x.any = append(x.any, d)
 				}
 			}
-			slices.Sort(x.any)
-			x.any = slices.Compact(x.any)
+			x.any = lists.Distinct(x.any)
 			asked[kind] += w.Count
 			if w.Count > 0 {
 				r.wants = append(r.wants, x)
@@ -159,8 +158,7 @@ func (m *model) addPairing(r *request, name string) error {
 			q.portList = append(q.portList, w.any...)
 		}
 	}
-	slices.Sort(q.gpuList)
-	q.gpuList = slices.Compact(q.gpuList)
+	q.gpuList = lists.Distinct(q.gpuList)
 	// A lab of 64 equal requests would otherwise look at all pairs of devices 64 times.
 	k := slices.IndexFunc(m.pairings, func(o *pairing) bool {
 		return o.count == q.count && slices.Equal(o.gpuList, q.gpuList) && slices.Equal(o.portList, q.portList)

@@ -3,7 +3,6 @@ package export
 import (
 	"embed"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"text/template"
@@ -133,7 +132,7 @@ func (k *kube) read() error {
 			devices[d.Resource] = d
 		}
 	}
-	k.Devices = lists.Map(slices.Sorted(maps.Keys(devices)), func(name string) kubeDevice { return devices[name] })
+	k.Devices = lists.Map(lists.Keys(devices), func(name string) kubeDevice { return devices[name] })
 	return nil
 }
 

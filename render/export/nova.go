@@ -77,9 +77,7 @@ func (n *nova) device(c *plan.NodeDevice) error {
 	n.aliases[c.ID] = name
 	line := fmt.Sprintf(`alias = {"vendor_id": %q, "product_id": %q, "device_type": %q, "name": %q}`, id.vendor,
 		id.device, kind, name)
-	if !slices.Contains(n.lines, line) {
-		n.lines = append(n.lines, line)
-	}
+	n.lines = lists.Add(n.lines, line)
 	n.specs = append(n.specs, fmt.Sprintf(`device_spec = {"address": %q}`, c.ID))
 	return nil
 }

@@ -54,9 +54,7 @@ func nicFile(rdma string) string { return "/sys/class/infiniband/" + rdma + "/no
 func rdmaOf(nic *topology.NIC) []string {
 	names := slices.Clone(nic.RDMA)
 	for _, d := range nic.Devices {
-		if !slices.Contains(names, d.Name) {
-			names = append(names, d.Name)
-		}
+		names = lists.Add(names, d.Name)
 	}
 	return names
 }

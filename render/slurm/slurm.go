@@ -188,8 +188,7 @@ func (c Cluster) kinds() (kinds []string) {
 	for _, n := range c.Nodes {
 		kinds = append(kinds, lists.Map(n.Devices, func(d Device) string { return d.Kind })...)
 	}
-	slices.Sort(kinds)
-	return slices.Compact(kinds)
+	return lists.Distinct(kinds)
 }
 
 func (c Cluster) gresConf() string {

@@ -55,13 +55,11 @@ type Port struct {
 func Describe(name string, c fabric.Counters, before *Snapshot) *Snapshot {
 	out := &Snapshot{Lab: name, At: c.At, Started: c.Started, Addresses: c.Addresses, Captures: c.Captures,
 		Ports: []Port{}}
-	was := make(map[string]Port)
+	var was map[string]Port
 	var elapsed float64 // seconds
 	if before != nil && before.Started.Equal(c.Started) {
 		elapsed = c.At.Sub(before.At).Seconds()
-		for _, p := range before.Ports {
-			was[p.Name] = p
-		}
+		was = lists.By(before.Ports, func(p Port) string { return p.Name })
 	}
 	for _, p := range c.Ports {
 		f := Port{Name: p.Name, Connected: p.Connected, RxFrames: p.RxFrames, RxBytes: p.RxBytes, TxFrames: p.TxFrames,

@@ -119,8 +119,8 @@ func (v *view) affinity(stated *topology.CPUSet, addr *topology.PCIAddr, node *i
 		return d.LocalCPUs
 	}
 	if node = v.nodeOf(node); node != nil {
-		if i := slices.IndexFunc(v.Host.NUMANodes, func(n topology.NUMANode) bool { return n.ID == *node }); i >= 0 {
-			return &v.Host.NUMANodes[i].CPUs
+		if n := v.Host.NUMANode(*node); n != nil {
+			return &n.CPUs
 		}
 	}
 	return nil

@@ -3,7 +3,6 @@ package hostview
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,7 +86,7 @@ func newScene(v *view) *scene {
 	}
 	if len(v.Host.NUMANodes) == 0 {
 		// lspci names the node of each device and knows no more of it.
-		for _, id := range slices.Sorted(maps.Keys(forests)) {
+		for _, id := range lists.Keys(forests) {
 			if id != unplaced {
 				add("", 0, room{Title: fmt.Sprintf("NUMA node %d", id), Lines: []string{"known from its devices alone"},
 					Blocks: forests[id]}, false)
@@ -104,7 +103,7 @@ func newScene(v *view) *scene {
 		delete(forests, unplaced)
 	}
 	// What is left is on a node that is not in the list, or on none.
-	for _, id := range slices.Sorted(maps.Keys(forests)) {
+	for _, id := range lists.Keys(forests) {
 		r := room{Title: fmt.Sprintf("NUMA node %d", id), Lines: []string{"named by devices, not by the kernel"},
 			Blocks: forests[id], Odd: true}
 		if id == unplaced {

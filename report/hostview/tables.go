@@ -3,7 +3,6 @@ package hostview
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -223,15 +222,15 @@ func (v *view) settingGrid() grid {
 						none), "[]"))
 				}
 			}
-			for _, name := range slices.Sorted(maps.Keys(p.Rings)) {
+			for _, name := range lists.Keys(p.Rings) {
 				rings = append(rings, fmt.Sprintf("%s %d of %d", name, p.Rings[name].Size, p.Rings[name].Max))
 			}
-			for _, name := range slices.Sorted(maps.Keys(p.Offloads)) {
+			for _, name := range lists.Keys(p.Offloads) {
 				if !p.Offloads[name] {
 					offloads = append(offloads, "no "+name)
 				}
 			}
-			for _, name := range slices.Sorted(maps.Keys(p.Module)) {
+			for _, name := range lists.Keys(p.Module) {
 				// "ength" stands for "Length (SMF)" as well as "Cable assembly length".
 				if strings.HasPrefix(name, "Vendor") || strings.Contains(name, "ength") {
 					module = append(module, p.Module[name])

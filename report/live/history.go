@@ -67,11 +67,8 @@ type events struct {
 func (h *history) of(lab string) *labHistory {
 	l := h.labs[lab]
 	if l == nil {
-		if h.labs == nil {
-			h.labs = make(map[string]*labHistory)
-		}
 		l = &labHistory{ports: make(map[string]track), devices: make(map[device]track)}
-		h.labs[lab] = l
+		lists.Put(&h.labs, lab, l)
 	}
 	return l
 }
@@ -136,7 +133,7 @@ func (h *history) rdma(lab string, at time.Time, nodes []NodeRDMA) {
 // nextEvents adds what a device counts. Where a counter fell, the device counts anew.
 func nextEvents(all []events, now events) []events {
 	kept := events{now.at, make(map[string]uint64)}
-	for _, name := range slices.Sorted(maps.Keys(now.all)) {
+	for _, name := range lists.Keys(now.all) {
 		if len(kept.all) < maxEvents && !slices.Contains(noCounter, name) {
 			kept.all[name] = now.all[name]
 		}

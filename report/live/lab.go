@@ -109,11 +109,9 @@ func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
 
 // pictured are the nodes as the picture has them: how each is, and a wire for each of its NICs.
 func pictured(l labState) []report.Node {
-	ports := make(map[[2]string]Port)
+	var ports map[[2]string]Port
 	if l.flow != nil {
-		for _, p := range l.flow.Ports {
-			ports[[2]string{p.Node, p.NIC}] = p
-		}
+		ports = lists.By(l.flow.Ports, func(p Port) [2]string { return [2]string{p.Node, p.NIC} })
 	}
 	var out []report.Node
 	for _, n := range l.Nodes {
@@ -213,7 +211,7 @@ func eventRows(name string, all []events) []eventRow {
 	}
 	first, last := all[0], all[len(all)-1]
 	var out []eventRow
-	for _, k := range slices.Sorted(maps.Keys(last.all)) {
+	for _, k := range lists.Keys(last.all) {
 		// A device has dozens of counters. Those that never moved would bury the few that did.
 		if n := last.all[k]; n > 0 {
 			row := eventRow{Device: name, Name: words.Printable(k), Count: countText(n), Hour: "–"}

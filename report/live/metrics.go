@@ -2,7 +2,6 @@ package live
 
 import (
 	"context"
-	"maps"
 	"net/http"
 	"runtime"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -243,7 +243,7 @@ func (m *sink) nodesRDMA(c scrape, labs []labState) {
 						m.put(f, float64(v), slices.Clone(device)...)
 					}
 				}
-				for _, name := range slices.Sorted(maps.Keys(d.HW)) {
+				for _, name := range lists.Keys(d.HW) {
 					if !slices.Contains(noCounter, name) {
 						m.put(rdmaEvents, float64(d.HW[name]), append(slices.Clone(device), name)...)
 					}

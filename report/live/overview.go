@@ -3,7 +3,6 @@ package live
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -325,7 +324,7 @@ func newResultView(x Result) resultView {
 	// Findings that could not be read count, too: nobody has seen that all is well there.
 	v.Bad = x.Failed > 0 || len(x.Findings) != count[finding.OK]
 	var checks []string
-	for _, status := range slices.Sorted(maps.Keys(count)) {
+	for _, status := range lists.Keys(count) {
 		checks = append(checks, fmt.Sprintf("%d %s", count[status], words.Printable(string(status))))
 	}
 	v.Checks = strings.Join(checks, ", ")

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A reading is a value that takes time to get, for any number of readers: it is read once for all
@@ -116,11 +118,8 @@ func (s *shelf[T]) get(ctx context.Context, name string) (T, time.Time, error) {
 	s.mu.Lock()
 	r := s.all[name]
 	if r == nil {
-		if s.all == nil {
-			s.all = make(map[string]*reading[T])
-		}
 		r = s.make(name)
-		s.all[name] = r
+		lists.Put(&s.all, name, r)
 	}
 	s.mu.Unlock()
 	return r.get(ctx)

@@ -24,11 +24,10 @@ const maxRivalTerms = 3
 func Compare(w io.Writer, pl *plan.Plan, outcomes []rivals.Outcome, o Options) error {
 	p := newPage(w, o)
 	p.title("The same lab as placed by the rules of others")
-	names := map[string]string{}
-	for _, r := range rivals.All() {
-		names[r.ID] = r.Name
+	name := func(o *rivals.Outcome) string {
+		r := lists.Find(rivals.All(), func(r rivals.Rival) bool { return r.ID == o.Rival })
+		return cmp.Or(r.Name, o.Rival)
 	}
-	name := func(o *rivals.Outcome) string { return cmp.Or(names[o.Rival], o.Rival) }
 	// The names come last: they are the only cells that may be long, and only the last column folds.
 	rows := [][]string{{strconv.FormatInt(pl.Cost, 10), "", "none", "rackless"}}
 	for out := range lists.Refs(outcomes) {

@@ -14,17 +14,7 @@ import (
 
 // Size prints a count of bytes in the largest binary unit that divides it, so that no digit is lost:
 // 65536 is "64 KiB", 65537 is "65537 B".
-func Size(n int64) string {
-	for _, u := range []struct {
-		shift int
-		name  string
-	}{{30, "GiB"}, {20, "MiB"}, {10, "KiB"}} {
-		if n != 0 && n%(1<<u.shift) == 0 {
-			return strconv.FormatInt(n>>u.shift, 10) + " " + u.name
-		}
-	}
-	return strconv.FormatInt(n, 10) + " B"
-}
+func Size(n int64) string { return words.ExactIn(n, "B", "KiB", "MiB", "GiB") }
 
 // Figure prints a computed figure, such as a tick of an axis, with four significant digits, without
 // an exponent and without zeros at the end: these would be what is left of its last binary digit.

@@ -125,8 +125,7 @@ func (v *view) scalingChart(id, title string, drawn, all []*scale) chart.Chart {
 			ticks = append(ticks, p.X)
 		}
 	}
-	slices.Sort(ticks)
-	ticks = slices.Compact(ticks)
+	ticks = lists.Distinct(ticks)
 	x.Candidates = [][]float64{ticks, {x.Lo, x.Hi}}
 	y := chart.ValueAxis(lo, hi)
 	p := c.Plot(x, y, "nodes", y.Unit(v.unit(all[0].Unit)))

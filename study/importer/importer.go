@@ -358,9 +358,7 @@ func (im *importing) study(name, factor, group string, outcomes []*outcome) (*St
 func levelsOf(outcomes []*outcome) []string {
 	var levels []string
 	for _, o := range outcomes {
-		if !slices.Contains(levels, o.level) {
-			levels = append(levels, o.level)
-		}
+		levels = lists.Add(levels, o.level)
 	}
 	order := slices.Concat(placements, levels) // a placement is found where it stands first
 	slices.SortFunc(levels, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	_ "embed" // for the evidence
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -210,7 +209,7 @@ func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err e
 	doubt := doubt(found)
 	for c := range lists.Refs(found) {
 		from, to := settingsOf(c.Factor, c.A), settingsOf(c.Factor, c.B)
-		changed := lists.Filter(slices.Sorted(maps.Keys(to)),
+		changed := lists.Filter(lists.Keys(to),
 			func(setting Setting) bool { return from[setting] != to[setting] })
 		for _, setting := range changed {
 			e := Evidence{

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -146,7 +145,7 @@ func (r *hostSite) arrangement(host *topology.Host, l *lab.Lab, settings map[str
 
 // check refuses settings of a cell that this host cannot give as it is prepared.
 func (r *hostSite) check(l *lab.Lab, settings map[string]string) error {
-	for _, factor := range slices.Sorted(maps.Keys(settings)) {
+	for _, factor := range lists.Keys(settings) {
 		level := settings[factor]
 		fail := func(format string, args ...any) error {
 			return fmt.Errorf("factor %s: level %s: %w", factor, level, fmt.Errorf(format, args...))
@@ -415,7 +414,7 @@ func (r *hostSite) environment() []study.Fact {
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(pools)) {
+	for _, name := range lists.Keys(pools) {
 		all = append(all, study.Fact{Name: "hugepages, " + name, Value: fmt.Sprint(pools[name])})
 	}
 	return all

@@ -2,7 +2,6 @@ package rig
 
 import (
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -58,7 +57,7 @@ func (r *Rig) labFor(settings map[string]string) (*lab.Lab, error) {
 
 // labKeys are the factors of a cell that are keys of the lab file, sorted.
 func labKeys(settings map[string]string) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(settings)), func(factor string) bool {
+	return slices.DeleteFunc(lists.Keys(settings), func(factor string) bool {
 		_, ok := study.LabKey(factor)
 		return !ok
 	})

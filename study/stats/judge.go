@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -68,12 +69,8 @@ func Holm(p []float64) []float64 {
 // Equivalence is not corrected for the number of comparisons: to call a difference that matters
 // equivalent has at most the probability 1 - Confidence, each time.
 func Judge(family []Effect) []Judgement {
-	p := make([]float64, len(family))
-	for i, e := range family {
-		p[i] = e.P
-	}
 	judgements := make([]Judgement, len(family))
-	for i, adjusted := range Holm(p) {
+	for i, adjusted := range Holm(lists.Map(family, func(e Effect) float64 { return e.P })) {
 		judgements[i] = judge(family[i], adjusted, len(family))
 	}
 	return judgements

@@ -2,7 +2,6 @@ package stats
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"math/bits"
 	"slices"
@@ -175,7 +174,7 @@ func mergerOf(sparse [][2]counts, quantile float64) *merger {
 			}
 		}
 	}
-	c := &merger{quantile: quantile, buckets: slices.Sorted(maps.Keys(used))}
+	c := &merger{quantile: quantile, buckets: lists.Keys(used)}
 	for i := range sparse {
 		c.all = append(c.all, i)
 		c.a = append(c.a, c.accumulate(sparse[i][0]))
