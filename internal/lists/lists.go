@@ -167,17 +167,6 @@ func Distinct[E cmp.Ordered](all []E) []E {
 // Keys are the keys of a map, sorted.
 func Keys[K cmp.Ordered, V any](all map[K]V) []K { return slices.Sorted(maps.Keys(all)) }
 
-// Sorted are the keys and values of a map in the order of the keys.
-func Sorted[K cmp.Ordered, V any](all map[K]V) iter.Seq2[K, V] {
-	return func(yield func(K, V) bool) {
-		for _, k := range Keys(all) {
-			if !yield(k, all[k]) {
-				return
-			}
-		}
-	}
-}
-
 // Add appends a value that the list does not have yet.
 func Add[E comparable](all []E, x E) []E {
 	if slices.Contains(all, x) {
