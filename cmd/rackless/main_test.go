@@ -43,19 +43,31 @@ const cloudImage = "RACKLESS_CLOUD_IMAGE"
 
 // TestScripts runs the command line as a user would, without a lab.
 func TestScripts(t *testing.T) {
-	runScripts(t, func(name string) bool { return !strings.HasPrefix(name, e2e) })
+	runScripts(t, testscript.Run, func(name string) bool { return !strings.HasPrefix(name, e2e) })
 }
 
 // TestLabs runs the scripts that start real labs, but for the longest.
 func TestLabs(t *testing.T) {
-	runLabs(t, func(name string) bool { return strings.HasPrefix(name, e2e) && name != fullNodes })
+	runLabs(t, testscript.Run, func(name string) bool { return strings.HasPrefix(name, e2e) && name != fullNodes })
 }
 
 // fullNodes is the script that takes longest, and builds an image first.
 const fullNodes = e2e + "full.txtar"
 
+// inTurn runs scripts one after the other. A script that is a parallel test waits behind all others that wait.
+type inTurn struct{ *testing.T }
+
+func runInTurn(t *testing.T, p testscript.Params) { testscript.RunT(inTurn{t}, p) }
+
+func (t inTurn) Run(name string, f func(testscript.T)) {
+	t.T.Run(name, func(t *testing.T) { f(inTurn{t}) })
+}
+
+func (inTurn) Parallel()     {}
+func (inTurn) Verbose() bool { return testing.Verbose() }
+
 // runLabs runs scripts that start real labs.
-func runLabs(t *testing.T, want func(name string) bool) {
+func runLabs(t *testing.T, run func(*testing.T, testscript.Params), want func(name string) bool) {
 	t.Helper()
 	t.Parallel()
 	if testing.Short() {
@@ -67,10 +79,10 @@ func runLabs(t *testing.T, want func(name string) bool) {
 		}
 		t.Skipf("qemu-system-x86_64 %s cannot be used: %v", version, err)
 	}
-	runScripts(t, want)
+	runScripts(t, run, want)
 }
 
-func runScripts(t *testing.T, want func(name string) bool) {
+func runScripts(t *testing.T, run func(*testing.T, testscript.Params), want func(name string) bool) {
 	all, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil || len(all) == 0 {
 		t.Fatalf("no scripts: %v", err)
@@ -91,7 +103,7 @@ func runScripts(t *testing.T, want func(name string) bool) {
 		}
 		cache = d.Cache
 	}
-	testscript.Run(t, testscript.Params{
+	run(t, testscript.Params{
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"document": documentCommand,
 			"follow": followCommand, "puzzles": puzzlesCommand},
 		Condition: func(cond string) (bool, error) {

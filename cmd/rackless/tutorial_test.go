@@ -285,4 +285,6 @@ func TestGroupsByDevice(t *testing.T) {
 }
 
 // TestFullNodes runs the script of labs with full nodes. It is here to begin early: see TestTutorial.
-func TestFullNodes(t *testing.T) { runLabs(t, func(name string) bool { return name == fullNodes }) }
+func TestFullNodes(t *testing.T) {
+	runLabs(t, runInTurn, func(name string) bool { return name == fullNodes })
+}
