@@ -18,6 +18,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -132,21 +133,11 @@ func (l *load) reaches(ctx context.Context) error {
 			return fmt.Errorf("the load is to run on CPUs %s, and the kernel lets it use %s alone: a cgroup has the "+
 				"others for itself", l.cpus, have)
 		}
-		if err := pause(ctx, settleTime/10); err != nil {
+		if err := wait.For(ctx, settleTime/10); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// pause waits for some time.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // died is the error of a load that has ended by itself, with err.

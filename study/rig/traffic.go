@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -148,7 +149,7 @@ func (t *traffic) settle(ctx context.Context) error {
 		if sent-first > leastTraffic {
 			return nil
 		}
-		if err := cmp.Or(t.failed(), pause(ctx, 200*time.Millisecond)); err != nil {
+		if err := cmp.Or(t.failed(), wait.For(ctx, 200*time.Millisecond)); err != nil {
 			return err
 		}
 	}
