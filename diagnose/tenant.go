@@ -22,6 +22,9 @@ func unpinned(t *topology.Tenant) topology.CPUSet {
 	return topology.CPURange(0, t.VCPUs-1).Difference(topology.CPUs(own...))
 }
 
+// atWork returns how many virtual CPUs t starts with.
+func atWork(t *topology.Tenant) int { return t.VCPUs - words.Value(t.Absent).Len() }
+
 // bound returns all CPUs that virtual CPUs of t are held to, by pins or by the cpuset of those without. It is empty
 // where they may run anywhere.
 func bound(t *topology.Tenant) topology.CPUSet {
@@ -141,11 +144,12 @@ func someUnpinned(v *view, t *topology.Tenant, add func(finding.Finding)) {
 // fewCPUs finds virtual CPUs that wait for each other: more of them at work than the CPUs that they may run on, or two
 // on one CPU.
 func fewCPUs(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	want, on := t.VCPUs-words.Value(t.Absent).Len(), bound(t)
+	want, on := atWork(t), bound(t)
+	absent := words.Value(t.Absent)
 	var twice []string
 	owner := map[int]int{}
 	for _, p := range t.Pins {
-		if p.CPUs.Len() != 1 || t.VCPUs > 0 && p.VCPU >= t.VCPUs {
+		if p.CPUs.Len() != 1 || t.VCPUs > 0 && p.VCPU >= t.VCPUs || absent.Contains(p.VCPU) {
 			continue
 		}
 		if first, ok := owner[p.CPUs.Min()]; ok && first != p.VCPU {

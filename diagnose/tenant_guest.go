@@ -135,7 +135,8 @@ func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		return
 	}
 	nodes := v.NodesOf(t.Pinned())
-	facts := []string{fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("numa cells=%d", *t.GuestNodes)}
+	want := atWork(t)
+	facts := []string{fmt.Sprintf("vcpu=%d", want), fmt.Sprintf("numa cells=%d", *t.GuestNodes)}
 	_, _, far := v.guestCards(t)
 	if own := t.Pinned(); !own.IsEmpty() {
 		facts = append(facts, "vcpupin "+own.String())
@@ -151,7 +152,7 @@ func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 			}
 			most = max(most, cpus.Len())
 		}
-		if t.VCPUs <= most && (far.Len() < 2 || words.Value(t.MemoryNodes).Len() == 1) {
+		if want <= most && (far.Len() < 2 || words.Value(t.MemoryNodes).Len() == 1) {
 			return
 		}
 		facts = append(facts, words.Either(t.Floating != nil, held(t), "vcpupin=none"))

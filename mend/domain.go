@@ -64,12 +64,16 @@ func (domainXML) reorder(text string, cpus []int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	d.CPUTune.VCPUPin = nil
-	for v, cpu := range cpus {
-		d.CPUTune.VCPUPin = append(d.CPUTune.VCPUPin, libvirtxml.DomainCPUTuneVCPUPin{VCPU: uint(v),
-			CPUSet: fmt.Sprint(cpu)})
-	}
+	d.CPUTune.VCPUPin = vcpuPins(cpus)
 	return replace(text, &libvirtxml.Domain{CPUTune: d.CPUTune}, "cputune")
+}
+
+// vcpuPins pins each virtual CPU to one CPU.
+func vcpuPins(cpus []int) (pins []libvirtxml.DomainCPUTuneVCPUPin) {
+	for v, cpu := range cpus {
+		pins = append(pins, libvirtxml.DomainCPUTuneVCPUPin{VCPU: uint(v), CPUSet: fmt.Sprint(cpu)})
+	}
+	return pins
 }
 
 func (domainXML) memory(text string, t *topology.Tenant, h *topology.Host) (string, error) {
@@ -130,8 +134,10 @@ func (domainXML) place(text string, p *placement) (string, error) {
 	if tune.EmulatorPin == nil {
 		tune.EmulatorPin = d.CPUTune.EmulatorPin
 	}
-	d.CPUTune.VCPUPin, d.CPUTune.EmulatorPin, d.CPUTune.IOThreadPin = tune.VCPUPin, tune.EmulatorPin, tune.IOThreadPin
+	d.CPUTune.VCPUPin, d.CPUTune.EmulatorPin = vcpuPins(p.cpus()), tune.EmulatorPin
+	d.CPUTune.IOThreadPin = tune.IOThreadPin
 	vcpu := *planned.VCPU
+	vcpu.Value = uint(p.vcpus)
 	if d.VCPU != nil {
 		vcpu.Current = d.VCPU.Current
 	}

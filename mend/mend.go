@@ -178,7 +178,7 @@ func (j *job) mend(ctx context.Context, v *Verdict) error {
 	best, left := j.machine.Text, before
 	var reasons []error
 	for _, edit := range []func(context.Context) (string, error){j.moveEmulator, j.reorder, j.moveMemory,
-		j.placeAnew, j.placeWithCells} {
+		j.placeAnew, j.placePresent, j.placeWithCells} {
 		text, err := edit(ctx)
 		if err == nil {
 			edited, err := inspect.ParseMachine(ctx, text, j.machine.File)
@@ -203,6 +203,7 @@ func (j *job) mend(ctx context.Context, v *Verdict) error {
 		}
 	}
 	if best != j.machine.Text {
+		best = withLineEnds(best, j.machine.Text)
 		v.Text = best
 		v.Diff = string(diff.Diff(j.machine.File, []byte(j.machine.Text), j.machine.File+" (mended)", []byte(best)))
 	}
@@ -210,6 +211,14 @@ func (j *job) mend(ctx context.Context, v *Verdict) error {
 		v.Unmended = cause(errors.Join(reasons...))
 	}
 	return nil
+}
+
+// withLineEnds ends all lines as those of the text of before do, where those all end in CRLF.
+func withLineEnds(text, before string) string {
+	if n := strings.Count(before, "\n"); n == 0 || n != strings.Count(before, "\r\n") {
+		return text
+	}
+	return strings.NewReplacer("\r\n", "\r\n", "\n", "\r\n").Replace(text)
 }
 
 func cause(err error) string {
@@ -258,14 +267,33 @@ func (j *job) moveMemory(context.Context) (string, error) {
 
 // placeAnew plans the machine on the host with its devices, and with NUMA nodes in the guest where it has several.
 func (j *job) placeAnew(ctx context.Context) (string, error) {
-	return j.place(ctx, j.machine.Tenant.GuestNodes != nil && *j.machine.Tenant.GuestNodes > 1)
+	return j.place(ctx, j.severalNodes(), topology.CPUSet{})
+}
+
+// severalNodes reports whether the machine has NUMA nodes in the guest.
+func (j *job) severalNodes() bool { return words.Value(j.machine.Tenant.GuestNodes) > 1 }
+
+// placePresent plans the virtual CPUs that the machine starts with. oVirt lets many more be plugged in later, often
+// more than the host has CPUs: those share the CPUs of the others.
+func (j *job) placePresent(ctx context.Context) (string, error) {
+	absent := words.Value(j.machine.Tenant.Absent)
+	if absent.IsEmpty() {
+		return j.machine.Text, nil
+	}
+	if j.severalNodes() {
+		return "", errors.New("virtual CPUs that can be plugged in later are in its NUMA nodes")
+	}
+	return j.place(ctx, false, absent)
 }
 
 // placeWithCells plans the machine with NUMA nodes in the guest, which it does not have now.
-func (j *job) placeWithCells(ctx context.Context) (string, error) { return j.place(ctx, true) }
+func (j *job) placeWithCells(ctx context.Context) (string, error) {
+	return j.place(ctx, true, topology.CPUSet{})
+}
 
-func (j *job) place(ctx context.Context, cells bool) (string, error) {
-	p, err := j.plan(ctx, cells)
+// place plans the machine anew; absent are virtual CPUs that get no CPUs of their own.
+func (j *job) place(ctx context.Context, cells bool, absent topology.CPUSet) (string, error) {
+	p, err := j.plan(ctx, cells, absent)
 	if err != nil {
 		return "", err
 	}

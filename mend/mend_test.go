@@ -41,6 +41,11 @@ func pins(rest string, cpus ...int) string {
 	return b.String() + "  </cputune>"
 }
 
+// plugged is a domain that starts with that many virtual CPUs; the others can be plugged in later.
+func plugged(text string, vcpus int) string {
+	return strings.Replace(text, "<vcpu>", fmt.Sprintf("<vcpu current='%d'>", vcpus), 1)
+}
+
 // twoNodes is a host of two sockets with eight cores of two threads: CPUs 0 and 1 are a core, 0 to 15 a node.
 const twoNodes = "pack:2 [numa(memory=64GiB)] core:8 pu:2"
 
@@ -103,6 +108,17 @@ var machines = []struct{ name, text, beside, host, wrong, left, after string }{
 	{name: "Proxmox on both nodes with memory on one", host: twoNodes, text: "name: vm\ncores: 4\nmemory: 4096\n" +
 		"ostype: l26\nnuma: 1\naffinity: 2-5\nnuma0: cpus=0-3,hostnodes=5,memory=4096,policy=bind\n" +
 		"scsihw: virtio-scsi-single\n", wrong: "RL070 RL071"},
+	{name: "Proxmox with CRLF", host: twoNodes, text: "name: vm\r\ncores: 4\r\nmemory: 4096\r\nostype: l26\r\n" +
+		"affinity: 2-3\r\nscsihw: virtio-scsi-single\r\n\r\n[before]\r\ncores: 2\r\n", wrong: "RL068"},
+	{name: "Proxmox with more to plug in than the host has", host: twoNodes, text: "name: vm\ncores: 40\nvcpus: 6\n" +
+		"memory: 4096\nnuma: 1\nnuma0: cpus=0-39,hostnodes=5,memory=4096,policy=bind", wrong: "RL070"},
+	{name: "CRLF", host: twoNodes, text: strings.ReplaceAll(domain("vm", 2, 4, pins(emulator, 2, 3),
+		"<numatune><memory mode='strict' nodeset='1'/></numatune>"), "\n", "\r\n"), wrong: "RL071"},
+	{name: "oVirt with more to plug in than the host has", host: twoNodes, text: plugged(domain("vm", 40, 4,
+		pins("", 2, 4, 5, 18), threads), 4), wrong: "RL063 RL064 RL066 RL067"},
+	{name: "oVirt with a cell", host: twoNodes, text: plugged(domain("vm", 40, 4, "<cpu><topology sockets='10' "+
+		"cores='2' threads='2'/><numa><cell id='0' cpus='0-39' memory='4' unit='GiB'/></numa></cpu>",
+		"<numatune><memory mode='strict' nodeset='5'/></numatune>"), 4), wrong: "RL070"},
 }
 
 func hostOf(t testing.TB, name string) *topology.Host {

@@ -7,15 +7,34 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/topology"
 )
 
 // A placement is a plan of one machine, as a lab of one node.
 type placement struct {
 	input render.Input
 	cells bool // the guest gets the NUMA nodes of the plan
+
+	vcpus  int             // of the machine
+	absent topology.CPUSet // those of them that are not in the plan
+}
+
+// cpus returns the CPU of each virtual CPU of the machine, from those of the plan in order. Those that are not in the
+// plan take turns on the same CPUs: then they disturb nobody else, and are near their memory.
+func (p *placement) cpus() []int {
+	planned := p.input.Plan.Nodes[0].VCPUs
+	cpus := make([]int, p.vcpus)
+	present, absent := 0, 0
+	for v := range cpus {
+		next := words.Either(p.absent.Contains(v), &absent, &present)
+		cpus[v] = planned[*next%len(planned)]
+		*next++
+	}
+	return cpus
 }
 
 // nodeName is what the machine is called in its lab.
@@ -23,10 +42,10 @@ const nodeName = "vm"
 
 // plan finds the best place for the machine on the host, with the devices that it has. Where they cannot be given away
 // the devices are the fault of other findings, and the machine is placed without them.
-func (j *job) plan(ctx context.Context, cells bool) (*placement, error) {
+func (j *job) plan(ctx context.Context, cells bool, absent topology.CPUSet) (*placement, error) {
 	var first error
 	for _, devices := range []bool{true, false} {
-		file, err := j.lab(cells, devices)
+		file, err := j.lab(cells, devices, absent.Len())
 		if err != nil {
 			return nil, err
 		}
@@ -41,7 +60,7 @@ func (j *job) plan(ctx context.Context, cells bool) (*placement, error) {
 		r, err := q.Solve(ctx, j.host, l)
 		if err == nil {
 			return &placement{input: render.Input{Plan: r.Plan, Lab: r.Lab, Host: r.Host},
-				cells: r.Plan.Nodes[0].GuestNUMA}, nil
+				cells: r.Plan.Nodes[0].GuestNUMA, vcpus: j.machine.Tenant.VCPUs, absent: absent}, nil
 		}
 		if first == nil {
 			first = err
@@ -53,8 +72,8 @@ func (j *job) plan(ctx context.Context, cells bool) (*placement, error) {
 	return nil, fmt.Errorf("no other place for %s: %w", j.machine.Tenant.Name, first)
 }
 
-// lab writes the machine as a lab file.
-func (j *job) lab(cells, withDevices bool) (string, error) {
+// lab writes the machine as a lab file, without so many virtual CPUs that it has none of at the start.
+func (j *job) lab(cells, withDevices bool, absent int) (string, error) {
 	t := &j.machine.Tenant
 	if t.VCPUs == 0 || t.MemoryBytes == nil {
 		return "", errors.New("the description does not tell the number of virtual CPUs and the memory")
@@ -74,8 +93,8 @@ func (j *job) lab(cells, withDevices bool) (string, error) {
 	if cells {
 		numa = "on"
 	}
-	node := []string{fmt.Sprintf("cpus: %d", t.VCPUs), fmt.Sprintf("memory: %dMiB", *t.MemoryBytes>>20), "smt: " + smt,
-		"guest_numa: " + numa}
+	node := []string{fmt.Sprintf("cpus: %d", t.VCPUs-absent), fmt.Sprintf("memory: %dMiB", *t.MemoryBytes>>20),
+		"smt: " + smt, "guest_numa: " + numa}
 	asked := map[string][]string{"gpus": nil, "nics": nil, "vfs": nil}
 	for _, td := range t.Devices {
 		d := j.host.Device(td.PCI)

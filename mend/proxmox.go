@@ -31,6 +31,9 @@ func (proxmox) memory(string, *topology.Tenant, *topology.Host) (string, error) 
 // placed matches the lines that say where a machine runs.
 var placed = lazyregexp.New(`^(affinity|numa\d*): `)
 
+// cellCPUs matches the virtual CPUs of a NUMA node of the guest.
+var cellCPUs = lazyregexp.New(`cpus=[^,]*,`)
+
 func (proxmox) place(text string, p *placement) (string, error) {
 	files, err := export.Proxmox(p.input)
 	if err != nil {
@@ -40,6 +43,14 @@ func (proxmox) place(text string, p *placement) (string, error) {
 	for line := range strings.Lines(string(files[0].Data)) {
 		if placed.MatchString(line) {
 			fresh = append(fresh, line)
+		}
+	}
+	if !p.absent.IsEmpty() { // the one node of the guest has those as well
+		if len(fresh) > 3 {
+			return "", errors.New("virtual CPUs that can be plugged in later are in none of its NUMA nodes")
+		}
+		for i := range fresh {
+			fresh[i] = cellCPUs.ReplaceAllString(fresh[i], fmt.Sprintf("cpus=0-%d,", p.vcpus-1))
 		}
 	}
 	// Below the first section stand snapshots, which are what they were.
