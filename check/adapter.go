@@ -63,6 +63,12 @@ type AdapterReader interface {
 	Adapters(ctx context.Context) ([]Adapter, error)
 }
 
+// HasHostCards reports whether nodes of the lab that r reads may have cards of a host: NICs that nothing emulates.
+func HasHostCards(r Reader) bool {
+	h, ok := r.(interface{ HasHostCards() bool })
+	return ok && h.HasHostCards()
+}
+
 // An adapterCheck is one of the checks that each adapter has.
 type adapterCheck struct {
 	id, title, want string

@@ -193,10 +193,10 @@ func (s *adapterState) flaps() bool {
 // those count that are NICs of the lab.
 func seenAdapters(ctx context.Context, l *lab.Lab, r Reader, emulated []Adapter) []adapterState {
 	all := states(emulated)
-	perNode := make([][]nodeAdapter, len(l.Nodes))
+	perNode, cards := make([][]nodeAdapter, len(l.Nodes)), HasHostCards(r)
 	parallel(len(l.Nodes), func(i int) {
 		n := l.Nodes[i]
-		if !n.ConnectX() && !l.Driver.Placed() {
+		if !n.ConnectX() && !cards {
 			return
 		}
 		for until := time.Now().Add(settleLimit); ; {

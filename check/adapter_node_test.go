@@ -61,10 +61,11 @@ func TestNodesTellTheFaultsOfAdapters(t *testing.T) {
 				for _, card := range []bool{false, true} {
 					want, reader := tt.both, Reader(f)
 					if card {
-						want, reader = tt.card, f.fakeLab
-						f.lab.Driver = lab.DriverLibvirt
+						want, reader = tt.card, placedLab{f.fakeLab}
+						for i := range f.lab.Nodes {
+							f.lab.Nodes[i].NIC = lab.NICVirtio
+						}
 					} else {
-						f.lab.Driver = lab.DriverQEMU
 						for i := range f.lab.Nodes {
 							f.lab.Nodes[i].NIC = lab.NICConnectX4Lx
 						}
@@ -90,12 +91,16 @@ func TestNodesTellTheFaultsOfAdapters(t *testing.T) {
 	}
 }
 
+// A placedLab is a lab whose nodes have cards of a host.
+type placedLab struct{ *fakeLab }
+
+func (placedLab) HasHostCards() bool { return true }
+
 // A port of a card that is no NIC of the lab may have no cable.
 func TestOtherPortsOfACardAreNotTheLabs(t *testing.T) {
 	f := newFakeLab(t, testLab(t, 1, 1))
-	f.lab.Driver = lab.DriverLibvirt
 	f.nodes["vm00"].adapters = "pci 0000:01:00.0 b315 mlx5_core\nnet 0000:01:00.0 eth9 0x1003 0\nuptime 1\n"
-	if got := adapters(t.Context(), f.lab, f, true); got != nil {
+	if got := adapters(t.Context(), f.lab, placedLab{f}, true); got != nil {
 		t.Errorf("%+v", got)
 	}
 }

@@ -298,9 +298,6 @@ const (
 	DriverVSphere Driver = "vsphere" // virtual machines of an ESXi host, through a vCenter or the host itself
 )
 
-// Placed reports whether nodes go on the devices of a host, as a plan says.
-func (d Driver) Placed() bool { return d == DriverLibvirt || d == DriverVSphere }
-
 // drivers lists the drivers in the order in which messages and the schema name them.
 func drivers() []Driver { return []Driver{DriverAuto, DriverQEMU, DriverLibvirt, DriverVSphere} }
 

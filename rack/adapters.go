@@ -40,6 +40,9 @@ func (r *Rack) Adapters(ctx context.Context) ([]check.Adapter, error) {
 	return nil, nil
 }
 
+// HasHostCards tells check whether nodes may have cards of a host.
+func (r *Rack) HasHostCards() bool { return !r.driver.Emulated }
+
 // Adapted returns what acts on the adapter of a node's NIC, which "" names the first of, and the NIC's index.
 func (r *Rack) Adapted(node, nic string) (Adapted, int, error) {
 	for _, n := range r.Lab.Nodes {

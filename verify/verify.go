@@ -59,7 +59,7 @@ func (t *Target) Checks() []string {
 		finding.Domain: t.Domains != nil,
 		finding.Lab:    t.Lab != nil,
 		finding.Guest:  t.Plan != nil && t.Lab != nil,
-		finding.Adapter: t.Lab != nil && (t.Lab.Driver.Placed() ||
+		finding.Adapter: t.Lab != nil && (check.HasHostCards(t.Nodes) ||
 			slices.ContainsFunc(t.Lab.Nodes, lab.Node.ConnectX)),
 		finding.Setup: t.Lab != nil && (t.Lab.Slurm != nil ||
 			slices.ContainsFunc(t.Lab.Nodes, func(n lab.Node) bool { return len(n.Setup) > 0 })),

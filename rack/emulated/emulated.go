@@ -179,7 +179,7 @@ const (
 // host, hugepages, tenants, affinity, links, smt, guest_numa) is not refused: an emulated node has no place
 // there. Devices of a host are refused: an emulated device is no substitute.
 func Supported(l *lab.Lab) error {
-	if l.Driver.Placed() {
+	if d := l.Driver; d != "" && d != lab.DriverAuto && d != lab.DriverQEMU {
 		return fmt.Errorf("lab %s: driver %s puts nodes on a host, and is not for emulated ones: use auto or qemu",
 			l.Name, l.Driver)
 	}

@@ -25,7 +25,7 @@ func Ansible(in render.Input) ([]render.Artifact, error) {
 	if l == nil {
 		return nil, errors.New("export ansible: no lab")
 	}
-	full := !l.Driver.Placed()
+	full := l.RunBy() == lab.DriverQEMU
 	for _, n := range l.Nodes {
 		full = full && n.Full()
 	}
