@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -103,13 +104,7 @@ func statusValue(status, key string) (string, bool) {
 }
 
 // clip shortens text from outside for a message.
-func clip(s string) string {
-	const most = 80
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
-}
+func clip(s string) string { return words.Clip(s, 80) }
 
 // A Mapping is a part of a process's memory, with where its pages are.
 type Mapping struct {

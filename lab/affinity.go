@@ -8,6 +8,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // resolveAffinity expands the names in affinities and checks that they do not contradict each other.
@@ -76,7 +77,7 @@ func (d *decoder) standsFor(ref nodeRef, entries fileNodeList, byName map[string
 		known = append(known[:maxKnown], fmt.Sprintf("%d more", len(known)-maxKnown))
 	}
 	e := Error{Key: "affinity.nodes", What: "no such node", Have: strictyaml.Quote(ref.name),
-		Want: strictyaml.OrList(known)}
+		Want: words.Or(known)}
 	e.Fix = strictyaml.Meant(ref.name, candidates)
 	d.Fail(ref.at, e)
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Patterns of texts. They use only what RE2 and ECMA-262 understand alike, because the JSON schema shows them too.
@@ -217,26 +218,26 @@ func (d *decoder) subnet(path string, n ast.Node) *netip.Prefix {
 
 // enum decodes one word of a list. Slips maps what people write instead, in lower case, to advice.
 func enum[T ~string](d *decoder, path string, n ast.Node, all []T, slips map[string]string) *T {
-	words := lists.Map(all, func(w T) string { return string(w) })
+	names := lists.Map(all, func(w T) string { return string(w) })
 	// Truth values and numbers are no text, but they have advice that is better than quotes.
 	switch n.(type) {
 	case *ast.BoolNode, *ast.IntegerNode:
 		if fix := slips[strings.ToLower(n.GetToken().Value)]; fix != "" {
 			d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "wrong type", Have: strictyaml.Describe(n),
-				Want: strictyaml.OrList(words), Fix: fix})
+				Want: words.Or(names), Fix: fix})
 			return nil
 		}
 	}
-	s, ok := d.Text(path, n, strictyaml.OrList(words))
+	s, ok := d.Text(path, n, words.Or(names))
 	if !ok {
 		return nil
 	}
-	if i := slices.Index(words, s); i >= 0 {
+	if i := slices.Index(names, s); i >= 0 {
 		return &all[i]
 	}
-	e := Error{Key: path, What: "unknown value", Have: strictyaml.Quote(s), Want: strictyaml.OrList(words),
+	e := Error{Key: path, What: "unknown value", Have: strictyaml.Quote(s), Want: words.Or(names),
 		Fix: slips[strings.ToLower(s)]}
-	e.Fix = cmp.Or(e.Fix, strictyaml.Meant(s, words))
+	e.Fix = cmp.Or(e.Fix, strictyaml.Meant(s, names))
 	d.Fail(strictyaml.PlaceOf(n), e)
 	return nil
 }

@@ -201,7 +201,7 @@ func (d *decoder) selector(path string, n ast.Node, k deviceKind) (DeviceRequest
 	})
 	if keys == 0 && len(d.Errs) == before {
 		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "empty selector",
-			Want: strictyaml.OrList(k.selectorKeys()), Fix: fmt.Sprintf("for any %s write 1", k.one)})
+			Want: words.Or(k.selectorKeys()), Fix: fmt.Sprintf("for any %s write 1", k.one)})
 	}
 	return r, len(d.Errs) == before
 }

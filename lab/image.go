@@ -9,6 +9,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // The images of full nodes are Debian systems, which rackless builds: a release, and package sets that are added to it,
@@ -66,7 +67,7 @@ func (d *decoder) imageText(path string, n ast.Node) *string {
 		s = release + strings.TrimPrefix(s, AnyRelease)
 	}
 	e := Error{Key: path, What: "unknown image", Have: strictyaml.Quote(s),
-		Want: strictyaml.OrList(append(append([]string{DefaultImage}, FullReleases()...), "the path of a disk image"))}
+		Want: words.Or(append(append([]string{DefaultImage}, FullReleases()...), "the path of a disk image"))}
 	if !slices.Contains(FullReleases(), release) {
 		e.Fix = strictyaml.Meant(release, append(FullReleases(), DefaultImage))
 		if release == "bookworm" {
@@ -82,7 +83,7 @@ func (d *decoder) imageText(path string, n ast.Node) *string {
 		case !more:
 		case !slices.Contains(PackageSets(), set):
 			e.What, e.Have = "unknown package set", strictyaml.Quote(set)
-			e.Want = strictyaml.OrList(PackageSets()) + ", as in " + release + "+" + strings.Join(PackageSets(), "+")
+			e.Want = words.Or(PackageSets()) + ", as in " + release + "+" + strings.Join(PackageSets(), "+")
 			e.Fix = strictyaml.Meant(set, PackageSets())
 			d.Fail(strictyaml.PlaceOf(n), e)
 			return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A Step is one step of setting a node up, for the node's shell. It may run again at any time.
@@ -78,7 +79,7 @@ func (d *decoder) resolveSlurm(f *fileSlurm, l *Lab) *Slurm {
 	}
 	if !slices.Contains(nodes, *f.Controller) {
 		e := Error{Key: path, What: "not a node with Slurm", Have: strictyaml.Quote(*f.Controller),
-			Want: strictyaml.OrList(nodes)}
+			Want: words.Or(nodes)}
 		if len(nodes) == 0 {
 			e.Want, e.Fix = "a node whose image has Slurm", "write image: "+FullReleases()[0]+"+slurm"
 		} else {

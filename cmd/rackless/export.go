@@ -30,7 +30,7 @@ func newExportCmd(a *app) *cobra.Command {
 		Use:   "export FORMAT [LAB.yaml]",
 		Short: "Write a lab for another system: KubeVirt, OpenStack, Proxmox VE, Incus, Slurm and more",
 		Long:  strings.Join(table, "\n"), // where the help has %s
-		Args:  cli.RangeArgs(1, 2, "a format ("+cli.Alternatives(names)+") and one LAB.yaml"),
+		Args:  cli.RangeArgs(1, 2, "a format ("+words.Or(names)+") and one LAB.yaml"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				return names, cobra.ShellCompDirectiveNoFileComp
@@ -40,7 +40,7 @@ func newExportCmd(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			format, ok := export.Find(args[0])
 			if !ok {
-				return cli.Usagef(cmd, "format %q: want %s", args[0], cli.Alternatives(names))
+				return cli.Usagef(cmd, "format %q: want %s", args[0], words.Or(names))
 			}
 			if err := host.check(cmd, "a file or directory", "out"); err != nil {
 				return err

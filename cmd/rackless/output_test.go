@@ -14,7 +14,6 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/rackless/rackless/appraise"
-	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 
 	"github.com/google/go-cmp/cmp"
@@ -209,9 +208,9 @@ func TestAlternatives(t *testing.T) {
 	tests := []struct{ name, got, want string }{
 		{"one", words.Count(1, "node"), "1 node"},
 		{"none is many", words.Count(0, "node"), "0 nodes"},
-		{"one word", cli.Alternatives([]string{"a"}), "a"},
-		{"no word", cli.Alternatives(nil), ""},
-		{"three words", cli.Alternatives([]string{"a", "b", "c"}), "a, b or c"},
+		{"one word", words.Or([]string{"a"}), "a"},
+		{"no word", words.Or(nil), ""},
+		{"three words", words.Or([]string{"a", "b", "c"}), "a, b or c"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package tree
 import (
 	"fmt"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"io/fs"
 	"slices"
 	"strings"
@@ -218,9 +219,4 @@ func (b *Builder) find(name string) *node {
 }
 
 // clip shortens a name from outside for a message.
-func clip(s string) string {
-	if len(s) > 100 {
-		return s[:100] + "..."
-	}
-	return s
-}
+func clip(s string) string { return words.Clip(s, 100) }

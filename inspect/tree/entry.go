@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // An Entry is a file, directory or link on its way into an archive.
@@ -170,11 +171,8 @@ func ErrorName(err error) string {
 			return name
 		}
 	}
-	return oneLine(err.Error())
+	return words.OneLine(err.Error())
 }
-
-// oneLine returns s with single spaces for all white space.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // sentinels are the errors of package fs that are not an errno. No two are the same, so the order
 // in which they are asked does not matter.
@@ -183,7 +181,7 @@ var sentinels = map[string]error{"not-exist": fs.ErrNotExist, "permission": fs.E
 // ErrorOf returns the error that ErrorName made name from: the same errno or error of package fs,
 // or one with the same text.
 func ErrorOf(name string) error {
-	name = oneLine(name) // before it is looked up: what ErrorName makes of an error has no other white space
+	name = words.OneLine(name) // before it is looked up: what ErrorName makes of an error has no other white space
 	if errno, ok := errnos()[name]; ok {
 		return errno
 	}

@@ -171,8 +171,8 @@ func decodeText(b []byte) []byte {
 		[]byte(`\`+wordEnd)) {
 		b = end[:len(end)-len(wordEnd)]
 	}
-	return []byte(words.Replace(string(b)))
+	return []byte(markers.Replace(string(b)))
 }
 
-// words says what the words in a file stand for. The first that fits counts.
-var words = strings.NewReplacer(`\`+wordZero, wordZero, `\`+wordEnd, wordEnd, wordZero, "\x00")
+// markers says what the words in a file stand for. The first that fits counts.
+var markers = strings.NewReplacer(`\`+wordZero, wordZero, `\`+wordEnd, wordEnd, wordZero, "\x00")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -70,10 +71,5 @@ func (n *Notes) Note(line int, format string, args ...any) {
 	}
 }
 
-// Clip shortens what came from outside for a message: to 60 bytes, and three dots that say so.
-func Clip(s string) string {
-	if len(s) > 60 {
-		return s[:60] + "..."
-	}
-	return s
-}
+// Clip shortens what came from outside for a message.
+func Clip(s string) string { return words.Clip(s, 60) }

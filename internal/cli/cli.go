@@ -163,11 +163,11 @@ type oneOf struct {
 	words []string
 }
 
-// EnumFlag adds a flag that takes one of the words, with completion. The value's present content is the default.
-func EnumFlag(cmd *cobra.Command, value *string, name, short, help string, words ...string) {
+// EnumFlag adds a flag that takes one of the allowed words, with completion. The value's present content is the default.
+func EnumFlag(cmd *cobra.Command, value *string, name, short, help string, allowed ...string) {
 	// The words stand in the help as well: a flag whose values have to be looked up elsewhere is not used.
-	cmd.Flags().VarP(oneOf{value, words}, name, short, help+": "+Alternatives(words))
-	OfferWords(cmd, name, words...)
+	cmd.Flags().VarP(oneOf{value, allowed}, name, short, help+": "+words.Or(allowed))
+	OfferWords(cmd, name, allowed...)
 }
 
 // Offer says what a shell offers for a flag. It panics where there is no such flag.
@@ -203,7 +203,7 @@ func (o oneOf) String() string {
 // Set refuses a word that is none of the list. pflag puts the name of the flag before the message.
 func (o oneOf) Set(s string) error {
 	if !slices.Contains(o.words, s) {
-		return fmt.Errorf("want %s", Alternatives(o.words))
+		return fmt.Errorf("want %s", words.Or(o.words))
 	}
 	*o.value = s
 	return nil
@@ -211,15 +211,6 @@ func (o oneOf) Set(s string) error {
 
 // Type stands for the value in the help of a flag.
 func (oneOf) Type() string { return "WORD" }
-
-// Alternatives prints "a", "a or b", "a, b or c".
-func Alternatives(words []string) string {
-	last := len(words) - 1
-	if last < 1 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:last], ", ") + " or " + words[last]
-}
 
 // A completer is where a shell looks for the completions of a user.
 type completer struct {

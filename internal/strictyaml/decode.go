@@ -31,7 +31,7 @@ func (d *Reader) Mapping(path string, n ast.Node, names []string, each func(i in
 			fix = "did you mean " + near + "?"
 			d.meant[Join(path, near)] = true
 		}
-		d.Fail(at, Error{Key: path, What: "unknown key", Have: Quote(name), Want: OrList(names), Fix: fix})
+		d.Fail(at, Error{Key: path, What: "unknown key", Have: Quote(name), Want: words.Or(names), Fix: fix})
 	})
 }
 
@@ -173,14 +173,6 @@ func Describe(n ast.Node) string {
 		return "a list"
 	}
 	return Shorten(n.GetToken().Value) // numbers and booleans, as written
-}
-
-// OrList writes words as a choice: "a, b or c".
-func OrList(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
 // Join appends a key to a dotted path. Keys come from the file, so what is not plainly a word is quoted.

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
@@ -80,12 +79,7 @@ const MaxQuoted = 60
 func Quote(s string) string { return strconv.Quote(Shorten(s)) }
 
 // Shorten cuts a text that is too long for a message and marks the cut.
-func Shorten(s string) string {
-	if utf8.RuneCountInString(s) <= MaxQuoted {
-		return s
-	}
-	return string([]rune(s)[:MaxQuoted]) + "..."
-}
+func Shorten(s string) string { return words.Clip(s, MaxQuoted) }
 
 const (
 	excerptBefore = 2   // lines shown above the fault: enough to see the parent key

@@ -111,15 +111,6 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-func TestOrList(t *testing.T) {
-	for want, words := range map[string][]string{"": nil, "a": {"a"}, "a or b": {"a", "b"},
-		"a, b or c": {"a", "b", "c"}} {
-		if got := OrList(words); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
 func TestNearest(t *testing.T) {
 	keys := []string{"cpus", "memory", "image", "nics", "gpus", "count"}
 	tests := []struct{ word, want string }{

@@ -64,6 +64,25 @@ func List(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }
 
+// Names is List of a few names: of more than most it gives the first ones and says how many follow.
+func Names(names []string, most int) string {
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return List(names)
+}
+
+// Or joins words as a choice: "a", "a or b", "a, b or c".
+func Or(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}
+
+// OneLine replaces each run of white space in a text by one space.
+func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
 // Quote returns s as one word of a POSIX shell, whatever it holds. Between single quotes every byte stands for itself
 // (POSIX.1-2017, XCU 2.2.2); only the quote has to leave them. NUL is dropped: no word of a shell can hold one.
 func Quote(s string) string {
@@ -186,15 +205,21 @@ func largest(d time.Duration, units ...string) string {
 	return strconv.Itoa(n) + units[3]
 }
 
+// Clip shortens a text from outside for a message: to most characters, and three dots that say so.
+func Clip(s string, most int) string {
+	if utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	return string([]rune(s)[:most]) + "..."
+}
+
 // maxPlain bounds, in characters, how much of a text from outside a message repeats.
 const maxPlain = 80
 
 // Plain returns a name from outside as messages show it: as it is where it is printable, else
 // quoted, so that nothing in a dump or a file can steer a terminal or forge a line.
 func Plain(s string) string {
-	if utf8.RuneCountInString(s) > maxPlain {
-		s = string([]rune(s)[:maxPlain]) + "..."
-	}
+	s = Clip(s, maxPlain)
 	odd := func(r rune) bool { return r == utf8.RuneError || r == '"' || !shown(r) || r == '\n' || r == '\t' }
 	if s == "" || strings.ContainsFunc(s, odd) {
 		return strconv.Quote(s)

@@ -83,3 +83,28 @@ func TestCommandsAreQuotedForAShell(t *testing.T) {
 		}
 	}
 }
+
+func TestOr(t *testing.T) {
+	for want, list := range map[string][]string{"": nil, "a": {"a"}, "a or b": {"a", "b"},
+		"a, b or c": {"a", "b", "c"}} {
+		if got := words.Or(list); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for want, most := range map[string]int{"a, b and c": 3, "a, b and 1 more": 2, "a and 2 more": 1} {
+		if got := words.Names([]string{"a", "b", "c"}, most); got != want {
+			t.Errorf("%d: got %q, want %q", most, got, want)
+		}
+	}
+}
+
+func TestClipCountsCharacters(t *testing.T) {
+	for s, want := range map[string]string{"": "", "häufig": "häufig", "häufiger": "häufig..."} {
+		if got := words.Clip(s, 6); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

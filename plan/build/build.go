@@ -219,17 +219,12 @@ type RequestErrors = lists.Errors[*RequestError]
 const maxListed = 8
 
 // listText joins names: "a", "a and b", "a, b and c", and counts those past a few.
-func listText(names []string) string {
-	if len(names) > maxListed {
-		return rowText(names)
-	}
-	return words.List(names)
-}
+func listText(names []string) string { return words.Names(names, maxListed) }
 
 // rowText joins names by commas, and counts those past a few.
 func rowText(names []string) string {
 	if len(names) > maxListed {
-		return strings.Join(names[:maxListed], ", ") + fmt.Sprintf(" and %d more", len(names)-maxListed)
+		return words.Names(names, maxListed)
 	}
 	return strings.Join(names, ", ")
 }

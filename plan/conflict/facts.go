@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
@@ -188,7 +187,7 @@ const manyNames = 6
 // andList joins names: "a", "a and b", "a, b and c", and counts those past a few.
 func andList(names []string) string {
 	if len(names) > manyNames {
-		return strings.Join(names[:manyNames-1], ", ") + fmt.Sprintf(" and %d more", len(names)-manyNames+1)
+		return words.Names(names, manyNames-1) // never "and 1 more"
 	}
 	return words.List(names)
 }

@@ -156,13 +156,7 @@ func (h *host) affinityKept(add func(string, ...any)) {
 }
 
 // nameList writes names, the first four of many.
-func nameList(names []string) string {
-	const most = 4
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return words.List(names)
-}
+func nameList(names []string) string { return words.Names(names, 4) }
 
 func coreList(ids []int) string {
 	return words.Either(len(ids) == 1, "core ", "cores ") + numbers(ids)

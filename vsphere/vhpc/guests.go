@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // maxScript is the longest script that a lab file takes, with what is added here.
@@ -36,8 +38,8 @@ func (c *cluster) setupOf(comments *strings.Builder, m machine) string {
 				steps = append(steps, step(path, string(text)))
 			}
 			if err != nil {
-				fmt.Fprintf(comments, "# Script %s of %s is not carried: %s.\n", oneLine(path), oneLine(m.name),
-					oneLine(err.Error()))
+				fmt.Fprintf(comments, "# Script %s of %s is not carried: %s.\n", words.OneLine(path), words.OneLine(m.name),
+					words.OneLine(err.Error()))
 			}
 		}
 	}
@@ -49,7 +51,7 @@ func (c *cluster) setupOf(comments *strings.Builder, m machine) string {
 
 // step returns what a node runs for a script. One that names its interpreter is a file in the guest for a moment.
 func step(path, text string) string {
-	title := "# " + oneLine(path) + "\n"
+	title := "# " + words.OneLine(path) + "\n"
 	if !strings.HasPrefix(text, "#!") {
 		return title + text
 	}
@@ -94,7 +96,7 @@ func loginOf(machines []machine) (comment string, told []string) {
 	for _, m := range machines {
 		for k, v := range m.keys {
 			if v != "" && (strings.HasPrefix(k, "guest_user") || strings.HasPrefix(k, "script")) {
-				users[cmp.Or(oneLine(m.keys["guest_username"]), "root")] = true // the toolkit's user
+				users[cmp.Or(words.OneLine(m.keys["guest_username"]), "root")] = true // the toolkit's user
 			}
 		}
 	}

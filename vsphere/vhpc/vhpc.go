@@ -265,7 +265,7 @@ var (
 func (c *cluster) labOf(host, name string, machines []machine) string {
 	first := machines[0].keys
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Made by rackless init from %s: the virtual machines of %s.\n", oneLine(c.file), oneLine(host))
+	fmt.Fprintf(&b, "# Made by rackless init from %s: the virtual machines of %s.\n", words.OneLine(c.file), words.OneLine(host))
 	customize, told := customizeOf(machines)
 	login, user := loginOf(machines)
 	told = append(told, user...)
@@ -348,7 +348,7 @@ func (c *cluster) switchesOf(comments *strings.Builder, host string) string {
 			continue
 		case !s.standard && maker != host:
 			fmt.Fprintf(comments, "# Switch %s is made by the lab of %s: bring that up first, and take it down last.\n",
-				oneLine(s.name), oneLine(maker))
+				words.OneLine(s.name), words.OneLine(maker))
 			continue
 		}
 		var keys []string
@@ -437,7 +437,7 @@ func node(m *machine, name, other, setup string) string {
 	text := fmt.Sprintf("  %s: {%s}", name, strings.Join(keys, ", "))
 	var notes []string
 	if name != m.name {
-		notes = append(notes, oneLine(m.name))
+		notes = append(notes, words.OneLine(m.name))
 	}
 	if m.keys["cpu"] == "" || m.keys["memory"] == "" {
 		notes = append(notes, "the template's CPUs and memory: write them here")
@@ -486,6 +486,3 @@ func identifier(name, other string) string {
 	}
 	return name
 }
-
-// oneLine returns a text for a comment.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
