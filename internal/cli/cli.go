@@ -163,7 +163,8 @@ type oneOf struct {
 	words []string
 }
 
-// EnumFlag adds a flag that takes one of the allowed words, with completion. The value's present content is the default.
+// EnumFlag adds a flag that takes one of the allowed words, with completion.
+// The value's present content is the default.
 func EnumFlag(cmd *cobra.Command, value *string, name, short, help string, allowed ...string) {
 	// The words stand in the help as well: a flag whose values have to be looked up elsewhere is not used.
 	cmd.Flags().VarP(oneOf{value, allowed}, name, short, help+": "+words.Or(allowed))

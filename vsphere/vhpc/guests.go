@@ -38,8 +38,8 @@ func (c *cluster) setupOf(comments *strings.Builder, m machine) string {
 				steps = append(steps, step(path, string(text)))
 			}
 			if err != nil {
-				fmt.Fprintf(comments, "# Script %s of %s is not carried: %s.\n", words.OneLine(path), words.OneLine(m.name),
-					words.OneLine(err.Error()))
+				fmt.Fprintf(comments, "# Script %s of %s is not carried: %s.\n", words.OneLine(path),
+					words.OneLine(m.name), words.OneLine(err.Error()))
 			}
 		}
 	}

@@ -265,7 +265,8 @@ var (
 func (c *cluster) labOf(host, name string, machines []machine) string {
 	first := machines[0].keys
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Made by rackless init from %s: the virtual machines of %s.\n", words.OneLine(c.file), words.OneLine(host))
+	fmt.Fprintf(&b, "# Made by rackless init from %s: the virtual machines of %s.\n", words.OneLine(c.file),
+		words.OneLine(host))
 	customize, told := customizeOf(machines)
 	login, user := loginOf(machines)
 	told = append(told, user...)
