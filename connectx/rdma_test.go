@@ -266,17 +266,20 @@ func TestPacing(t *testing.T) {
 		const n = 1 << 20
 		at, to := g[0].alloc(n), g[1].alloc(n)
 		ka, kb := g[0].key(at, n, g[0].pd, allRights...), g[1].key(to, n, g[1].pd, allRights...)
-		start := time.Now()
 		w := testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(to, kb), dataSeg(at, ka, n)}}
-		qa.send(w, w, w)
-		for range 3 {
-			if e := qa.cq.wait(); e[63]>>4 != cqeRequest {
-				t.Fatalf("completion %x", e)
+		least, fastest := time.Duration(3*n*8)*time.Nanosecond, time.Hour
+		for try := 0; try < 50 && fastest > 10*least; try++ { // a busy machine needs more than one
+			start := time.Now()
+			qa.send(w, w, w)
+			for range 3 {
+				if e := qa.cq.wait(); e[63]>>4 != cqeRequest {
+					t.Fatalf("completion %x", e)
+				}
 			}
+			fastest = min(fastest, time.Since(start))
 		}
-		least := time.Duration(3*n*8) * time.Nanosecond
-		if d := time.Since(start); d < least-catchUp || d > 10*least {
-			t.Errorf("direct %v: 3 MiB at 1 Gb/s took %v, %v at least", direct, d, least)
+		if fastest < least-catchUp || fastest > 10*least {
+			t.Errorf("direct %v: 3 MiB at 1 Gb/s took %v, %v at least", direct, fastest, least)
 		}
 	}
 }

@@ -297,7 +297,7 @@ func TestCommandsOfThisMachine(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	if _, err := run(ctx, "sleep", "60"); err == nil || time.Since(start) > 20*time.Second {
+	if _, err := run(ctx, "sleep", "60"); err == nil || time.Since(start) > time.Minute {
 		t.Errorf("a command that hangs: %v after %v", err, time.Since(start))
 	}
 }

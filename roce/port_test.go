@@ -514,7 +514,7 @@ func TestParametersOfAGuestDoNoHarm(t *testing.T) {
 				t.Fatalf("%+v: %+v", *c, *f)
 			}
 		}
-		if d := time.Since(began); d > time.Second {
+		if d := time.Since(began); d > time.Minute { // a loop over 2^44 ns would take hours
 			t.Fatalf("%+v: %v", *c, d)
 		}
 	}

@@ -376,7 +376,6 @@ func TestNodesThatFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t)
 			p.wrap(tt.script)
-			began := time.Now()
 			err := p.up(parse(t, "fail", 2), rack.Options{NodeLimit: tt.limit})
 			if err == nil {
 				t.Fatal("the lab is up")
@@ -386,8 +385,8 @@ func TestNodesThatFail(t *testing.T) {
 					t.Errorf("got %v, want %q in it", err, w)
 				}
 			}
-			if took := time.Since(began); took > 60*time.Second {
-				t.Errorf("it took %v", took)
+			if tt.limit == 0 && strings.Contains(err.Error(), "did not answer within") {
+				t.Errorf("the end of QEMU was not noticed: %v", err)
 			}
 			p.nothingLeft()
 		})
