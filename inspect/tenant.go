@@ -23,7 +23,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// libvirtURI is the daemon that runs a machine's virtual machines.
+// libvirtURI is the daemon that runs a machine's virtual machines. It is asked by virsh, not by package libvirt: a
+// snapshot keeps commands with their output, as users send them too, and reads them again on any machine.
 const libvirtURI = "qemu:///system"
 
 // libvirtSockets are where the daemon listens: libvirtd, or virtqemud where libvirt is several daemons.

@@ -295,6 +295,7 @@ func (c *Conn[T]) Close(end func(*T) error) error {
 // is one before connecting. (Two that connect in the same instant both get through the look-up, and
 // one of them waits.)
 func ConsoleFree(what, socket string) error {
+	// procfs would fail at the name of any user's socket that has a line break.
 	b, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
 		return err

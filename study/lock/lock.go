@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
@@ -49,13 +50,21 @@ func (h *Holder) String() string {
 	if h.pid == 0 { // of another PID namespace
 		return "a process of " + who
 	}
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", h.pid))
+	line, err := commandLine(h.pid)
 	if err != nil || len(line) == 0 {
 		return fmt.Sprintf("process %d of %s", h.pid, who)
 	}
-	// It is somebody else's text: what a terminal would obey is quoted.
-	return fmt.Sprintf("process %d of %s: %.200q", h.pid, who,
-		strings.ReplaceAll(strings.TrimRight(string(line), "\x00"), "\x00", " "))
+	// The text belongs to another user, and may hold control characters.
+	return fmt.Sprintf("process %d of %s: %.200q", h.pid, who, strings.Join(line, " "))
+}
+
+// commandLine returns the arguments of a process, none for a kernel thread.
+func commandLine(pid int) ([]string, error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return nil, err
+	}
+	return p.CmdLine()
 }
 
 // A Lock is the lock of this machine.
