@@ -29,6 +29,7 @@ import (
 	"github.com/rackless/rackless/internal/paste"
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/topology/compare"
 )
@@ -393,7 +394,8 @@ func unknownError(text []byte) error {
 }
 
 // errNoRoot is the error of an archive that is not of a machine.
-var errNoRoot = errors.New("no directory with sys or proc in it")
+var errNoRoot = errors.New("no directory with sys or proc in it, nor /sys or /sys/devices/system itself: " +
+	"rackless snapshot writes a whole machine")
 
 // archiveDepth is how deep machines are looked for in archives. The deepest seen holds the directory of a collector, of
 // a node and of a dump.
@@ -405,14 +407,22 @@ func openTree(m *tree.Mem, name, inside, format string) (*Opened, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	roots := tree.FindRoots(m, archiveDepth)
+	roots, at := tree.FindRoots(m, archiveDepth), ""
+	if len(roots) == 0 {
+		roots, at = tree.FindParts(m, archiveDepth)
+	}
 	if len(roots) == 0 {
 		return nil, fmt.Errorf("%s: %w", name, errNoRoot)
 	}
 	if len(roots) > 1 {
 		return nil, &ManyError{filepath.Join(name, inside), joined(filepath.Join(name, inside), roots)}
 	}
-	if m, err = m.Chroot(roots[0]); err != nil {
+	if at != "" {
+		m, err = m.At(roots[0], at)
+	} else {
+		m, err = m.Chroot(roots[0])
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	o := &Opened{Name: name, Format: format, Source: Source{Name: name, FS: m}}
@@ -493,6 +503,10 @@ func List(path string) ([]string, error) {
 	}
 	switch {
 	case len(out) == 0:
+		if parts, at := tree.FindParts(os.DirFS(path), 2); parts != nil {
+			return nil, fmt.Errorf("%s: it has /%s of a machine without its path: tar -c %s | rackless inspect -", path, at,
+				words.Quote(filepath.Join(path, parts[0])))
+		}
 		return nil, fmt.Errorf("%s: neither /sys and /proc of a machine nor a dump of one in it", path)
 	case len(roots) == 1 && len(out) == 1:
 		return nil, nil // a directory around one machine

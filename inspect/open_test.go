@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/inspect/tree"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -33,12 +34,8 @@ func tarball(t testing.TB, prefix string, files map[string]string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	for _, name := range []string{"sys/devices/system/cpu/online", "proc/cpuinfo", "proc/meminfo", snapshotFile,
-		"rackless/commands/000"} {
-		data, ok := files[name]
-		if !ok {
-			continue
-		}
+	for _, name := range slices.Backward(lists.Keys(files)) {
+		data := files[name]
 		if err := w.WriteHeader(&tar.Header{Name: prefix + name, Mode: 0o644, Size: int64(len(data))}); err != nil {
 			t.Fatal(err)
 		}
@@ -126,6 +123,40 @@ func TestOpenKnowsByContent(t *testing.T) {
 				t.Errorf("ReadFile: %v", err)
 			}
 		})
+	}
+}
+
+func TestOpenOfPartsWithoutTheirPath(t *testing.T) {
+	t.Parallel()
+	system := map[string]string{"cpu/online": "0-1\n", "node/node0/cpulist": "0-1\n"}
+	for _, cpu := range []string{"0", "1"} {
+		dir := "cpu/cpu" + cpu + "/topology/"
+		system[dir+"thread_siblings_list"], system[dir+"core_id"] = cpu+"\n", cpu+"\n"
+	}
+	sys := map[string]string{"class/net/lo/mtu": "65536\n"}
+	for name, data := range system {
+		sys["devices/system/"+name] = data
+	}
+	one := tarball(t, "a/", system)
+	two := slices.Concat(one[:len(one)-1024], tarball(t, "b/", system)) // without the end of the first
+	dir := put(t, t.TempDir(), map[string]string{"system.tar": string(tarball(t, "", system)),
+		"in-one.tar": string(tarball(t, "host/system/", system)), "sys.tar": string(tarball(t, "", sys)),
+		"two.tar": string(two)})
+	for _, name := range []string{"system.tar", "in-one.tar", "sys.tar", "two.tar/a"} {
+		h, err := ReadFile(t.Context(), filepath.Join(dir, name))
+		if err != nil {
+			t.Error(err)
+		} else if len(h.Cores) != 2 || len(h.NUMANodes) != 1 {
+			t.Errorf("%s: %d cores and %d nodes, want 2 and 1", name, len(h.Cores), len(h.NUMANodes))
+		}
+	}
+	var many *ManyError
+	if _, err := Open(filepath.Join(dir, "two.tar")); !errors.As(err, &many) || len(many.Dirs) != 2 {
+		t.Errorf("two.tar: %v, want two machines", err)
+	}
+	put(t, filepath.Join(dir, "copy"), system)
+	if _, err := List(filepath.Join(dir, "copy")); err == nil || !strings.Contains(err.Error(), "tar -c") {
+		t.Errorf("a directory: %v, want the command that makes an archive", err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -208,18 +209,53 @@ func (m *Mem) Chroot(name string) (*Mem, error) {
 	return &Mem{root: n}, nil
 }
 
+// At returns the tree in which the directory dir of m stands at a path. Nothing else of m is in it, and m is used up.
+func (m *Mem) At(dir, path string) (*Mem, error) {
+	n, err := m.walk(dir, true)
+	if err != nil {
+		return nil, pathError("move", dir, err)
+	}
+	for _, name := range slices.Backward(strings.Split(path, "/")) {
+		up := &node{mode: fs.ModeDir | 0o555, children: []*node{n}}
+		n.name, n.parent = name, up
+		n = up
+	}
+	return &Mem{root: n}, nil
+}
+
 // FindRoots returns the names of the directories that are the root of a machine: those that hold a
 // directory "sys" or "proc", at the smallest depth at which there are any, sorted. Archives often
 // have a directory of their own name around the machine. It looks at most at depth levels.
 func FindRoots(fsys fs.FS, depth int) []string {
+	return find(fsys, depth, func(_ string, entries []fs.DirEntry) bool {
+		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "sys" || e.Name() == "proc" })
+	})
+}
+
+// FindParts is FindRoots for trees that begin further down: it returns the directories that are a part of a machine,
+// and where in the machine they belong, "sys" or "sys/devices/system".
+func FindParts(fsys fs.FS, depth int) (dirs []string, at string) {
+	for _, part := range []struct{ at, holds string }{{"sys", "devices/system/cpu"}, {"sys/devices/system", "cpu/cpu0"}} {
+		dirs = find(fsys, depth, func(dir string, _ []fs.DirEntry) bool {
+			info, err := fs.Stat(fsys, join(dir, part.holds))
+			return err == nil && info.IsDir()
+		})
+		if dirs != nil {
+			return dirs, part.at
+		}
+	}
+	return nil, ""
+}
+
+// find returns the directories that is reports, at the smallest depth at which there are any, sorted.
+func find(fsys fs.FS, depth int, is func(dir string, dirs []fs.DirEntry) bool) []string {
 	level := []string{"."}
 	for range depth {
 		var found, next []string
 		for _, dir := range level {
 			entries, _ := fs.ReadDir(fsys, dir)
 			entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() })
-			isRoot := func(e fs.DirEntry) bool { return e.Name() == "sys" || e.Name() == "proc" }
-			if slices.ContainsFunc(entries, isRoot) {
+			if is(dir, entries) {
 				found = append(found, dir)
 				continue
 			}
