@@ -20,8 +20,10 @@ import (
 	"github.com/rackless/rackless/inspect/remote"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/parallel"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/importer"
 	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/topology/compare"
 )
@@ -53,6 +55,14 @@ type inspectOptions struct {
 	hosts     []string // files of names, or names, to read by ssh
 	save      string   // directory of their snapshots
 	summary   bool
+}
+
+func init() {
+	inspect.Results = func(text []byte) string {
+		tool := importer.Tool(text)
+		return words.If(tool != "", "results of "+tool+": rackless results check FILE holds the figures against a machine, "+
+			"and rackless results import FILE keeps them as a study")
+	}
 }
 
 // newInspectCmd makes rackless inspect. The same verb reads this machine, a snapshot and many

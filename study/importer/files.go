@@ -180,6 +180,14 @@ func detect(files []*file) (string, error) {
 	return found, nil
 }
 
+// Tool returns the format of results that a text is in, which is the name of the tool that printed it; "" for none.
+func Tool(text []byte) string {
+	if len(text) > maxFileSize {
+		return ""
+	}
+	return sniff(text)
+}
+
 // sniff tells a single file's format; "" where it cannot.
 func sniff(data []byte) string {
 	trimmed := bytes.TrimSpace(data)
