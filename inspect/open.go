@@ -316,6 +316,7 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 	if esxi.Sniff(text) {
 		return &Opened{Name: name, Format: kindESXi.Name, text: text, parse: esxi.Parse}, nil
 	}
+	raw := text
 	text, ranks := paste.First(text)
 	note := ""
 	if len(ranks) > 1 {
@@ -337,7 +338,7 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("%s: %w", name, unknownError(text))
+	return nil, fmt.Errorf("%s: %w", name, unknownError(raw, text))
 }
 
 // readHead reads the first n bytes of r, or as many as there are.
@@ -371,6 +372,15 @@ func Relative(text []byte) string {
 	return Results(text)
 }
 
+// oddLog says that a text is a kernel log that tells nothing.
+const oddLog = "a kernel log (dmesg) with none of the lines that are read from one: the kernel command line, IOMMU " +
+	"groups, and links that limit a function. They stand near its beginning: take the log of the whole boot " +
+	"(journalctl -k -b)"
+
+// kernelLog matches a line of dmesg, with whatever time it has, or of journalctl -k.
+var kernelLog = lazyregexp.New(`(?m)^(?:<\d+>)?(?:\[ *\d+\.\d{6}\] |\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\] |` +
+	`\w{3} +\d+ [\d:]{8} \S+ kernel: )`)
+
 // Results is what Relative asks last of a text, with what it returns. The program sets it to what knows the results of
 // measurements, which nothing below it imports.
 var Results func(text []byte) string
@@ -384,16 +394,21 @@ func Misplaced(path string, text []byte, want string, err error) error {
 	return err
 }
 
-func unknownError(text []byte) error {
+// unknownError says what a text may be; raw is the same with what paste.Clean takes off.
+func unknownError(raw, text []byte) error {
 	known := []string{"a snapshot", "an archive of /sys and /proc (tar, plain or with gzip, bzip2, xz or zstd)"}
 	known = append(known, lists.Map(formats, func(f format) string { return f.Name })...)
 	for _, k := range textKinds() {
 		known = lists.Add(known, k.Name)
 	}
-	if what := Relative(text); what != "" {
+	what := Relative(text)
+	if what == "" && kernelLog.Match(raw) {
+		what = oddLog
+	}
+	if what != "" {
 		return fmt.Errorf("%w: it is %s", ErrUnknown, what)
 	}
-	what := "it is empty"
+	what = "it is empty"
 	if line, _, _ := bytes.Cut(bytes.TrimSpace(text[:min(len(text), 200)]), []byte("\n")); len(line) > 0 {
 		what = fmt.Sprintf("it starts with %q", where.Clip(string(line)))
 	}
@@ -511,8 +526,8 @@ func List(path string) ([]string, error) {
 	switch {
 	case len(out) == 0:
 		if parts, at := tree.FindParts(os.DirFS(path), 2); parts != nil {
-			return nil, fmt.Errorf("%s: it has /%s of a machine without its path: tar -c %s | rackless inspect -", path, at,
-				words.Quote(filepath.Join(path, parts[0])))
+			return nil, fmt.Errorf("%s: it has /%s of a machine without its path: tar -c %s | rackless inspect -",
+				path, at, words.Quote(filepath.Join(path, parts[0])))
 		}
 		return nil, fmt.Errorf("%s: neither /sys and /proc of a machine nor a dump of one in it", path)
 	case len(roots) == 1 && len(out) == 1:

@@ -209,6 +209,9 @@ func TestOpenErrors(t *testing.T) {
 		"nothing.tar": string(tarball(t, "dev/", machineFiles)[1536:]), "schema.tar": "", "json.tar": "",
 		"output.tar": "",
 		"bad.ttar":   "Path: a\nLines: 9\n",
+		"dmesg":      "[ 1234.567890] usb 1-1: new device\n[ 1234.667890] usb 1-1: gone\n",
+		"dmesg-T":    "[Sat Nov 28 01:59:37 2026] usb 1-1: new device\n",
+		"journal":    "Nov 28 01:59:37 node1 kernel: usb 1-1: new device\n",
 	})
 	with := func(name, info string) {
 		files := map[string]string{snapshotFile: info}
@@ -235,6 +238,10 @@ func TestOpenErrors(t *testing.T) {
 			`schema.tar: rackless/snapshot.json: schema "rackless/snapshot/v9": want "rackless/snapshot/v1"`},
 		{"json.tar", `json.tar: rackless/snapshot.json: unexpected end of JSON input`},
 		{"output.tar", `output.tar: rackless/snapshot.json: output of "virsh list": `},
+		{"dmesg", "dmesg: not a machine in a form that rackless knows: it is a kernel log (dmesg) with none of the " +
+			"lines"},
+		{"dmesg-T", "it is a kernel log (dmesg) with none of the lines"},
+		{"journal", "it is a kernel log (dmesg) with none of the lines"},
 	} {
 		t.Run(test.path, func(t *testing.T) {
 			t.Parallel()

@@ -22,7 +22,7 @@ func TestAFileOfRacklessThatIsNoMachineIsCalledWhatItIs(t *testing.T) {
 		if c.file == "../README.md" {
 			text = []byte("A text about " + strings.ReplaceAll(string(text), "\nnodes:", "\n  nodes:"))
 		}
-		if err := unknownError(text); !strings.Contains(err.Error(), c.want) {
+		if err := unknownError(nil, text); !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.file, err, c.want)
 		}
 	}
