@@ -149,7 +149,7 @@ const (
 	kindHBM    = "hbm"
 	kindCXL    = "cxl"
 	kindNVDIMM = "nvdimm"
-	kindGPU    = "gpu"
+	kindGPU    = topology.KindGPUMemory
 )
 
 // readNodeKinds tells what the memory of each node is, as far as a file says so. On a machine with

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -104,6 +105,7 @@ func (h *Host) Complete() {
 	h.completeGPUs()
 	h.completeNICs()
 	h.completeCPUs()
+	h.completeGPUNodes()
 	h.completeStorage()
 	slices.SortFunc(h.Storage, func(a, b Disk) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(h.Bonds, func(a, b Bond) int { return cmp.Compare(a.Name, b.Name) })
@@ -426,6 +428,40 @@ func (h *Host) numberPackages() {
 			next++
 		}
 		p.ID, taken[next] = next, true
+	}
+}
+
+// KindGPUMemory is the Kind of a NUMA node that is a GPU's own memory.
+const KindGPUMemory = "gpu"
+
+// nodesOfGPU is how many NUMA nodes the firmware of Grace sets aside for each GPU: one for each MIG instance.
+const nodesOfGPU = 8
+
+// completeGPUNodes tells the memory of Grace's GPUs, which only NVIDIA's driver calls so: for each GPU there are eight
+// nodes without CPUs, of which one has memory unless the GPU is cut into MIG instances. Other memory without CPUs, such
+// as CXL, has no empty nodes beside it.
+func (h *Host) completeGPUNodes() {
+	var all []*NUMANode
+	full := 0
+	for n := range lists.Refs(h.NUMANodes) {
+		if !n.CPUs.IsEmpty() {
+			continue
+		}
+		if n.MemoryBytes == nil || n.Kind != "" && n.Kind != KindGPUMemory {
+			return
+		}
+		all = append(all, n)
+		full += min(1, int(*n.MemoryBytes>>20))
+	}
+	if len(all) == 0 || len(all)%nodesOfGPU != 0 || full > len(all)/nodesOfGPU {
+		return
+	}
+	for _, n := range all {
+		if n.Kind == "" && *n.MemoryBytes > 0 {
+			h.Inferred = lists.Add(h.Inferred, fmt.Sprintf("NUMA node %d is the memory of a GPU: it has no CPUs, and "+
+				"the empty nodes beside it are those that Grace has for MIG", n.ID))
+		}
+		n.Kind = KindGPUMemory
 	}
 }
 

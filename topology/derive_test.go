@@ -474,3 +474,39 @@ func TestCoresArePartsOfPackagesAndDies(t *testing.T) {
 		}
 	}
 }
+
+func TestMemoryOfGraceGPUs(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		sizes []uint64 // of the nodes, in GiB; only the first has CPUs
+		want  int      // the nodes that are a GPU's
+	}{
+		{"one GPU", []uint64{479, 95, 0, 0, 0, 0, 0, 0, 0}, 8},
+		{"the GPU is given away, and none has memory", []uint64{479, 0, 0, 0, 0, 0, 0, 0, 0}, 8},
+		{"CXL", []uint64{479, 95}, 0},
+		{"eight of CXL", []uint64{479, 95, 95, 95, 95, 95, 95, 95, 95}, 0},
+	} {
+		h := &Host{}
+		for i, size := range test.sizes {
+			n := NUMANode{ID: i, MemoryBytes: new(size << 30)}
+			if i == 0 {
+				n.CPUs = CPURange(0, 71)
+			}
+			h.NUMANodes = append(h.NUMANodes, n)
+		}
+		h.Complete()
+		h.Complete() // changes nothing
+		got := 0
+		for _, n := range h.NUMANodes {
+			if n.Kind == KindGPUMemory {
+				got++
+			}
+		}
+		said := min(1, test.want) * min(1, int(test.sizes[1]))
+		if got != test.want || len(h.Inferred) != said {
+			t.Errorf("%s: %d nodes are a GPU's, want %d; inferred %q, want %d", test.name, got, test.want, h.Inferred,
+				said)
+		}
+	}
+}

@@ -235,7 +235,8 @@ func FindRoots(fsys fs.FS, depth int) []string {
 // FindParts is FindRoots for trees that begin further down: it returns the directories that are a part of a machine,
 // and where in the machine they belong, "sys" or "sys/devices/system".
 func FindParts(fsys fs.FS, depth int) (dirs []string, at string) {
-	for _, part := range []struct{ at, holds string }{{"sys", "devices/system/cpu"}, {"sys/devices/system", "cpu/cpu0"}} {
+	for _, part := range []struct{ at, holds string }{{"sys", "devices/system/cpu"},
+		{"sys/devices/system", "cpu/cpu0"}} {
 		dirs = find(fsys, depth, func(dir string, _ []fs.DirEntry) bool {
 			info, err := fs.Stat(fsys, join(dir, part.holds))
 			return err == nil && info.IsDir()

@@ -56,6 +56,9 @@ func (b *problemBuilder) memory() *memoryUse {
 			if node.MemoryBytes == nil || *node.MemoryBytes > 0 {
 				b.note("NUMA node %d: %s memory, not given to the lab", node.ID, cmp.Or(node.Kind, "gpu"))
 			}
+		} else if node != nil && n > 1 && node.Kind == "" && node.CPUs.IsEmpty() && words.Value(m.bytes[at]) > 0 {
+			b.note("NUMA node %d has %s and no CPUs, and the host does not tell what memory that is: the lab may get "+
+				"it, also if it is a GPU's, or CXL", node.ID, words.Size(*node.MemoryBytes))
 		} else if m.bytes[at] == nil {
 			unknown = unknown.Union(b.nodeSet(at))
 		}
