@@ -36,7 +36,8 @@ func sealArgs(work, dir string) []string {
 		"-chardev", "file,id=console,path=" + vm.Escape(filepath.Join(dir, vm.FileConsole)), "-serial",
 		"chardev:console",
 		"-kernel", filepath.Join(work, "vmlinuz"), "-initrd", filepath.Join(work, "initrd"), "-append",
-		"root=LABEL=rackless-root ro console=ttyS0 no_timer_check",
+		"root=LABEL=rackless-root ro console=ttyS0 mitigations=off nokaslr init_on_alloc=0 cryptomgr.notests " +
+			"no_timer_check",
 	}
 }
 
