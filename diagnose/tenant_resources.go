@@ -386,12 +386,31 @@ func sharedDevice(v *view, add func(finding.Finding)) {
 	}
 }
 
+// screenFact is what tells that an adapter is the screen of its host.
+func screenFact(d *topology.PCIDevice) string {
+	return words.Either(d.BootVGA != nil, "boot_vga=1", "the only one, as far as is known")
+}
+
 // takesHostDevice does not ask whether the tenant runs: it is when it starts that the host loses its disk or its
 // network, and a host that boots may start it by itself.
 func takesHostDevice(v *view, add func(finding.Finding)) {
 	needed := v.needed()
+	screens, screen := v.Screens()
+	if screen == nil && len(screens) == 1 && screens[0].BootVGA == nil && !v.virtual {
+		screen = screens[0]
+	}
 	for t := range lists.Refs(v.Tenants) {
 		for _, d := range t.Devices {
+			// On a vfio driver it has been given up as a screen already.
+			if screen != nil && d.PCI == screen.Address && !topology.IsVFIO(screen.Driver) {
+				add(finding.Finding{Subject: t.Name, Severity: finding.Warning,
+					Title: "tenant is given the screen of the host",
+					Evidence: all(domain(t, "hostdev "+d.PCI.String()),
+						at(pci(d.PCI), "class=0x0300", screenFact(screen))),
+					Consequence: "when the tenant starts, the host loses its console",
+					Fix: "make another adapter the primary one in the firmware, or reach the host over the network " +
+						"or a serial console and add initcall_blacklist=sysfb_init to its command line"})
+			}
 			need, ok := needed[d.PCI]
 			if !ok {
 				continue

@@ -173,6 +173,23 @@ func tenantResCases() []testCase {
 			give(h, "vm00", "0000:01:00.0")
 			stop(h, "vm00")
 		}},
+		{id: "RL075", found: true, name: "the screen of the host", set: func(h *topology.Host) {
+			stop(h, "vm00")
+			dev(h, gpu0).BootVGA, dev(h, gpu0).Driver = new(true), "nvidia"
+		}},
+		{id: "RL075", found: true, name: "the only screen", set: func(h *topology.Host) {
+			without(h, "0000:02:")
+			without(h, "0000:21:")
+			stop(h, "vm00")
+			dev(h, gpu0).BootVGA, dev(h, gpu0).Driver = nil, "nvidia"
+		}},
+		{id: "RL075", found: false, name: "a screen that was given up", set: func(h *topology.Host) {
+			dev(h, gpu0).BootVGA = new(true)
+		}},
+		{id: "RL075", found: false, name: "one of several screens", set: func(h *topology.Host) {
+			stop(h, "vm00")
+			dev(h, gpu0).BootVGA, dev(h, gpu0).Driver = nil, "nvidia"
+		}},
 		{id: "RL075", found: false, name: "a disk without file systems of the host", set: func(h *topology.Host) {
 			give(h, "vm00", nvme)
 			h.Storage[0].Mounts = nil

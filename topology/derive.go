@@ -59,6 +59,21 @@ func (d *PCIDevice) IsGPU() bool {
 	return false
 }
 
+// Screens returns the adapters that a host can show its console on, and the one that its firmware uses; nil where that
+// is not known.
+func (h *Host) Screens() (all []*PCIDevice, boot *PCIDevice) {
+	for d := range lists.Refs(h.PCI) {
+		if d.Class == nil || d.Class.Sub() != SubVGA || d.PF != nil {
+			continue
+		}
+		all = append(all, d)
+		if d.BootVGA != nil && *d.BootVGA {
+			boot = d
+		}
+	}
+	return all, boot
+}
+
 // IsNIC reports whether d is a network controller, of Ethernet or InfiniBand.
 func (d *PCIDevice) IsNIC() bool {
 	return d.Class != nil && (d.Class.Base() == ClassNetwork || d.Class.Sub() == SubFabric)

@@ -51,6 +51,10 @@ func cardHost(t testing.TB, cards ...card) *topology.Host {
 	return h
 }
 
+// takesConsole is the end of notes on screens.
+const takesConsole = "a lab node that gets it takes the console along. Log in over the network or a serial console " +
+	"(console=ttyS0), or make another adapter the primary one in the firmware"
+
 func bootVGA(d *topology.PCIDevice) { d.BootVGA = new(true) }
 
 // asks is a lab that asks for what every host of these tests can give: nothing, or a device of each
@@ -226,7 +230,14 @@ func TestBundlesAndWhatStays(t *testing.T) {
 			asks(), []string{"gpu 0000:06:00.0 bundle 0"}, nil},
 		{"perhaps the only screen", cardHost(t, card{"0000:06:00.0", classVGA, 1, nil}), asks("gpu"),
 			[]string{"gpu 0000:06:00.0 bundle 0"},
-			[]string{"0000:06:00.0 is the only screen of the host, as far as is known"}},
+			[]string{"0000:06:00.0 is the only screen of the host, as far as is known: " + takesConsole}},
+		{"the screen of a management controller", altered(cardHost(t, card{"0000:06:00.0", class3D, 1, nil},
+			card{"0000:07:00.0", classVGA, 2, func(d *topology.PCIDevice) { d.Vendor = new(topology.ID16(0x1a03)) }})),
+			asks("gpu"), []string{"gpu 0000:06:00.0 bundle 0"}, nil},
+		{"one of two screens for a lab node", cardHost(t, card{"0000:06:00.0", classVGA, 1, bootVGA},
+			card{"0000:07:00.0", classVGA, 2, nil}), asks("gpu"),
+			[]string{"gpu 0000:06:00.0 bundle 0", "gpu 0000:07:00.0 bundle 1"},
+			[]string{"0000:06:00.0 has the console of the host (boot_vga): " + takesConsole}},
 
 		{"what a tenant holds", altered(cardHost(t, gpu, sound, nic), tenant("0000:06:00.1")), asks(), []string{
 			"gpu 0000:06:00.0 bundle 0 with 0000:06:00.1; stays: it goes together with function 0000:06:00.1, of " +

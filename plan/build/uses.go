@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -163,30 +162,30 @@ func (b *problemBuilder) netdevsBehind(netdev string) []string {
 // where a monitor is seen on it or where it is the only one. One that is bound to vfio-pci has been
 // given up as a screen already.
 func (b *problemBuilder) findScreen() {
-	var screens []*topology.PCIDevice
-	var boot *topology.PCIDevice
-	for d := range lists.Refs(b.host.PCI) {
-		if d.Class == nil || d.Class.Sub() != topology.SubVGA || d.PF != nil {
-			continue
-		}
-		screens = append(screens, d)
-		if words.Value(d.BootVGA) {
-			boot = d
-		}
-	}
+	screens, boot := b.host.Screens()
 	if boot != nil && boot.Driver != vfioPCI {
 		if g := b.host.GPU(boot.Address); g != nil && words.Value(g.ConnectedMon) {
 			setOnce(b.uses, boot.Address, "the host's console is on it, and a monitor is connected")
 		}
 	}
-	if len(screens) != 1 || screens[0].Driver == vfioPCI {
+	if len(screens) == 1 && screens[0] == boot && boot.Driver != vfioPCI {
+		setOnce(b.uses, boot.Address, "it is the only screen of the host")
+	}
+	if boot == nil && len(screens) == 1 && screens[0].BootVGA == nil {
+		b.noteScreen(screens[0], "is the only screen of the host, as far as is known")
+	} else if boot != nil && b.uses[boot.Address] == "" {
+		b.noteScreen(boot, "has the console of the host (boot_vga)")
+	}
+}
+
+// noteScreen says what goes with a screen that the lab may get.
+func (b *problemBuilder) noteScreen(d *topology.PCIDevice, what string) {
+	g := b.host.GPU(d.Address)
+	if d.Driver == vfioPCI || g == nil || g.Kind == topology.GPUDisplay || !b.wantsDevices(plan.KindGPU) {
 		return
 	}
-	if only := screens[0]; only == boot {
-		setOnce(b.uses, only.Address, "it is the only screen of the host")
-	} else if only.BootVGA == nil && b.wantsDevices(plan.KindGPU) {
-		b.note("%s is the only screen of the host, as far as is known", only.Address)
-	}
+	b.note("%s %s: a lab node that gets it takes the console along. Log in over the network or a serial console "+
+		"(console=ttyS0), or make another adapter the primary one in the firmware", d.Address, what)
 }
 
 // vfioPCI is the driver of devices that wait for a guest.
