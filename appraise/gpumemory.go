@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -46,9 +47,7 @@ func (m *machine) within(f *Figure) {
 	}
 	o := gpuMemories[kinds(gpus[0])]
 	f.Bound = o.gbps / 2
-	for _, g := range gpus {
-		f.Devices = append(f.Devices, g.ID())
-	}
+	f.Devices = append(f.Devices, lists.Map(gpus, func(g topology.GPU) string { return g.ID() })...)
 	f.Text = fmt.Sprintf("%.3g%% of the %.4g GB/s that the memory allows: it carries %.4g GB/s by the data sheet of "+
 		"%s, and a copy reads and writes each byte", 100*f.Value/f.Bound, f.Bound, o.gbps, gpus[0].Model)
 	switch {

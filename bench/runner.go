@@ -122,9 +122,7 @@ type measurement struct {
 // measured. The error is for what makes no sense to go on with: bad arguments, or ctx ended; in the latter case
 // the sample of the broken measurement comes with it.
 func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint, opts Options) ([]Sample, error) {
-	if opts.Accelerator == "" {
-		opts.Accelerator = r.Accelerator
-	}
+	opts.Accelerator = cmp.Or(opts.Accelerator, r.Accelerator)
 	if r.WarmUps < 0 || r.CoolDown < 0 {
 		return nil, fmt.Errorf("measure %s: %d warm-ups, cool-down of %v: both are 0 or more", engine.Name, r.WarmUps,
 			r.CoolDown)

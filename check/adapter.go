@@ -166,10 +166,7 @@ func (c *adapterCheck) failed(l *lab.Lab, s *adapterState, said string) finding.
 		f.Fix = a.fix(l)
 	}
 	if said == "" {
-		f.Evidence = "in the node: nothing in " + where + " yet"
-		if s.seen == nil {
-			f.Evidence = "in the node: " + where
-		}
+		f.Evidence = words.Either(s.seen == nil, "in the node: "+where, "in the node: nothing in "+where+" yet")
 	}
 	f.Evidence += "; cause, by rackless nic ls: " + a.text()
 	f.Have += words.If(a.Crash != "", "; rackless, which emulates it, has failed: "+a.Crash)

@@ -71,10 +71,9 @@ func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]
 		if err != nil {
 			have = err.Error()
 		}
-		fix := "make a new plan from the machine as it is"
-		if strings.Contains(id, "/vf") {
-			fix = "libexec/sriov.sh start of what rackless plan LAB.yaml --out DIR writes"
-		}
+		fix := words.Either(strings.Contains(id, "/vf"),
+			"libexec/sriov.sh start of what rackless plan LAB.yaml --out DIR writes",
+			"make a new plan from the machine as it is")
 		// Each of its checks says so when it is asked for alone.
 		for _, f := range []finding.Finding{{ID: IDDevice, Want: "there"},
 			{ID: IDGroup, Want: "a group of its own, or one that goes to the node whole"},

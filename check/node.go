@@ -125,10 +125,8 @@ func (d *rdmaDevice) asked(ctx context.Context, n lab.Node, r bench.Executor) {
 	if d.port != nil || !n.ConnectX() {
 		return
 	}
-	d.load = "gunzip -c /lib/modules/mlx5_ib.ko.gz >/tmp/mlx5_ib.ko && insmod /tmp/mlx5_ib.ko"
-	if n.HasDisk() {
-		d.load = "modprobe mlx5_ib"
-	}
+	d.load = words.Either(n.HasDisk(), "modprobe mlx5_ib",
+		"gunzip -c /lib/modules/mlx5_ib.ko.gz >/tmp/mlx5_ib.ko && insmod /tmp/mlx5_ib.ko")
 	out, err := r.Exec(ctx, n.Name, []string{"sh", "-c", driverScript})
 	if err != nil {
 		d.why = err.Error()

@@ -3,6 +3,7 @@ package connectx
 import (
 	"time"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/roce"
 )
 
@@ -156,10 +157,7 @@ func (m *message) run() int {
 	if !m.target() {
 		return viaWire
 	}
-	access := roce.LocalRead
-	if m.reads() {
-		access = roce.LocalWrite
-	}
+	access := words.Either(m.reads(), roce.LocalWrite, roce.LocalRead)
 	var fits bool
 	if m.src, fits = p.gatherList(m.src, m.wr, q.PD, access); !fits {
 		return viaWire

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/roce"
 	"github.com/rackless/rackless/vfiouser"
 )
@@ -184,10 +185,7 @@ func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access)
 // pieces appends memory behind a key of mode KLM. A piece needs the local right that the access stands for. Its own key
 // must not be another list: a guest could make a circle of such keys.
 func (p *Port) pieces(out []seg, k *mkey, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
-	local := roce.LocalRead
-	if a&(roce.LocalWrite|roce.RemoteWrite|roce.RemoteAtomic) != 0 {
-		local = roce.LocalWrite
-	}
+	local := words.Either(a&(roce.LocalWrite|roce.RemoteWrite|roce.RemoteAtomic) != 0, roce.LocalWrite, roce.LocalRead)
 	o := va - k.Start
 	for i := 0; n > 0 && i+1 < len(k.Pages); i += 2 {
 		size, key := k.Pages[i]>>32, uint32(k.Pages[i])

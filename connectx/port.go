@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/roce"
 	"github.com/rackless/rackless/vfiouser"
 )
@@ -311,12 +312,7 @@ func (p *Port) Close() error {
 	p.unlock()
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	var left []*Port
-	for _, o := range p.s.ports {
-		if o != p {
-			left = append(left, o)
-		}
-	}
+	left := lists.Filter(p.s.ports, func(o *Port) bool { return o != p })
 	p.s.ports = left
 	return err
 }

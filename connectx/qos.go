@@ -1,6 +1,7 @@
 package connectx
 
 import (
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/roce"
 )
 
@@ -65,10 +66,7 @@ func (p *Port) qosReg(reg uint32, write bool, d, o []byte) bool {
 		if write {
 			p.QoS.TrustDSCP = qptsTrustState.get(d) == trustDSCP
 		}
-		state := uint64(trustPCP)
-		if p.QoS.TrustDSCP {
-			state = trustDSCP
-		}
+		state := words.Either[uint64](p.QoS.TrustDSCP, trustDSCP, trustPCP)
 		qptsTrustState.put(o, state)
 	case regQPDPM:
 		for i := range p.QoS.Prio {

@@ -1,6 +1,7 @@
 package connectx
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -124,9 +125,7 @@ func (p *Port) setAttr(q *queue) {
 	t.Prio, t.HopLimit, t.FlowLabel = uint8(adsEthPrio.get(a)), uint8(adsHopLimit.get(a)), adsFlowLabel.get32(a)
 	t.TClass, t.SrcPort = uint8(adsTclass.get(a)), uint16(adsUdpSport.get(a))
 	// For RoCE v2 mlx5_ib fills in dscp, the upper six bits of the traffic class, and not tclass.
-	if t.TClass == 0 {
-		t.TClass = uint8(adsDscp.get(a) << 2)
-	}
+	t.TClass = cmp.Or(t.TClass, uint8(adsDscp.get(a)<<2))
 	for f, r := range map[bits]roce.Access{qpcRre: roce.RemoteRead, qpcRwe: roce.RemoteWrite,
 		qpcRae: roce.RemoteAtomic} {
 		if f.is(x) {
@@ -214,9 +213,7 @@ func (p *Port) counters(q *queue) *roce.Counters {
 	if c := p.Counters[q.Counter]; c != nil {
 		return c
 	}
-	if p.count.noSet == nil {
-		p.count.noSet = &roce.Counters{}
-	}
+	p.count.noSet = cmp.Or(p.count.noSet, &roce.Counters{})
 	return p.count.noSet
 }
 

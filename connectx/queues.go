@@ -3,6 +3,7 @@ package connectx
 import (
 	"time"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/roce"
 )
 
@@ -275,10 +276,7 @@ func (p *Port) nextRecv(q *queue, wr *roce.RecvWR) bool {
 	}
 	var b [16 * maxSegs]byte
 	mask := uint32(1)<<s.RecvLog - 1
-	at := uint32(s.RI)
-	if s.Linked {
-		at = s.Head
-	}
+	at := words.Either(s.Linked, s.Head, uint32(s.RI))
 	w := b[:min(1<<s.StepLog, len(b))]
 	if !s.Ring.read(p.mem, uint64(at&mask)<<s.StepLog, w) {
 		return false

@@ -1,6 +1,9 @@
 package connectx
 
-import "github.com/rackless/rackless/roce"
+import (
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/roce"
+)
 
 // Registers of ACCESS_REG (MLX5_REG_* of linux/mlx5/driver.h). The data start after 16 bytes, in the command and in its
 // answer.
@@ -275,10 +278,7 @@ func queryRoCEAddress(p *Port, in, out []byte, _ uint32) status {
 }
 
 func queryVPortState(p *Port, _, out []byte, _ uint32) status {
-	out[0xf] = 1 << 4 // admin up
-	if p.AdminDown {
-		out[0xf] = 0
-	}
+	out[0xf] = words.Either[byte](p.AdminDown, 0, 1<<4) // admin up
 	if p.up() {
 		out[0xf] |= 1
 	}

@@ -7,6 +7,7 @@
 package connectx
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 	"strings"
@@ -130,9 +131,7 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	if n.RateBits < 0 || n.Latency < 0 {
 		return nil, fmt.Errorf("connectx: a rate of %d bit/s, a latency of %v", n.RateBits, n.Latency)
 	}
-	if n.Firmware == nil {
-		n.Firmware = &Firmware{ports: 1}
-	}
+	n.Firmware = cmp.Or(n.Firmware, &Firmware{ports: 1})
 	if n.VF > 0 {
 		m.device++ // in the table of mlx5_core each physical function's id is followed by that of its virtual ones
 	}

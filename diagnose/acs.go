@@ -17,18 +17,11 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 	if v.virtual {
 		return
 	}
-	var peers []topology.PCIAddr
-	for _, g := range v.gpus {
-		if g.Address != nil {
-			peers = append(peers, *g.Address)
-		}
-	}
+	peers := lists.Map(lists.Filter(v.gpus, func(g *topology.GPU) bool { return g.Address != nil }),
+		func(g *topology.GPU) topology.PCIAddr { return *g.Address })
 	gpus := len(peers)
-	for _, n := range v.fabric {
-		if n.Address != nil {
-			peers = append(peers, *n.Address)
-		}
-	}
+	peers = append(peers, lists.Map(lists.Filter(v.fabric, func(n *topology.NIC) bool { return n.Address != nil }),
+		func(n *topology.NIC) topology.PCIAddr { return *n.Address })...)
 	// By the bridge that both are below: the ports that redirect, and one pair as an example.
 	type found struct {
 		ports []topology.PCIAddr

@@ -96,10 +96,7 @@ func (v *view) demands(t *topology.Tenant) []demand {
 		d.bytes += *c.MemoryBytes
 		d.said = append(d.said, fmt.Sprintf("cell %d memory=%s memnode=%s", i, size(*c.MemoryBytes), key))
 	}
-	for _, key := range lists.Keys(cells) {
-		out = append(out, *cells[key])
-	}
-	return out
+	return append(out, lists.InOrder(cells)...)
 }
 
 // memoryOf returns how much memory nodes have together, with the evidence; 0 where that of one is not known.
@@ -254,11 +251,7 @@ func (v *view) pageDemands(t *topology.Tenant) []demand {
 			of.part = *c.MemoryBytes
 		}
 	}
-	var out []demand
-	for _, key := range lists.Keys(byKey) {
-		out = append(out, *byKey[key])
-	}
-	return out
+	return lists.InOrder(byKey)
 }
 
 // fewPages reports whether fewer pages are free than a demand needs.

@@ -192,10 +192,7 @@ func (d *doctor) checkHome() finding.Finding {
 
 // checkImage looks for the image that up would use. With probe it builds the image if it is missing.
 func (d *doctor) checkImage(ctx context.Context) finding.Finding {
-	fix := "up builds it, or: rackless image build"
-	if !d.builds() {
-		fix = image.ImportFix
-	}
+	fix := words.Either(!d.builds(), image.ImportFix, "up builds it, or: rackless image build")
 	o := image.Options{Cache: d.dirs.Images(), Progress: d.progress.Say, Watch: d.progress.Watch}
 	if d.probe {
 		if _, err := image.Node.Ensure(ctx, o); err != nil {

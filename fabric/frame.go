@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Limits of the wire format, in bytes.
@@ -101,10 +103,9 @@ func markCE(frame []byte) bool {
 	if _, ok := trafficClass(kind, ip); !ok {
 		return false
 	}
-	shift := 0 // of the field in the second byte
-	if kind == etherIPv6 {
-		shift = 4 // the traffic class is the second and third half byte; its two lowest bits are ECN
-	}
+	// shift is that of the field in the second byte. The traffic class of IPv6 is the second and third half byte; its two
+	// lowest bits are ECN.
+	shift := words.Either(kind == etherIPv6, 4, 0)
 	if ecn := ip[1] >> shift & ecnMask; ecn == notECT || ecn == ecnCE {
 		return false
 	}

@@ -53,9 +53,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if cfg.QueueBytes < 0 {
 		return fmt.Errorf("start switch: queue of %d bytes", cfg.QueueBytes)
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.now == nil {
 		cfg.now = time.Now
 	}

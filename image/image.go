@@ -47,12 +47,7 @@ func (i *Image) DiskPath() string { return filepath.Join(i.Dir, i.Disk) }
 
 // DiskSum returns the SHA-256 of the disk, as it was built.
 func (i *Image) DiskSum() string {
-	for _, s := range i.Sums {
-		if s.Name == i.Disk {
-			return s.SHA256
-		}
-	}
-	return ""
+	return lists.Find(i.Sums, func(s sum) bool { return s.Name == i.Disk }).SHA256
 }
 
 // Arch is the architecture of the machines that the image is for, as Go names it.

@@ -191,10 +191,7 @@ func eachFile(tree fs.FS, add func(path string, content []byte, mode int64) erro
 		if err != nil {
 			return err
 		}
-		mode := int64(0o644)
-		if bytes.HasPrefix(b, []byte("#!")) { // embed keeps no modes
-			mode = 0o755
-		}
+		mode := words.Either(bytes.HasPrefix(b, []byte("#!")), 0o755, int64(0o644)) // embed keeps no modes
 		return add(strings.TrimPrefix(name, "files/"), b, mode)
 	})
 }

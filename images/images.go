@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
 )
@@ -62,11 +63,8 @@ const (
 // List reads the cache. It verifies every image, so it reads all of their bytes.
 func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 	out := Listing{Cache: d.Cache, Images: []Item{}, Templates: []Template{}}
-	kinds := []*image.Kind{image.Node, image.QEMU}
-	for _, name := range image.FullNames() {
-		kinds = append(kinds, image.Full(name))
-	}
-	kinds = append(append(kinds, image.Bares()...), image.Seeds, image.Own(""))
+	kinds := slices.Concat([]*image.Kind{image.Node, image.QEMU}, lists.Map(image.FullNames(), image.Full), image.Bares(),
+		[]*image.Kind{image.Seeds, image.Own("")})
 	for _, k := range kinds {
 		if err := out.add(ctx, d, k); err != nil {
 			return out, err
@@ -161,12 +159,8 @@ func Remove(ctx context.Context, d rack.Dirs, keys []string, o RemoveOptions) (r
 	}
 	// With All, templates that have lost their image are removed too.
 	if o.All {
-		for _, i := range have.Images {
-			keys = append(keys, i.Key)
-		}
-		for _, t := range have.Templates {
-			keys = append(keys, t.Key)
-		}
+		keys = append(keys, lists.Map(have.Images, func(i Item) string { return i.Key })...)
+		keys = append(keys, lists.Map(have.Templates, func(t Template) string { return t.Key })...)
 	}
 	var named []string // keys of images
 	// All keys are checked before anything is removed, so a typing error removes nothing.

@@ -319,10 +319,7 @@ func (r *reader) readCoreKinds() {
 // setKinds makes performance cores of those that are strong, and efficiency cores of the others.
 func (r *reader) setKinds(strong func(i int) bool) {
 	for i := range r.h.Cores {
-		r.h.Cores[i].Kind = topology.KindEfficiency
-		if strong(i) {
-			r.h.Cores[i].Kind = topology.KindPerformance
-		}
+		r.h.Cores[i].Kind = words.Either(strong(i), topology.KindPerformance, topology.KindEfficiency)
 	}
 }
 

@@ -31,9 +31,7 @@ func (r *reader) readIRQs() {
 	if !isolated.IsEmpty() {
 		for i := range r.h.PCI {
 			for _, irq := range r.msiIRQs(r.h.PCI[i].Address) {
-				if owner[irq] == "" {
-					owner[irq] = r.h.PCI[i].Address.String()
-				}
+				owner[irq] = cmp.Or(owner[irq], r.h.PCI[i].Address.String())
 			}
 		}
 		for _, irq := range r.numbered("proc/irq", "") {

@@ -52,9 +52,7 @@ func (r *reader) readNICs() {
 	}
 	r.readNetdevsOfFunctions(found)
 	r.readRDMA(found)
-	for _, id := range lists.Keys(found) {
-		r.h.NICs = append(r.h.NICs, *found[id])
-	}
+	r.h.NICs = append(r.h.NICs, lists.InOrder(found)...)
 }
 
 // readNetdevsOfFunctions looks below functions that no network device has led to: a dump may hold

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -172,10 +173,7 @@ func lastFunction(p string) (topology.PCIAddr, bool) {
 
 // model returns what the disk calls itself. Serial numbers are not read.
 func (d *blockDev) model(r *reader) string {
-	name := r.word(d.dir + "/device/model")
-	if name == "" {
-		name = r.word(d.dir + "/device/name")
-	}
+	name := cmp.Or(r.word(d.dir+"/device/model"), r.word(d.dir+"/device/name"))
 	return strings.Join(strings.Fields(name), " ")
 }
 

@@ -20,10 +20,8 @@ func (r *reader) readSystem() {
 	}
 	info := r.readCPUInfo(false)
 	if s.Product == "" {
-		s.Product = info.get("machine", "Hardware", "platform string")
-		if info.arch() == "s390x" {
-			s.Product = "" // there the line is a CPU's
-		}
+		// there the line is a CPU's
+		s.Product = words.Either(info.arch() == "s390x", "", info.get("machine", "Hardware", "platform string"))
 	}
 	s.CPUModel = info.model()
 	s.Arch = r.arch(info)

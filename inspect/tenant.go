@@ -223,9 +223,7 @@ func ParseMachine(ctx context.Context, text, file string) (*Machine, error) {
 	if m.Tenant.Name == texts.Nameless {
 		m.Tenant.Name = strings.TrimSuffix(filepath.Base(file), ".conf") // the file is called by the machine's ID
 	}
-	for _, u := range h.Unread {
-		m.Unread = append(m.Unread, u.Why)
-	}
+	m.Unread = append(m.Unread, lists.Map(h.Unread, func(u topology.Unread) string { return u.Why })...)
 	return m, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -347,6 +348,9 @@ func (l *Lab) RunBy() Driver {
 	}
 	return DriverQEMU
 }
+
+// NodeNames returns the names of all nodes.
+func (l *Lab) NodeNames() []string { return lists.Map(l.Nodes, func(n Node) string { return n.Name }) }
 
 // HostNames are the lines of /etc/hosts of every node. The first NIC of a node has its name, the
 // others are NODE-NIC. NICs without an address have no name.

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -89,9 +90,7 @@ func (d *decoder) checkSwitches(l *Lab) {
 			}
 			d.Fail(at, e)
 		}
-		if s.MTU == 0 {
-			s.MTU = min(max(l.Fabric.MTU, defaultSwitchMTU), maxSwitchMTU)
-		}
+		s.MTU = cmp.Or(s.MTU, min(max(l.Fabric.MTU, defaultSwitchMTU), maxSwitchMTU))
 		switch {
 		case len(s.Hosts) == 0:
 			s.Hosts = []string{v.Host}

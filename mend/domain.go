@@ -49,9 +49,7 @@ func (domainXML) emulator(text string, cpus topology.CPUSet) (string, error) {
 func ioThreads(d *libvirtxml.Domain) []uint {
 	var ids []uint
 	if d.IOThreadIDs != nil {
-		for _, t := range d.IOThreadIDs.IOThreads {
-			ids = append(ids, t.ID)
-		}
+		ids = lists.Map(d.IOThreadIDs.IOThreads, func(t libvirtxml.DomainIOThread) uint { return t.ID })
 	}
 	for id := uint(1); uint(len(ids)) < d.IOThreads; id++ {
 		ids = lists.Add(ids, id)
@@ -131,9 +129,7 @@ func (domainXML) place(text string, p *placement) (string, error) {
 			tune.IOThreadPin = append(tune.IOThreadPin, pin)
 		}
 	}
-	if tune.EmulatorPin == nil {
-		tune.EmulatorPin = d.CPUTune.EmulatorPin
-	}
+	tune.EmulatorPin = cmp.Or(tune.EmulatorPin, d.CPUTune.EmulatorPin)
 	d.CPUTune.VCPUPin, d.CPUTune.EmulatorPin = vcpuPins(p.cpus()), tune.EmulatorPin
 	d.CPUTune.IOThreadPin = tune.IOThreadPin
 	vcpu := *planned.VCPU

@@ -62,9 +62,7 @@ func (j *job) plan(ctx context.Context, cells bool, absent topology.CPUSet) (*pl
 			return &placement{input: render.Input{Plan: r.Plan, Lab: r.Lab, Host: r.Host},
 				cells: r.Plan.Nodes[0].GuestNUMA, vcpus: j.machine.Tenant.VCPUs, absent: absent}, nil
 		}
-		if first == nil {
-			first = err
-		}
+		first = cmp.Or(first, err)
 		if !planner.DoesNotFit(err) {
 			break
 		}

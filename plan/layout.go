@@ -202,6 +202,12 @@ func (p *Plan) GivenCPUs(h *topology.Host) (topology.CPUSet, error) {
 	return all, nil
 }
 
+// PageSizes returns the sizes of hugepages that the plan uses, in bytes, in order.
+func (p *Plan) PageSizes() []uint64 {
+	used := lists.Filter(p.Hugepages, func(h Hugepages) bool { return h.PageBytes > 0 })
+	return lists.Distinct(lists.Map(used, func(h Hugepages) uint64 { return h.PageBytes }))
+}
+
 // EmulatorPin returns the CPUs that QEMU's own threads of a lab node may run on: its EmulatorCPUs,
 // and for each NUMA node with memory of it on which none of these are the housekeeping CPUs there,
 // or where the host keeps none there the last one of the lab node's own: as it is isolated, the

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
@@ -260,12 +261,8 @@ func (a *assembly) kernelArgs(pl *Plan) (args, why []string) {
 		return args, why
 	}
 	size := words.Either(a.p.HugepageBytes == 1<<30, "1G", "2M")
-	var counts []string
-	for _, n := range pl.Hugepages {
-		if n.Count+n.Held > 0 {
-			counts = append(counts, fmt.Sprintf("%d:%d", n.NUMANode, n.Count+n.Held))
-		}
-	}
+	counts := lists.Map(lists.Filter(pl.Hugepages, func(n Hugepages) bool { return n.Count+n.Held > 0 }),
+		func(n Hugepages) string { return fmt.Sprintf("%d:%d", n.NUMANode, n.Count+n.Held) })
 	// Per node since Linux 5.16: a plain number is spread evenly, and a strict memory policy then
 	// finds too few on its node.
 	add("hugepagesz="+size, "the size of the pages that are set aside next")

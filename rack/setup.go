@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack/slurm"
 )
@@ -89,10 +90,8 @@ func (r *Rack) runStep(ctx context.Context, node string, s lab.Step) error {
 			return err
 		}
 		if res.ExitCode != 0 {
-			what := "it ended with status"
-			if script == s.Check {
-				what = "it was run, but its check still ends with status"
-			}
+			what := words.Either(script == s.Check, "it was run, but its check still ends with status",
+				"it ended with status")
 			return fmt.Errorf("%s %d%s", what, res.ExitCode, lastLine(res))
 		}
 	}

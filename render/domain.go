@@ -51,10 +51,7 @@ func Domains(in Input) ([]Artifact, error) {
 		}
 		artefacts = append(artefacts, Artifact{Path: DomainPath(n.Name), Mode: 0o644, Data: data})
 	}
-	if err := errors.Join(faults...); err != nil {
-		return nil, err
-	}
-	return artefacts, nil
+	return artefacts, errors.Join(faults...)
 }
 
 // Architectures, as uname -m prints them and as libvirt names them.

@@ -243,12 +243,8 @@ func memoryBacking(n *plan.Node, passthrough bool, why reasons) *libvirtxml.Doma
 
 // pageBytes returns the size of the pages behind a cell; 0 where they are no hugepages.
 func pageBytes(n *plan.Node, c *plan.Cell) uint64 {
-	for _, m := range n.Memory {
-		if m.Bytes > 0 && slices.Contains(c.NUMANodes, m.NUMANode) {
-			return m.PageBytes
-		}
-	}
-	return 0
+	return lists.Find(n.Memory,
+		func(m plan.NodeMemory) bool { return m.Bytes > 0 && slices.Contains(c.NUMANodes, m.NUMANode) }).PageBytes
 }
 
 // memoryNodes returns the host's NUMA nodes that hold the memory of a cell. A cell may stand for

@@ -99,17 +99,6 @@ func (v *view) changesScript(what, name, memory, part, usage, after string) []by
 // housekeeping returns the CPUs of the host.
 func (v *view) housekeeping() topology.CPUSet { return v.plan.Housekeeping.CPUs }
 
-// pageSizes returns the sizes of hugepages that the plan uses, in bytes.
-func (v *view) pageSizes() []uint64 {
-	var sizes []uint64
-	for _, p := range v.plan.Hugepages {
-		if p.PageBytes > 0 {
-			sizes = append(sizes, p.PageBytes)
-		}
-	}
-	return lists.Distinct(sizes)
-}
-
 // units returns the scripts and the units that start them. Each job is a unit of its own, so that one that fails names
 // itself in systemctl status and does not stop the others.
 func (v *view) units() []Artifact {
@@ -166,7 +155,7 @@ func (v *view) hugepageMounts() []Artifact {
 	// The default of x86 and of arm64 with pages of 4 KiB is 2 MiB.
 	standard := words.ValueOr(v.host.Memory.DefaultHuge, 2<<20)
 	var mounts []Artifact
-	for _, size := range v.pageSizes() {
+	for _, size := range v.plan.PageSizes() {
 		if size == standard {
 			continue
 		}

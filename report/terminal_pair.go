@@ -148,10 +148,7 @@ func (r *results) text(k figureKey, shift int) string {
 	}
 	digits := 3
 	from := k
-	from.Metric = bench.MetricMessageRate
-	if k.Metric == bench.MetricMessageRate {
-		from.Metric = bench.MetricBWAverage
-	}
+	from.Metric = words.Either(k.Metric == bench.MetricMessageRate, bench.MetricBWAverage, bench.MetricMessageRate)
 	// What was computed from 0.01 is known to one digit, whatever the division prints.
 	if of := r.values[from]; len(of) > 0 {
 		digits = min(digits, show.Digits(spreadOf(of).Median))

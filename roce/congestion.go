@@ -1,8 +1,11 @@
 package roce
 
 import (
+	"cmp"
 	"math"
 	"time"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Congestion are the parameters of DCQCN, under the names of debugfs cc_params and with an adapter's defaults.
@@ -67,10 +70,7 @@ func (p *Port) congestion() *Congestion { return p.cfg.Congestion }
 
 // lineRate is the most that a flow gets, in Mbit/s.
 func (p *Port) lineRate() float64 {
-	rate := float64(p.cfg.Rate) / 1e6
-	if rate == 0 {
-		rate = unpacedRate
-	}
+	rate := cmp.Or(float64(p.cfg.Rate)/1e6, unpacedRate)
 	if m := p.congestion().MaxRate; m != 0 {
 		rate = min(rate, float64(m))
 	}
@@ -121,10 +121,7 @@ func (q *QP) cut(now time.Duration) {
 	if f.limited {
 		f.advance(now, c, line)
 	}
-	old := f.rate
-	if !f.limited {
-		old = line
-	}
+	old := words.Either(f.limited, f.rate, line)
 	switch {
 	case !f.limited:
 		*f = flow{limited: true, rate: line, target: line, alpha: min(1, float64(c.InitialAlpha)/1023), next: f.next}

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"sync"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 var be, le = binary.BigEndian, binary.LittleEndian
@@ -306,10 +308,7 @@ func (p *Packet) finish(b []byte, start int) []byte {
 	if p.Tagged {
 		l3 += 4
 	}
-	size := 40
-	if b[l3]>>4 == 4 {
-		size = 20
-	}
+	size := words.Either(b[l3]>>4 == 4, 20, 40)
 	return le.AppendUint32(b, icrc(b[l3:l3+size], b[l3+size:]))
 }
 

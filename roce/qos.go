@@ -1,6 +1,9 @@
 package roce
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // QoS is how a port treats priorities: what DCB tools (dcb, mlnx_qos, ethtool -A) set on a card.
 type QoS struct {
@@ -72,10 +75,7 @@ const (
 // on. A quantum's length follows from the rate. What the port is not set to obey is counted as MAC control only. The
 // fields of priorities are read only where the frame has all of them.
 func (p *Port) pause(now time.Duration, b []byte) {
-	rate := float64(p.cfg.Rate)
-	if rate == 0 {
-		rate = pauseRate
-	}
+	rate := cmp.Or(float64(p.cfg.Rate), pauseRate)
 	until := func(quanta uint16) time.Duration { return now + time.Duration(float64(quanta)*512e9/rate) }
 	p.Counters.RxControl++
 	switch op := be.Uint16(b); {

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -51,9 +52,7 @@ const (
 
 func newQP(p *Port, cfg QPConfig) *QP {
 	q := &QP{port: p, cfg: cfg, count: cfg.Counters, timer: never}
-	if q.count == nil {
-		q.count = new(Counters)
-	}
+	q.count = cmp.Or(q.count, new(Counters))
 	q.clear()
 	return q
 }
@@ -105,15 +104,11 @@ func (q *QP) Modify(to State, a *Attr) error {
 // setAttr checks attributes and makes the headers that all packets of a connected QP share.
 func (q *QP) setAttr(a *Attr) error {
 	at := *a
-	if at.PKey == 0 {
-		at.PKey = defaultPKey
-	}
+	at.PKey = cmp.Or(at.PKey, defaultPKey)
 	if at.Window <= 0 {
 		at.Window = defWindow
 	}
-	if at.MTU == 0 {
-		at.MTU = maxPayload
-	}
+	at.MTU = cmp.Or(at.MTU, maxPayload)
 	if at.MTU < 256 || at.MTU > maxPayload || at.MTU&(at.MTU-1) != 0 {
 		return fmt.Errorf("path MTU %d: it must be 256, 512, 1024, 2048 or 4096", at.MTU)
 	}
@@ -131,12 +126,8 @@ func (q *QP) pathHeaders(a *Path, qpn uint32) Packet {
 	p := Packet{SrcMAC: a.SrcMAC, DstMAC: a.DstMAC, Src: a.Src, Dst: a.Dst, Tagged: a.Tagged,
 		TClass: a.TClass &^ ecnMask, TCI: uint16(a.Prio)<<13 | a.VLAN&0xfff, HopLimit: a.HopLimit,
 		FlowLabel: a.FlowLabel, SrcPort: a.SrcPort, PKey: q.attr.PKey, DstQP: qpn & psnMask}
-	if p.HopLimit == 0 {
-		p.HopLimit = defaultHops
-	}
-	if p.SrcPort == 0 {
-		p.SrcPort = sourcePort(q.cfg.QPN, qpn)
-	}
+	p.HopLimit = cmp.Or(p.HopLimit, defaultHops)
+	p.SrcPort = cmp.Or(p.SrcPort, sourcePort(q.cfg.QPN, qpn))
 	return p
 }
 

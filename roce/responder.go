@@ -1,6 +1,11 @@
 package roce
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/rackless/rackless/internal/words"
+)
 
 // responder is the side of a QP that executes requests (9.7.4). psn is the number that is expected next, msn the count
 // of messages done.
@@ -265,10 +270,7 @@ func (q *QP) failRecv(err error) uint8 {
 // scatter stores b in the receive buffer.
 func (q *QP) scatter(b []byte, off uint32) error {
 	r := &q.rcv
-	m := r.recv.Mem
-	if m == nil {
-		m = q.cfg.Mem
-	}
+	m := cmp.Or(r.recv.Mem, q.cfg.Mem)
 	room := uint64(0)
 	for _, e := range r.recv.SG {
 		room += uint64(e.Len)
@@ -535,10 +537,7 @@ func (q *QP) buildRead(p *Packet, x *response, b []byte) []byte {
 
 // datagram takes a packet of the unreliable datagram service (9.8.4): what has no buffer, or not enough, is dropped.
 func (q *QP) datagram(p *Packet) bool {
-	key := q.attr.QKey
-	if q.cfg.Type == GSI {
-		key = gsiQKey
-	}
+	key := words.Either(q.cfg.Type == GSI, gsiQKey, q.attr.QKey)
 	if p.QKey != key || len(p.Payload) > q.attr.MTU {
 		return false
 	}

@@ -186,10 +186,8 @@ func Disturbance(before, after *HostState, loops []float64) string {
 	}
 	var why []string
 	wall := after.At.Sub(before.At).Seconds()
-	span := wall
-	if before.Uptime > 0 && after.Uptime > before.Uptime { // earlier versions kept the clock of the day alone
-		span = after.Uptime - before.Uptime
-	}
+	// earlier versions kept the clock of the day alone
+	span := words.Either(before.Uptime > 0 && after.Uptime > before.Uptime, after.Uptime-before.Uptime, wall)
 	switch {
 	case wall <= 0:
 		why = append(why, "the clock went backwards")

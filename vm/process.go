@@ -32,19 +32,13 @@ func FindProcess(pid int) (Process, error) {
 		return Process{}, err
 	}
 	boot, err := BootID()
-	if err != nil {
-		return Process{}, err
-	}
-	return Process{PID: pid, StartTime: s.Starttime, BootID: boot}, nil
+	return Process{PID: pid, StartTime: s.Starttime, BootID: boot}, err
 }
 
 // BootID returns the kernel's identifier of the present boot.
 func BootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", err
-	}
-	return strings.TrimSpace(string(b)), nil
+	return strings.TrimSpace(string(b)), err
 }
 
 // procStat reads /proc/PID/stat, see proc(5).

@@ -119,9 +119,7 @@ func (m *maker) customize(i int, n *plan.Node, vm machine) change.Step {
 	if v.Gateway != nil {
 		o.Gateway = v.Gateway.String()
 	}
-	for _, a := range v.DNS {
-		o.DNS = append(o.DNS, a.String())
-	}
+	o.DNS = lists.Map(v.DNS, netip.Addr.String)
 	o.First, o.NICs = m.addresses(i, n)
 	s := change.Step{Op: o, What: fmt.Sprintf("customize %s as %s.%s", vm.Name, n.Name, v.Domain)}
 	if m.late { // the order of the adapters is known once settings have been made

@@ -85,9 +85,7 @@ func settingNamed(name string) (setting, error) {
 }
 
 func allocation(a **types.ResourceAllocationInfo) *types.ResourceAllocationInfo {
-	if *a == nil {
-		*a = new(types.ResourceAllocationInfo)
-	}
+	*a = cmp.Or(*a, new(types.ResourceAllocationInfo))
 	return *a
 }
 

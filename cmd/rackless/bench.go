@@ -18,7 +18,6 @@ import (
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
@@ -104,7 +103,7 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 		return err
 	}
 	defer r.Close()
-	pairs, err := bench.Pairs(lists.Map(r.Lab.Nodes, func(n lab.Node) string { return n.Name }), f.pairs)
+	pairs, err := bench.Pairs(r.Lab.NodeNames(), f.pairs)
 	if err != nil {
 		return cli.Usage(err)
 	}

@@ -65,16 +65,13 @@ func newCaptureCmd(a *app) *cobra.Command {
 	fs.DurationVarP(&f.duration, "duration", "d", 0, "end after this time, e.g. 10s (0: no end)")
 	fs.IntVarP(&f.snaplen, "snaplen", "s", 0, "keep only this many bytes of each frame (0: all)")
 	fs.BoolVar(&f.force, "force", false, "overwrite an existing file")
-	cli.Offer(cmd, "node", func(_ *cobra.Command, args []string, _ string) (names []string,
-		_ cobra.ShellCompDirective) {
+	cli.Offer(cmd, "node", func(_ *cobra.Command, args []string, _ string) ([]string,
+		cobra.ShellCompDirective) {
 		r, err := a.openOne(args)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		for _, n := range r.Lab.Nodes {
-			names = append(names, n.Name)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return r.Lab.NodeNames(), cobra.ShellCompDirectiveNoFileComp
 	})
 	cli.Offer(cmd, "output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{"pcapng"}, cobra.ShellCompDirectiveFilterFileExt

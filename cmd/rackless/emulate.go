@@ -375,11 +375,8 @@ func completeProfiles(_ *cobra.Command, args []string, _ string) ([]string, cobr
 func (a *app) completeHosts(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return a.offered(args, func(d rack.Dirs) (names []string, err error) {
 		hosts, err := emulate.List(d)
-		for _, h := range hosts {
-			if h.Keep {
-				names = append(names, h.Name)
-			}
-		}
+		names = append(names, lists.Map(lists.Filter(hosts, func(h *emulate.Host) bool { return h.Keep }),
+			func(h *emulate.Host) string { return h.Name })...)
 		return names, err
 	}, cobra.ShellCompDirectiveNoFileComp)
 }

@@ -13,9 +13,11 @@ import (
 
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/vsphere/vhpc"
 )
 
@@ -94,11 +96,6 @@ func hasDevices(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	cards := 0
-	for _, n := range h.NICs {
-		if len(n.RDMA) > 0 {
-			cards++
-		}
-	}
+	cards := lists.Count(h.NICs, func(n topology.NIC) bool { return len(n.RDMA) > 0 })
 	return len(h.GPUs) >= 2 && cards >= 2
 }

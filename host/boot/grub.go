@@ -391,10 +391,8 @@ func (d *grubDefaults) with(values [2]string) (string, error) {
 			text += name + `="` + values[i] + "\"\n"
 			continue
 		}
-		quote := `"`
-		if strings.HasPrefix(text[at[0]:], "'") || strings.ContainsAny(values[i], `"\$`+"`") {
-			quote = "'"
-		}
+		quote := words.Either(strings.HasPrefix(text[at[0]:], "'") || strings.ContainsAny(values[i], `"\$`+"`"),
+			"'", `"`)
 		if strings.Contains(values[i], quote) {
 			return "", fmt.Errorf("%q cannot be quoted for a shell", values[i])
 		}

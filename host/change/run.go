@@ -116,12 +116,8 @@ func Make(ctx context.Context, s *System, j *Journal, steps []Step, progress fun
 	if err != nil {
 		return survey, err
 	}
-	var refusals []error
-	for _, r := range survey {
-		if r.Status == Refused {
-			refusals = append(refusals, fmt.Errorf("%s: %w", r.What, r.Err))
-		}
-	}
+	refusals := lists.Map(lists.Filter(survey, func(r Result) bool { return r.Status == Refused }),
+		func(r Result) error { return fmt.Errorf("%s: %w", r.What, r.Err) })
 	if len(refusals) > 0 {
 		return survey, &RefusedError{refusals}
 	}

@@ -148,15 +148,8 @@ func (m *Mount) Restore(ctx context.Context, s *change.System, before change.Sta
 
 // mounts returns the steps for mounts of sizes that are not the kernel's default, now and at each boot.
 func (v *view) mounts() []change.Step {
-	var sizes []uint64
-	for _, h := range v.plan.Hugepages {
-		if h.PageBytes > 0 {
-			sizes = append(sizes, h.PageBytes)
-		}
-	}
-	slices.Sort(sizes)
 	var steps []change.Step
-	for _, size := range slices.Compact(sizes) {
+	for _, size := range v.plan.PageSizes() {
 		label := strings.TrimSuffix(strings.ReplaceAll(words.Exact(size), " ", ""), "iB") // as render names them: 1G
 		name := "dev-hugepages" + label + ".mount"
 		unit := v.file(unitDir + name)

@@ -396,12 +396,8 @@ func (r *reader) nics() {
 // uplinks returns the keys of the NICs below the switch that a vmkernel adapter is on.
 func uplinks(network *types.HostNetworkInfo, v types.HostVirtualNic) []string {
 	if port := v.Spec.DistributedVirtualPort; port != nil {
-		for _, s := range network.ProxySwitch {
-			if s.DvsUuid == port.SwitchUuid {
-				return s.Pnic
-			}
-		}
-		return nil
+		return lists.Find(network.ProxySwitch,
+			func(s types.HostProxySwitch) bool { return s.DvsUuid == port.SwitchUuid }).Pnic
 	}
 	for _, g := range network.Portgroup {
 		for _, s := range network.Vswitch {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -216,10 +217,7 @@ func (p *parser) readKinds() {
 				c.MaxKHz = new(int64(*k.maxMHz * 1000))
 			}
 			if fast != nil {
-				c.Kind = topology.KindEfficiency
-				if fast[j] {
-					c.Kind = topology.KindPerformance
-				}
+				c.Kind = words.Either(fast[j], topology.KindPerformance, topology.KindEfficiency)
 			}
 		}
 	}

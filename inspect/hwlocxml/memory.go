@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -158,12 +159,8 @@ func (p *parser) hugepages(e *element) []topology.HugepagePool {
 
 // findHidden finds the nodes that the machine has and the file does not describe: a cgroup may hide them.
 func (p *parser) findHidden() {
-	var described []int
-	for _, n := range p.nodes {
-		if n.id < topology.MaxCPUs {
-			described = append(described, n.id)
-		}
-	}
+	described := lists.Map(lists.Filter(p.nodes, func(n *node) bool { return n.id < topology.MaxCPUs }),
+		func(n *node) int { return n.id })
 	all := topology.CPUs(described...)
 	complete, _ := p.set(p.machine, "complete_nodeset", all)
 	if p.hidden = complete.Difference(all); !p.hidden.IsEmpty() {

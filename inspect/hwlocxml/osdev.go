@@ -231,9 +231,7 @@ func gpuMemory(e *element) uint64 {
 
 // finish hands over what was collected. Complete sorts it.
 func (d *devices) finish() {
-	for _, id := range lists.Keys(d.nics) {
-		d.h.NICs = append(d.h.NICs, *d.nics[id])
-	}
+	d.h.NICs = append(d.h.NICs, lists.InOrder(d.nics)...)
 	d.h.GPUs = append(d.h.GPUs, lists.Map(d.order, func(g *gpu) topology.GPU { return g.GPU })...)
 	for n := range lists.Refs(d.h.NUMANodes) {
 		for j := range d.h.GPUs {

@@ -11,6 +11,7 @@ import (
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -92,10 +93,7 @@ func (p *parser) detail(s string, n int) {
 		}
 	case "Status":
 		if m := power.FindStringSubmatch(s); m != nil && d.section == "Power Management" {
-			d.PowerState = m[1]
-			if m[1] == "D3" {
-				d.PowerState = "D3hot" // lspci could read it, so it has power
-			}
+			d.PowerState = words.Either(m[1] == "D3", "D3hot", m[1]) // lspci could read it, so it has power
 		}
 	default:
 		d.extended(s, key, value)

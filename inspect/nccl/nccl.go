@@ -68,10 +68,7 @@ func parse(b []byte, name string) (*topology.Host, error) {
 		return nil, err
 	}
 	slices.SortFunc(p.h.NUMANodes, func(a, b topology.NUMANode) int { return cmp.Compare(a.ID, b.ID) })
-	p.h.Provenance.Tool = "NCCL"
-	if p.rccl {
-		p.h.Provenance.Tool = "RCCL"
-	}
+	p.h.Provenance.Tool = words.Either(p.rccl, "RCCL", "NCCL")
 	return p.h, nil
 }
 

@@ -77,10 +77,7 @@ func (r *rowReader) matrix() (*Matrix, *Error) {
 			r.at = end
 		}
 	}
-	if err := r.check(); err != nil {
-		return nil, err
-	}
-	return r.m, nil
+	return r.m, r.check()
 }
 
 // findRow expects the name of a row at the next token.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -215,9 +216,7 @@ func (r *reader) lshwNetdevs(n *lshwNode, a topology.PCIAddr) {
 	case string:
 		names = []string{v}
 	case []any:
-		for _, s := range v {
-			names = append(names, fmt.Sprint(s))
-		}
+		names = lists.Map(v, func(s any) string { return fmt.Sprint(s) })
 	}
 	for _, name := range names {
 		p := netdev(nic, name)

@@ -1,6 +1,7 @@
 package texts
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -162,10 +163,7 @@ func (r *reader) lstopo() {
 		case "NUMANode":
 			r.lstopoNode(o)
 		case "Package", "Socket":
-			id := o.number()
-			if id == nil {
-				id = new(len(h.Packages))
-			}
+			id := cmp.Or(o.number(), new(len(h.Packages)))
 			h.Packages = append(h.Packages, topology.Package{ID: *id, CPUs: o.cpus()})
 		case "L3", "L3Cache":
 			h.L3 = append(h.L3, topology.L3{CPUs: o.cpus(), SizeBytes: o.size()})

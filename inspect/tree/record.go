@@ -203,9 +203,7 @@ func (f *recordedFile) note(b []byte, at int64, err error) {
 		return // read whole meanwhile
 	}
 	if err != nil && err != io.EOF {
-		if s.partErr == nil {
-			s.partErr = cause(err)
-		}
+		s.partErr = cmp.Or(s.partErr, cause(err))
 		return
 	}
 	if end := at + int64(len(b)); end <= maxRead {

@@ -126,6 +126,11 @@ func Made[K comparable, V any](all map[K]*V, key K, first V) *V {
 	return v
 }
 
+// InOrder returns the values that a map points to, in the order of their keys.
+func InOrder[K cmp.Ordered, V any](all map[K]*V) []V {
+	return Map(Keys(all), func(key K) V { return *all[key] })
+}
+
 // Put sets the value of a key in a map, which is made with its first key.
 func Put[K comparable, V any](all *map[K]V, key K, value V) {
 	if *all == nil {

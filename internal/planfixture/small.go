@@ -64,10 +64,7 @@ func smallNodes(r *Rand, p *plan.Problem, nodes int) {
 				d[i][j] = d[j][i]
 			}
 			if i == j {
-				d[i][j] = 10
-				if r.Chance(2) {
-					d[i][j] = 13
-				}
+				d[i][j] = words.Either(r.Chance(2), 13, 10)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package terminal
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,9 +43,7 @@ func Connect(ctx context.Context, conn net.Conn, t *os.File, out io.Writer) (err
 	go func() { keys <- copyKeys(conn, t) }()
 	go func() {
 		_, err := io.Copy(out, conn)
-		if err == nil {
-			err = ErrEnd
-		}
+		err = cmp.Or(err, ErrEnd)
 		output <- err
 	}()
 	select {
@@ -97,9 +96,7 @@ func Pipe(ctx context.Context, conn net.Conn, in io.Reader, out io.Writer, quiet
 	spoke := make(chan struct{}, 1)
 	go func() {
 		_, err := io.Copy(signalWriter{out, spoke}, conn)
-		if err == nil {
-			err = ErrEnd
-		}
+		err = cmp.Or(err, ErrEnd)
 		heard <- err
 	}()
 	// A console does not report that a command is done: silence is the only sign.

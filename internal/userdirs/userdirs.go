@@ -28,10 +28,7 @@ type Dirs struct {
 func Default(getenv func(string) string, uid int) (Dirs, error) {
 	places := places{getenv, home(getenv, uid)}
 	run := words.Either(uid != 0, fmt.Sprintf("/tmp/rackless-%d", uid), "/run/rackless")
-	xdgRun := "XDG_RUNTIME_DIR"
-	if uid == 0 {
-		xdgRun = "" // sudo may leave the caller's, which root should not fill
-	}
+	xdgRun := words.Either(uid == 0, "", "XDG_RUNTIME_DIR") // sudo may leave the caller's, which root should not fill
 	d := Dirs{
 		Run:   places.pick("RACKLESS_RUN", xdgRun, run),
 		Cache: places.pick("RACKLESS_CACHE", "XDG_CACHE_HOME", places.below(".cache/rackless")),

@@ -54,7 +54,7 @@ func (e Edit) fail(part, why, fix string) error {
 func (e Edit) find(l *lab.Lab, name string) (int, error) {
 	i := slices.IndexFunc(l.Nodes, func(n lab.Node) bool { return n.Name == name })
 	if i < 0 {
-		names := lists.Map(l.Nodes, func(n lab.Node) string { return n.Name })
+		names := l.NodeNames()
 		return 0, e.fail(name, "the lab has no such node", "its nodes: "+someText(names))
 	}
 	return i, nil

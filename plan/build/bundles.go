@@ -164,12 +164,8 @@ func (b *problemBuilder) holder(functions []topology.PCIAddr) string {
 // the host loses a USB controller or a sound card with it, and should not be surprised.
 func (b *problemBuilder) noteCompany(d *plan.Device, f *deviceFacts, all []topology.PCIAddr,
 	groupOf map[topology.PCIAddr]int) {
-	var others []string
-	for _, a := range all {
-		if !slices.Contains(f.card, a) {
-			others = append(others, a.String()+b.whatIs(a))
-		}
-	}
+	others := lists.Map(lists.Filter(all, func(a topology.PCIAddr) bool { return !slices.Contains(f.card, a) }),
+		func(a topology.PCIAddr) string { return a.String() + b.whatIs(a) })
 	if group, ok := groupOf[*f.addr]; ok && len(others) > 0 {
 		b.note("IOMMU group %d: with %s go %s", group, d.ID, listText(others))
 	}

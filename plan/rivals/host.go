@@ -53,18 +53,14 @@ func newHost(p *plan.Problem) *host {
 		h.pages[n.ID] = min(max(words.ValueOr(n.Pages, unlimited), 0), unlimited)
 	}
 	slices.Sort(h.nodes)
-	for _, n := range h.nodes {
-		h.total = append(h.total, h.pages[n])
-	}
+	h.total = lists.Map(h.nodes, func(n int) int64 { return h.pages[n] })
 	h.unbooked = slices.Clone(h.total)
 	for i, c := range p.Cores {
 		for _, cpu := range c.CPUs {
 			h.coreOf[cpu] = i
 		}
 	}
-	for _, d := range p.Devices {
-		h.vfs = append(h.vfs, d.VFs)
-	}
+	h.vfs = lists.Map(p.Devices, func(d plan.Device) int { return d.VFs })
 	for i := range p.Requests {
 		for _, w := range wants(&p.Requests[i]) {
 			if w.kind == wantVF || w.Count < len(w.Any) {

@@ -143,9 +143,7 @@ func (c *checker) recompute() []plan.Term {
 		}
 		// "unequal" compares lab nodes by what they got of devices and cores, the terms up to here.
 		// Those that follow depend on what other lab nodes got.
-		for _, t := range all[first:] {
-			own[i] += t.Cost
-		}
+		own[i] += lists.Sum(all[first:], func(t plan.Term) int64 { return t.Cost })
 		if len(c.found[i].vfs) > 0 {
 			add(plan.TermNICShared, c.sharers(i, prints), w.NICShared)
 		}
@@ -406,12 +404,8 @@ func (c *checker) l3Sharers(i int, prints []footprint) int64 {
 
 // emulatorTerm returns the distance from the lab node to the nearest core without an owner; 0 if there is none.
 func (c *checker) emulatorTerm(f *footprint) int64 {
-	var free []int
-	for _, k := range c.m.cores {
-		if k.owner < 0 && k.tenant == "" {
-			free = append(free, k.node)
-		}
-	}
+	free := lists.Map(lists.Filter(c.m.cores, func(k *coreView) bool { return k.owner < 0 && k.tenant == "" }),
+		func(k *coreView) int { return k.node })
 	far, _ := c.m.nearest(f.nodes, sorted(free)...)
 	return far
 }

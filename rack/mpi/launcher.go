@@ -116,9 +116,7 @@ func (l *Launcher) Launch(ctx context.Context, g bench.Group, p bench.Program) (
 	out.ExitCode, out.Command, out.MPI = res.Exit, res.Command, res.Launcher
 	out.Where = fmt.Sprintf("%s on %s by %s", words.Count(res.Ranks, "rank"), words.Count(len(nodes), "node"),
 		res.Transport)
-	for _, n := range res.Nodes {
-		out.RDMAPackets += n.PacketsSent
-	}
+	out.RDMAPackets += lists.Sum(res.Nodes, func(n Traffic) uint64 { return n.PacketsSent })
 	// The ranks of a measurement always send messages: no packets are no proof, however little went by TCP.
 	if err == nil && res.Exit == 0 && res.Transport != TCP && len(nodes) > 1 && out.RDMAPackets == 0 {
 		err = fmt.Errorf("%w by any node: the library fell back to another transport", ErrFellBack)

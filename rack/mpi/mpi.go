@@ -133,9 +133,7 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 			"(nic: connectx-5), start Open MPI, or use TCP")
 		return nil, fmt.Errorf("%s: this MPICH has no libfabric (%s)%s", nodes[0].Node, p.device, why)
 	}
-	for _, s := range slots {
-		res.Ranks += s
-	}
+	res.Ranks += lists.Sum(slots, func(s int) int { return s })
 	ranks := ""
 	if probed[0].takesRankfile() && !crowded(nodes, slots) {
 		ranks = o.rankfile(slots)
@@ -426,7 +424,7 @@ const maxSlots = 4096
 // NodesOf are the nodes of a lab, or those of them that are named, in that order.
 func NodesOf(l *lab.Lab, names []string, endpoint func(node string) (bench.Endpoint, error)) (nodes []Node, err error) {
 	if len(names) == 0 {
-		names = append(names, lists.Map(l.Nodes, func(n lab.Node) string { return n.Name })...)
+		names = append(names, l.NodeNames()...)
 	}
 	for i, name := range names {
 		k := slices.IndexFunc(l.Nodes, func(n lab.Node) bool { return n.Name == name })
@@ -435,7 +433,7 @@ func NodesOf(l *lab.Lab, names []string, endpoint func(node string) (bench.Endpo
 		}
 		if k < 0 {
 			return nil, fmt.Errorf("node %s: lab %s has none of that name; it has %s", name, l.Name,
-				strings.Join(lists.Map(l.Nodes, func(n lab.Node) string { return n.Name }), ", "))
+				strings.Join(l.NodeNames(), ", "))
 		}
 		if len(l.Nodes[k].NICs) == 0 {
 			return nil, fmt.Errorf("node %s has no NIC", name)

@@ -44,10 +44,7 @@ var script string
 
 // probeNode asks a node before a run, for versions too: those of "launcher" and of "ucx".
 func probeNode(ctx context.Context, r Runner, n Node, versions, program, library string) (probe, error) {
-	launchers := "mpirun.openmpi mpirun.mpich mpirun"
-	if library != "" {
-		launchers = "mpirun." + library + " mpirun"
-	}
+	launchers := words.Either(library != "", "mpirun."+library+" mpirun", "mpirun.openmpi mpirun.mpich mpirun")
 	sent, received, bytesSent := counterFiles(n)
 	argv := slices.Concat([]string{"sh", "-c", script, "sh", versions, program, launchers}, sent, received,
 		[]string{bytesSent})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/render/slurm"
@@ -60,10 +61,8 @@ func switches(p *plan.Plan) []slurm.Switch {
 		return []slurm.Switch{fabric}
 	}
 	fabric.Switches = leaves.Keys
-	var all []slurm.Switch
-	for _, leaf := range leaves.Keys {
-		all = append(all, slurm.Switch{Name: leaf, Nodes: leaves.Of(leaf)})
-	}
+	all := lists.Map(leaves.Keys,
+		func(leaf string) slurm.Switch { return slurm.Switch{Name: leaf, Nodes: leaves.Of(leaf)} })
 	return append(all, fabric)
 }
 
@@ -91,10 +90,7 @@ func guest(h *topology.Host, n *plan.Node) *topology.Host {
 	}
 	for _, c := range n.Cards {
 		a, _ := topology.ParsePCIAddr(c.ID) // check has seen to it that it is one
-		cell := c.Cell
-		if !n.GuestNUMA {
-			cell = nil
-		}
+		cell := words.Either(n.GuestNUMA, c.Cell, nil)
 		if c.Kind == plan.KindGPU {
 			card := topology.GPU{Address: &a, Kind: topology.GPUDiscrete, Model: c.Model, NUMANode: cell}
 			for i := range h.GPUs {

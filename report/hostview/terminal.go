@@ -37,10 +37,7 @@ const (
 func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 	v := newView(d)
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
-	t.room = t.Width
-	if o.Wide {
-		t.room = math.MaxInt
-	}
+	t.room = words.Either(o.Wide, math.MaxInt, t.Width)
 	t.Wrap("", "", v.heading(), text.Bold)
 	for _, line := range v.facts() {
 		t.Wrap("", "  ", line)

@@ -57,10 +57,7 @@ func Images(out images.Listing, now time.Time) *show.Grid {
 	for _, i := range out.Images {
 		// The star marks what the next lab starts from. Other images serve labs that run, until they are pruned.
 		mark := words.Either(i.Current, "*", " ")
-		what := "image"
-		if strings.HasPrefix(i.Name, "debian-") { // of full nodes
-			what = i.Name
-		}
+		what := words.Either(strings.HasPrefix(i.Name, "debian-"), i.Name, "image") // of full nodes
 		if i.QEMU != "" {
 			what = "QEMU " + i.QEMU
 		}

@@ -267,10 +267,8 @@ func (v *view) made() []setting {
 		name := words.Either(m.Control, "Control", "Measured")
 		out = append(out, setting{name, text})
 	}
-	design := "every combination of levels"
-	if s.Design == study.DesignHalf {
-		design = "half of the combinations of levels"
-	}
+	design := words.Either(s.Design == study.DesignHalf, "half of the combinations of levels",
+		"every combination of levels")
 	order := fmt.Sprintf("blocks of %s, twice each, in random order and the same order backwards; seed %d",
 		words.Count(len(s.Cells()), "cell")+" ("+design+")", s.Seed)
 	// Blocks guard against drift only where they were made as blocks: those of imported runs are not.
@@ -333,9 +331,7 @@ func (v *view) opposite() string {
 		}
 	}
 	need := 1 // the switch
-	for _, n := range v.Lab.Nodes {
-		need += n.CPUs
-	}
+	need += lists.Sum(v.Lab.Nodes, func(n report.Node) int { return n.CPUs })
 	if all.IsEmpty() || protected.IsEmpty() || need == 1 || protected.Len() >= need {
 		return ""
 	}

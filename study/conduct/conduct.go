@@ -316,12 +316,8 @@ func verdict(samples []bench.Sample, err error, disturbed string) (status, why s
 	if err != nil {
 		return study.StatusFailed, err.Error()
 	}
-	var failed []string
-	for _, s := range samples {
-		if s.Error != "" {
-			failed = append(failed, fmt.Sprintf("%s: %s", s.Test, s.Error))
-		}
-	}
+	failed := lists.Map(lists.Filter(samples, func(s bench.Sample) bool { return s.Error != "" }),
+		func(s bench.Sample) string { return fmt.Sprintf("%s: %s", s.Test, s.Error) })
 	// Failed comes before disturbed, but the reader learns both: the disturbance may be why it failed.
 	if len(failed) > 0 && disturbed != "" {
 		failed = append(failed, "and it was disturbed: "+disturbed)

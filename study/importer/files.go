@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/paste"
 )
 
@@ -212,12 +213,7 @@ func sniff(data []byte) string {
 		case head.Node != nil:
 			return SuperBench
 		}
-		for _, l := range logFormats {
-			if l.json != nil && l.json.Match(trimmed) {
-				return l.name
-			}
-		}
-		return ""
+		return lists.Find(logFormats, func(l logFormat) bool { return l.json != nil && l.json.Match(trimmed) }).name
 	}
 	for _, l := range logFormats {
 		if l.head != nil && l.head.Match(data) {
@@ -232,12 +228,7 @@ func sniff(data []byte) string {
 			}
 		}
 	}
-	for _, l := range logFormats {
-		if l.gaveUp != nil && l.gaveUp.Match(data) {
-			return l.name
-		}
-	}
-	return ""
+	return lists.Find(logFormats, func(l logFormat) bool { return l.gaveUp != nil && l.gaveUp.Match(data) }).name
 }
 
 // isVCPUBenchmarks looks for a directory with the results of the suite's first three tests, or of

@@ -99,7 +99,7 @@ func (r *Rig) local() bool {
 // pair returns the client and the server that are measured. Where only single nodes are measured,
 // of a lab of one node, there is no server.
 func (r *Rig) pair(l *lab.Lab) (client, server string, err error) {
-	names := lists.Map(l.Nodes, func(n lab.Node) string { return n.Name })
+	names := l.NodeNames()
 	if len(r.spec.Pair) == 2 {
 		for _, p := range r.spec.Pair {
 			if !slices.Contains(names, p) {

@@ -15,7 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
 )
@@ -205,9 +207,7 @@ func (r *Rig) processes() []int {
 	if d := r.rack.State.Daemon; d != nil {
 		all = append(all, d.PID)
 	}
-	for _, n := range r.rack.State.Nodes {
-		all = append(all, n.Process.PID)
-	}
+	all = append(all, lists.Map(r.rack.State.Nodes, func(n *rack.Node) int { return n.Process.PID })...)
 	return all
 }
 

@@ -77,9 +77,7 @@ func (t *traffic) stream(ctx context.Context, from, to lab.Node) {
 		port := strconv.Itoa(firstStreamPort + k%streamPorts)
 		if err := t.once(ctx, from.Name, to, port); err != nil && ctx.Err() == nil {
 			t.mu.Lock()
-			if t.err == nil {
-				t.err = err
-			}
+			t.err = cmp.Or(t.err, err)
 			t.mu.Unlock()
 			return
 		}

@@ -171,9 +171,7 @@ func contrast(blocks []Block, q Question, bootstrap func([]float64, float64, uin
 	r := resample(d, q.resamples(), q.Seed)
 	e.P, e.Exact, e.SmallestP = r.p, r.exact, r.smallestP
 	e.setEstimate(mean(d), r, func(tail float64) Interval { return bootstrap(d, tail, q.Seed) })
-	for _, v := range d {
-		e.Differences = append(e.Differences, e.back(v))
-	}
+	e.Differences = lists.Map(d, e.back)
 	return e, e.finite()
 }
 

@@ -85,15 +85,10 @@ func judge(e Effect, adjusted float64, comparisons int) Judgement {
 	// Equivalence is asked first: a small effect that is certain is still one that does not matter.
 	case e.Margin > 0 && e.Inner.Bounded() && e.Inner.Within(e.Bounds()):
 		j.Verdict = Equivalent
-		j.Reason = "the effect is smaller than what matters"
-		if significant {
-			j.Reason = "there is an effect, and it is smaller than what matters"
-		}
+		j.Reason = words.Either(significant, "there is an effect, and it is smaller than what matters",
+			"the effect is smaller than what matters")
 	case significant:
-		j.Verdict = Worse
-		if (e.Estimate > e.NoEffect()) == (e.Direction == HigherIsBetter) {
-			j.Verdict = Better
-		}
+		j.Verdict = words.Either((e.Estimate > e.NoEffect()) == (e.Direction == HigherIsBetter), Better, Worse)
 		j.Reason = fmt.Sprintf("p = %.3g after correction for %s", adjusted, words.Count(comparisons, "comparison"))
 	default:
 		j.Verdict = Undecided

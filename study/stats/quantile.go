@@ -54,9 +54,7 @@ func (c *merger) contrast(e Effect, q Question, bootstrap func(float64, uint64) 
 	r := c.resample(estimate, q.resamples(), q.Seed)
 	e.P, e.Exact, e.SmallestP = r.p, r.exact, r.smallestP
 	e.setEstimate(estimate, r, func(tail float64) Interval { return bootstrap(tail, q.Seed) })
-	for _, v := range d {
-		e.Differences = append(e.Differences, e.back(v))
-	}
+	e.Differences = lists.Map(d, e.back)
 	return e, e.finite()
 }
 

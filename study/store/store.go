@@ -222,10 +222,7 @@ func query[T any](ctx context.Context, d *DB, scan func(row *sql.Rows, into *T) 
 		}
 		return nil
 	}, question, args...)
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
+	return all, err
 }
 
 // text is a column of JSON that may be absent, to write. To read one, its address as that of bytes does.

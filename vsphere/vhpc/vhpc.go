@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
@@ -379,10 +380,7 @@ func (c *cluster) switchesOf(comments *strings.Builder, host string) string {
 
 // quoted writes a list of texts.
 func quoted(texts []string) string {
-	var all []string
-	for _, t := range texts {
-		all = append(all, strconv.Quote(t))
-	}
+	all := lists.Map(texts, func(t string) string { return strconv.Quote(t) })
 	return "[" + strings.Join(all, ", ") + "]"
 }
 
