@@ -126,8 +126,7 @@ func (m *machine) tcpSide(device string) (*bench.Side, string) {
 	var nic *topology.NIC
 	for i := range m.NICs {
 		for _, port := range m.NICs[i].Ports {
-			if port.SpeedMbps == nil || *port.SpeedMbps <= 0 || port.MTU == nil ||
-				device != "" && port.Name != device {
+			if port.SpeedMbps == nil || *port.SpeedMbps <= 0 || port.MTU == nil || device != "" && port.Name != device {
 				continue
 			}
 			if gbps := float64(*port.SpeedMbps) / 1000; side == nil || gbps > side.Rate {

@@ -304,8 +304,7 @@ func (p *perftestText) addLatency(line string) error {
 
 // endless reports whether the rows are those of a test that runs until it is ended.
 func (r *PerftestResult) endless() bool {
-	return len(r.Rows) > 1 &&
-		!slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Bytes != r.Rows[0].Bytes })
+	return len(r.Rows) > 1 && !slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Bytes != r.Rows[0].Bytes })
 }
 
 // isTitle reports whether a line names a test, as the first line of a run does.

@@ -195,10 +195,7 @@ func (a *Adapter) fix(l *lab.Lab) string {
 
 // name is the adapter as the arguments of rackless nic name it.
 func (a *Adapter) name(l *lab.Lab) string {
-	if a.NIC != "eth0" {
-		return l.Name + "/" + a.Node + " --nic " + a.NIC
-	}
-	return l.Name + "/" + a.Node
+	return words.Either(a.NIC != "eth0", l.Name+"/"+a.Node+" --nic "+a.NIC, l.Name+"/"+a.Node)
 }
 
 // lostAdapters returns the nodes that have an adapter of which their kernel cannot be asked, with the reason.

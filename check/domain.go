@@ -390,11 +390,7 @@ func (c *domainCheck) memory() {
 		nodes.Have += ": too much, " + few(wrong, 4)
 	case !whole:
 		nodes.Have += fmt.Sprintf(": %s of %s", amount(total), amount(c.n.MemoryBytes))
-		if page == 0 {
-			nodes.Have += " touched so far"
-		} else {
-			nodes.Have += " only"
-		}
+		nodes.Have += words.Either(page == 0, " touched so far", " only")
 	}
 	// Hugepages are all taken before the guest starts; others as it touches them.
 	c.judge(len(wrong) == 0 && (whole || page == 0), nodes)

@@ -29,8 +29,7 @@ func Guests(p *plan.Plan, h *topology.Host, nodes map[string]*facts.Node) []find
 				"virsh list shows whether it runs, and whether its guest agent does"))
 			continue
 		}
-		c := guestCheck{host: host, elsewhere: h == nil, n: n, f: f,
-			sheet: sheet{subject: n.Name, fix: fixRedefine}}
+		c := guestCheck{host: host, elsewhere: h == nil, n: n, f: f, sheet: sheet{subject: n.Name, fix: fixRedefine}}
 		c.cpus()
 		c.siblings()
 		c.numa()
@@ -398,8 +397,7 @@ func linkTexts(all []*topology.Link) string { return strings.Join(lists.Map(all,
 // gpuDirect checks that a NIC can reach GPU memory, in guests that have NVIDIA's driver.
 func (c *guestCheck) gpuDirect() {
 	hasRDMA := slices.ContainsFunc(c.f.NICs, func(n topology.NIC) bool { return len(n.Devices) > 0 })
-	if c.f.NVIDIA == "" || !hasRDMA ||
-		len(c.functions(deviceKind{topology.ClassDisplay, topology.VendorNVIDIA})) == 0 {
+	if c.f.NVIDIA == "" || !hasRDMA || len(c.functions(deviceKind{topology.ClassDisplay, topology.VendorNVIDIA})) == 0 {
 		return
 	}
 	f := finding.Finding{ID: IDGPUDirect, Have: "nvidia without nvidia_peermem", Want: "nvidia_peermem, or NVIDIA's " +

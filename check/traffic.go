@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -176,9 +177,7 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
 		}
 	}
 	f.Have = strings.Join(moved, "; ")
-	if tries > 1 {
-		f.Have += fmt.Sprintf("; answered too late before try %d", tries)
-	}
+	f.Have += words.If(tries > 1, fmt.Sprintf("; answered too late before try %d", tries))
 	return f
 }
 

@@ -73,10 +73,7 @@ const (
 // their order, so a queue comes back to the direct path only when all that went by the wire have ended. Datagrams
 // always go by the wire: they have no connection to take the peer from, and may be lost.
 func (p *Port) onWire(q *queue) bool {
-	if q.wire == nil {
-		return false
-	}
-	return q.wire.out > 0 || q.datagrams() || !p.s.direct.Load()
+	return q.wire != nil && (q.wire.out > 0 || q.datagrams() || !p.s.direct.Load())
 }
 
 // sendOne does the request at the head. The WQE is read and checked under the port's own lock first. Taking the peer's
@@ -327,8 +324,7 @@ func (m *message) send() bool {
 			break
 		}
 	}
-	if total(m.dst) < m.n || m.wr.Op == roce.WRSendInv && !peer.invalidate(m.wr.Imm, m.d.PD,
-		m.d.Num, true) {
+	if total(m.dst) < m.n || m.wr.Op == roce.WRSendInv && !peer.invalidate(m.wr.Imm, m.d.PD, m.d.Num, true) {
 		s.RI, s.Head = index, head
 		return false
 	}

@@ -181,10 +181,7 @@ func createCQ(p *Port, in, out []byte, _ uint32) status {
 }
 
 func (c *cq) size() uint64 {
-	if c.Wide {
-		return 128
-	}
-	return 64
+	return words.Either[uint64](c.Wide, 128, 64)
 }
 
 func destroyCQ(p *Port, c *cq, _, _ []byte) status {

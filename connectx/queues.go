@@ -241,10 +241,7 @@ func armLimit(p *Port, q *queue, in, _ []byte) status {
 func (p *Port) posted(q *queue) uint16 {
 	end, _ := p.mem.Load32(q.DBR)
 	n := uint16(end) - q.RI
-	if uint32(n) > 1<<q.RecvLog {
-		return 0
-	}
-	return n
+	return words.Either(uint32(n) > 1<<q.RecvLog, 0, n)
 }
 
 // receives is the queue that a QP's receives come from. nil: the QP has none, or names a queue that is gone or of

@@ -56,8 +56,7 @@ func (v *view) links() []judged {
 		} else if !v.matters(d) || v.behindOwnSwitch(d) {
 			continue
 		}
-		j := judged{dev: d, link: d.Link, end: end,
-			nowSpeed: speed(d.Link.SpeedGTs), nowWidth: width(d.Link.Width)}
+		j := judged{dev: d, link: d.Link, end: end, nowSpeed: speed(d.Link.SpeedGTs), nowWidth: width(d.Link.Width)}
 		j.speed, j.width = bestOf(d.Link)
 		if p := d.Link.Port; p != nil {
 			j.hasPortSpeed = speed(p.MaxSpeedGTs) > 0 && j.speed > 0

@@ -182,8 +182,7 @@ func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	var far []string
 	for _, td := range t.Devices {
 		d := v.tree.Device(td.PCI)
-		if d == nil || d.NUMANode == nil || td.PCI.Function != 0 && d.PF == nil ||
-			slices.Contains(nodes, *d.NUMANode) {
+		if d == nil || d.NUMANode == nil || td.PCI.Function != 0 && d.PF == nil || slices.Contains(nodes, *d.NUMANode) {
 			continue
 		}
 		if d.IsGPU() || d.IsNIC() {

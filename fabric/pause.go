@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"time"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Flow control. A port whose queue is above PFC.High holds its senders until it is down to PFC.Low. A NIC that obeys
@@ -38,10 +40,7 @@ type hold struct {
 
 // classes are the priorities whose queues hold senders.
 func (l *Link) classes() Priorities {
-	if (l.PFC != PFC{}) && l.PFC.Of == 0 {
-		return 0xff
-	}
-	return l.PFC.Of
+	return words.Either((l.PFC != PFC{}) && l.PFC.Of == 0, 0xff, l.PFC.Of)
 }
 
 // wholeLink is beside the priorities in what of a sender is held.
@@ -166,10 +165,7 @@ func (c *conn) pause(off uint16) {
 }
 
 func quanta(on uint16) uint16 {
-	if on != 0 {
-		return pauseQuanta
-	}
-	return 0
+	return words.Either[uint16](on != 0, pauseQuanta, 0)
 }
 
 // control sends a frame of MAC control, past all that waits but the rest of a frame.

@@ -56,8 +56,7 @@ func currentInputs(ctx context.Context) (inputs, error) {
 	}
 	names := lists.Map(sources, func(s source) string { return s.suite })
 	slices.Sort(names)
-	return inputs{recipe: hostRecipe(release, slices.Compact(names)), sources: sources,
-		options: aptOptions(dump)}, nil
+	return inputs{recipe: hostRecipe(release, slices.Compact(names)), sources: sources, options: aptOptions(dump)}, nil
 }
 
 // aptSaid is what apt said. An answer takes half a second, and a program asks again for each image.

@@ -342,9 +342,7 @@ func Write(w io.Writer, verdicts []*Verdict, diff bool, o hostview.TableOptions)
 			b.WriteByte('\n')
 		}
 		title := v.Machine
-		if v.Host != NoHost {
-			title += " on " + v.Host
-		}
+		title += words.If(v.Host != NoHost, " on "+v.Host)
 		if err := hostview.WriteFindings(&b, title, v.Findings, o); err != nil {
 			return err
 		}

@@ -236,9 +236,7 @@ type VFCount struct {
 // Distance returns the SLIT distance beyond local from NUMA node a to b, by ID: 0 for the node
 // itself. Unknown IDs are a slip of the caller and panic.
 func (p *Problem) Distance(a, b int) int {
-	node := func(id int) int {
-		return slices.IndexFunc(p.NUMANodes, func(n NUMANode) bool { return n.ID == id })
-	}
+	node := func(id int) int { return slices.IndexFunc(p.NUMANodes, func(n NUMANode) bool { return n.ID == id }) }
 	return p.NUMANodes[node(a)].Distances[node(b)] - 10
 }
 

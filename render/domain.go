@@ -227,9 +227,7 @@ func (m *machine) header(n *plan.Node) string {
 	if m.in.Made == "" {
 		text = strings.TrimPrefix(text, ". ")
 	}
-	if m.guessedArch {
-		text += " What the host was read from does not tell its architecture: x86_64 was assumed."
-	}
+	text += words.If(m.guessedArch, " What the host was read from does not tell its architecture: x86_64 was assumed.")
 	return text
 }
 

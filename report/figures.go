@@ -215,10 +215,7 @@ func retried(samples []bench.Sample, failed bench.Sample) bool {
 			s.Attempt <= failed.Attempt || fault(s) != "" {
 			return false
 		}
-		if failed.Bytes != 0 {
-			return s.Bytes == failed.Bytes
-		}
-		return s.Command == failed.Command
+		return words.Either(failed.Bytes != 0, s.Bytes == failed.Bytes, s.Command == failed.Command)
 	})
 }
 

@@ -193,10 +193,7 @@ func (q *QP) paced(now time.Duration) time.Duration {
 		return now
 	}
 	f.advance(now, q.port.congestion(), q.port.lineRate())
-	if f.limited && f.next > now {
-		return min(f.next, f.timerAt)
-	}
-	return now
+	return words.Either(f.limited && f.next > now, min(f.next, f.timerAt), now)
 }
 
 // increase is one step of recovery: fast at first, then additive, then hyper increase of the target, to which the rate

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // PortConfig is what a port keeps for life.
@@ -232,11 +234,7 @@ func (p *Port) Poll(now time.Duration) (next time.Duration) {
 	}
 	p.unpark(now)
 	// A late Poll sends what the cable would have carried since, unless the port was idle.
-	if p.busy {
-		p.lineFree = max(p.lineFree, now-catchUp)
-	} else {
-		p.lineFree = max(p.lineFree, now)
-	}
+	p.lineFree = words.Either(p.busy, max(p.lineFree, now-catchUp), max(p.lineFree, now))
 	p.busy = false
 	sent := 0
 	for ; sent < pollBatch && !p.down && !p.held; sent++ {

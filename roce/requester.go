@@ -1,6 +1,10 @@
 package roce
 
-import "time"
+import (
+	"time"
+
+	"github.com/rackless/rackless/internal/words"
+)
 
 // txWR is a send request in flight. psn is its first packet's number; a read takes as many numbers as it has responses
 // (9.7.2).
@@ -248,10 +252,7 @@ func opcodeOf(w *txWR, i uint32) Opcode {
 	first, last := i == 0, i+1 == w.pkts
 	write := w.Op == WRWrite || w.Op == WRWriteImm
 	if last && w.Op == WRSendInv {
-		if first {
-			return opSendOnlyInv
-		}
-		return opSendLastInv
+		return words.Either(first, opSendOnlyInv, opSendLastInv)
 	}
 	op := opSendMiddle
 	switch {

@@ -204,11 +204,7 @@ func (q *QP) execute(p *Packet) (syndrome uint8, ok bool) {
 		return syndrome, false
 	}
 	r.psn = (p.PSN + pkts) & psnMask
-	if p.h&hLast != 0 {
-		r.message = 0
-	} else {
-		r.message = kind
-	}
+	r.message = words.Either(p.h&hLast != 0, 0, kind)
 	return 0, true
 }
 
@@ -538,10 +534,7 @@ func (q *QP) buildRead(p *Packet, x *response, b []byte) []byte {
 // datagram takes a packet of the unreliable datagram service (9.8.4): what has no buffer, or not enough, is dropped.
 func (q *QP) datagram(p *Packet) bool {
 	key := words.Either(q.cfg.Type == GSI, gsiQKey, q.attr.QKey)
-	if p.QKey != key || len(p.Payload) > q.attr.MTU {
-		return false
-	}
-	if !q.needRecv() {
+	if p.QKey != key || len(p.Payload) > q.attr.MTU || !q.needRecv() {
 		return false
 	}
 	var grh [sizeGRH]byte

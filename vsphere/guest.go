@@ -187,11 +187,7 @@ func (g *guestConn) start(ctx context.Context, a *guestArgs) (any, error) {
 	} else {
 		line += " </dev/null"
 	}
-	if a.Capture {
-		line += " >" + base + ".out 2>" + base + ".err"
-	} else {
-		line += " >/dev/null 2>&1"
-	}
+	line += words.Either(a.Capture, " >"+base+".out 2>"+base+".err", " >/dev/null 2>&1")
 	pid, err := g.programs.StartProgram(ctx, g.auth, &types.GuestProgramSpec{ProgramPath: "/bin/sh",
 		Arguments: "-c " + words.Quote(line)})
 	if a.Capture || len(a.Input) > 0 {

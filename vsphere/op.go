@@ -82,8 +82,7 @@ func (m *machine) find(ctx context.Context) (*object.VirtualMachine, *mo.Virtual
 		return nil, nil, fmt.Errorf("%s is there, and no virtual machine", m.Name)
 	}
 	var have mo.VirtualMachine
-	err = vm.Properties(ctx, vm.Reference(), []string{"config", "runtime.powerState", "runtime.host"},
-		&have)
+	err = vm.Properties(ctx, vm.Reference(), []string{"config", "runtime.powerState", "runtime.host"}, &have)
 	switch {
 	case fault.Is(err, &types.ManagedObjectNotFound{}):
 		return nil, nil, nil

@@ -185,10 +185,8 @@ func newRootCmd(a *app) *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	group("lab", newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a), newInitCmd(a),
-		newExportCmd(a))
-	group("node", newExecCmd(a), newMPIRunCmd(a), newSSHCmd(a), newCpCmd(a), newConsoleCmd(a),
-		newLogsCmd(a))
+	group("lab", newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a), newInitCmd(a), newExportCmd(a))
+	group("node", newExecCmd(a), newMPIRunCmd(a), newSSHCmd(a), newCpCmd(a), newConsoleCmd(a), newLogsCmd(a))
 	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newUICmd(a), newBaselineCmd(a), newStudyCmd(a),
 		newRecommendCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a), newNICCmd(a))
 	group("machine", newInspectCmd(a), newCheckCmd(a), newAdoptCmd(a), newPrepareCmd(a), newRollbackCmd(a),

@@ -308,8 +308,7 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 		if err := on.Install(ctx, a.system()); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.out, "this host reboots now, and the study continues by itself: journalctl -fu %s\n",
-			on.Name)
+		fmt.Fprintf(a.out, "this host reboots now, and the study continues by itself: journalctl -fu %s\n", on.Name)
 		if _, err := a.system().Program(ctx, "systemctl", "reboot"); err != nil {
 			return end(err)
 		}

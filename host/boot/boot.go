@@ -16,6 +16,7 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -89,10 +90,7 @@ type settled struct{ now, before change.State }
 func (t *settled) settle(now, before change.State) { t.now, t.before = now, before }
 
 func (t *settled) read(now change.State) change.State {
-	if t.before != "" && now == t.now {
-		return t.before
-	}
-	return now
+	return words.Either(t.before != "" && now == t.now, t.before, now)
 }
 
 // find returns the path of a program of the machine, by the first of the names that there is; "" where there is none.

@@ -454,8 +454,5 @@ func Size(s string) uint64 {
 		s = s[:len(s)-1]
 	}
 	v, err := strconv.ParseUint(s, 0, 64)
-	if err != nil || v > ^uint64(0)>>shift {
-		return 0
-	}
-	return v << shift
+	return words.Either(err != nil || v > ^uint64(0)>>shift, 0, v<<shift)
 }

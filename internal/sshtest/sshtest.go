@@ -48,10 +48,8 @@ func Start(dir string, shell func(ctx context.Context, command string) *exec.Cmd
 		return nil, err
 	}
 	server := &ssh.Server{
-		Handler: func(s ssh.Session) { _ = s.Exit(run(s, shell)) },
-		PublicKeyHandler: func(_ ssh.Context, k ssh.PublicKey) bool {
-			return ssh.KeysEqual(k, allowed.PublicKey())
-		},
+		Handler:          func(s ssh.Session) { _ = s.Exit(run(s, shell)) },
+		PublicKeyHandler: func(_ ssh.Context, k ssh.PublicKey) bool { return ssh.KeysEqual(k, allowed.PublicKey()) },
 	}
 	go func() { _ = server.Serve(listener) }()
 	return &Server{listener.Addr(), key, server}, nil

@@ -88,9 +88,7 @@ func (e Edit) card(h *topology.Host, name string) (*card, error) {
 
 // devicesText lists the GPUs and NICs of a host, for messages.
 func devicesText(h *topology.Host) string {
-	gpus := lists.Flat(h.GPUs, func(g topology.GPU) []string {
-		return lists.If(g.Kind != topology.GPUDisplay, g.ID())
-	})
+	gpus := lists.Flat(h.GPUs, func(g topology.GPU) []string { return lists.If(g.Kind != topology.GPUDisplay, g.ID()) })
 	nics := lists.Flat(h.NICs, func(n topology.NIC) []string { return lists.If(n.PF == nil, n.ID()) })
 	return "its GPUs: " + someText(gpus) + "; its NICs: " + someText(nics)
 }

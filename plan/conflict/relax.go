@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -65,10 +66,7 @@ func without(what string, names []string) edit {
 
 // least is the least of something that a lab node can ask for. It needs a core with a thread.
 func least(what string) int64 {
-	if what == plan.DemandCores || what == plan.DemandSMT {
-		return 1
-	}
-	return 0
+	return words.Either[int64](what == plan.DemandCores || what == plan.DemandSMT, 1, 0)
 }
 
 // ownCores returns the edit that gives each virtual CPU of some requests a core of its own, as smt: off does.

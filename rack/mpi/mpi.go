@@ -352,8 +352,7 @@ func environment(t Transport, nodes []Node, slots []int) []string {
 	slices.Sort(gids)
 	switch t {
 	case UCX, RDMA:
-		env := []string{"UCX_NET_DEVICES=" + strings.Join(slices.Compact(devices), ","),
-			"UCX_TLS=rc_v,ud_v,self,sm"}
+		env := []string{"UCX_NET_DEVICES=" + strings.Join(slices.Compact(devices), ","), "UCX_TLS=rc_v,ud_v,self,sm"}
 		// Nodes with different cards have the address at different places, and UCX takes one index for all.
 		if gids = slices.Compact(gids); len(gids) == 1 {
 			env = append(env, "UCX_IB_GID_INDEX="+gids[0])

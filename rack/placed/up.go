@@ -334,8 +334,7 @@ func (u *upRun) configureNode(ctx context.Context, n lab.Node) (*rack.Node, erro
 	if err != nil {
 		return nil, err
 	}
-	id := guest.Identity{Name: n.Name, MachineID: node.MachineID, MTU: u.Lab.Fabric.MTU,
-		Hosts: u.Lab.HostNames()}
+	id := guest.Identity{Name: n.Name, MachineID: node.MachineID, MTU: u.Lab.Fabric.MTU, Hosts: u.Lab.HostNames()}
 	for _, port := range ports {
 		nic := guest.NIC{Device: port.Name, Path: port.Path, MAC: port.MAC, Addr: port.Addr}
 		if port.OwnMAC {

@@ -191,8 +191,7 @@ func (e envFile) Nearest() (all []string) {
 	for _, n := range e.NUMANodes {
 		at := lists.Filter(e.Used, func(x rdmaLink) bool { return x.nic.NUMANode != nil && *x.nic.NUMANode == n.ID })
 		if len(at) > 0 && n.CPUs.Len() > 0 {
-			say("Processes that use %s belong on CPUs %s (NUMA node %d).",
-				words.Join(at, ", "), n.CPUs, n.ID)
+			say("Processes that use %s belong on CPUs %s (NUMA node %d).", words.Join(at, ", "), n.CPUs, n.ID)
 		}
 	}
 	return all

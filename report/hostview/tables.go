@@ -429,9 +429,7 @@ func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
 			widths[i] = max(widths[i], text.StringWidth(r[i].String()))
 		}
 	}
-	total := func() int {
-		return gap*(len(keep)-1) + lists.Sum(keep, func(i int) int { return widths[i] })
-	}
+	total := func() int { return gap*(len(keep)-1) + lists.Sum(keep, func(i int) int { return widths[i] }) }
 	for total() > width {
 		// The widest column that can give gives; columns go only when none can.
 		// One letter at a time, always from the widest: long models and lists shrink together, instead of one to

@@ -122,8 +122,7 @@ func Beside(labs []rack.Description) (lines []string) {
 			add("lab %s: /home of its full nodes is %s, and goes with the lab", l.Name, l.Home)
 		}
 		if l.Switch == string(rack.SwitchDead) {
-			add("lab %s: its switch is not running: rackless up with its lab file starts it again",
-				l.Name)
+			add("lab %s: its switch is not running: rackless up with its lab file starts it again", l.Name)
 		} else if !l.Ready {
 			add("lab %s: not ready: up works on it, or was killed; rackless up with its lab file "+
 				"continues", l.Name)

@@ -228,8 +228,7 @@ func newLabView(id int, l labState, now time.Time) labView {
 
 // newNodeView shows a node, with the addresses of all of its NICs in one cell.
 func newNodeView(n Node, now time.Time) nodeView {
-	v := nodeView{Name: words.Printable(n.Name), State: words.Printable(n.State), CPUs: n.CPUs,
-		Errors: n.Error}
+	v := nodeView{Name: words.Printable(n.Name), State: words.Printable(n.State), CPUs: n.CPUs, Errors: n.Error}
 	switch n.State {
 	case "running":
 		v.Class = "ok"

@@ -24,6 +24,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
 	"github.com/rackless/rackless/study/store"
@@ -209,10 +210,7 @@ func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent tim
 
 // last is the number of the last block to make; 0 where the budget decides.
 func (c *Conductor) last() int {
-	if c.Blocks > 0 && (c.Spec.Blocks == 0 || c.Blocks < c.Spec.Blocks) {
-		return c.Blocks
-	}
-	return c.Spec.Blocks
+	return words.Either(c.Blocks > 0 && (c.Spec.Blocks == 0 || c.Blocks < c.Spec.Blocks), c.Blocks, c.Spec.Blocks)
 }
 
 // takes is about how long some runs take, by those that were made; 0 where none was.

@@ -191,9 +191,7 @@ func (f *file) iperf3() (reading, error) {
 	test += words.If(res.Protocol == "UDP", "/udp")
 	test += words.If(res.Reverse, "/reverse")
 	test += words.If(res.Both, "/bidir")
-	if res.Streams > 1 {
-		test += "/streams" + strconv.Itoa(res.Streams)
-	}
+	test += words.If(res.Streams > 1, "/streams"+strconv.Itoa(res.Streams))
 	return reading{test: test, tool: "iperf3", version: res.Version, started: res.Started, figures: res.Figures()}, nil
 }
 

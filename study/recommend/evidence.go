@@ -82,10 +82,7 @@ func (e *Evidence) matters(w lab.Workload) bool {
 // loss returns how much of the metric is lost at To, as a share: 0.29 for a latency that is 29 %
 // higher, 0.36 for a bandwidth that is 36 % lower.
 func (e *Evidence) loss() float64 {
-	if e.lowerIsBetter {
-		return e.Ratio - 1
-	}
-	return 1 - e.Ratio
+	return words.Either(e.lowerIsBetter, e.Ratio-1, 1-e.Ratio)
 }
 
 // turned is the same evidence told the other way round.
@@ -209,8 +206,7 @@ func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err e
 	doubt := doubt(found)
 	for c := range lists.Refs(found) {
 		from, to := settingsOf(c.Factor, c.A), settingsOf(c.Factor, c.B)
-		changed := lists.Filter(lists.Keys(to),
-			func(setting Setting) bool { return from[setting] != to[setting] })
+		changed := lists.Filter(lists.Keys(to), func(setting Setting) bool { return from[setting] != to[setting] })
 		for _, setting := range changed {
 			e := Evidence{
 				Setting: setting, From: from[setting], To: to[setting], Verdict: stats.Undecided, Test: c.Test,

@@ -91,9 +91,7 @@ func (t *traffic) once(ctx context.Context, from string, to lab.Node, port strin
 	defer wg.Wait()
 	defer cancel()
 	served := make(chan error, 1)
-	wg.Go(func() {
-		served <- t.run(ctx, to.Name, "iperf3", "-s", "-1", "-p", port)
-	})
+	wg.Go(func() { served <- t.run(ctx, to.Name, "iperf3", "-s", "-1", "-p", port) })
 	deadline := time.Now().Add(connectTime)
 	for {
 		began := time.Now()

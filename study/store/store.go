@@ -318,8 +318,7 @@ func (d *DB) insertStudy(ctx context.Context, tx *sql.Tx, s *Study) error {
 
 // SetEnvironment enters what the first run of a study was made on.
 func (d *DB) SetEnvironment(ctx context.Context, s *Study) error {
-	_, err := d.sql.ExecContext(ctx, "UPDATE study SET environment = ? WHERE id = ?", jsonOf{s.Environment},
-		s.ID)
+	_, err := d.sql.ExecContext(ctx, "UPDATE study SET environment = ? WHERE id = ?", jsonOf{s.Environment}, s.ID)
 	return err
 }
 

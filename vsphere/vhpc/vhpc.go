@@ -401,10 +401,7 @@ func settingsOf(keys map[string]string) string {
 			list = append(list, settings[key]+": "+strconv.Quote(value))
 		}
 	}
-	if len(list) == 0 {
-		return ""
-	}
-	return "  settings: {" + strings.Join(list, ", ") + "}\n"
+	return words.If(len(list) != 0, "  settings: {"+strings.Join(list, ", ")+"}\n")
 }
 
 // node writes a virtual machine as a node of a name, with another one where that is none of a node.
@@ -441,9 +438,7 @@ func node(m *machine, name, other, setup string) string {
 	if m.keys["cpu"] == "" || m.keys["memory"] == "" {
 		notes = append(notes, "the template's CPUs and memory: write them here")
 	}
-	if len(notes) > 0 {
-		text += " # " + strings.Join(notes, "; ")
-	}
+	text += words.If(len(notes) > 0, " # "+strings.Join(notes, "; "))
 	return text + "\n"
 }
 
@@ -480,8 +475,5 @@ var identifiers = lazyregexp.New(`^[a-z0-9][a-z0-9-]*$`)
 // identifier returns a name as lab files have them, or the other one where it cannot be made one.
 func identifier(name, other string) string {
 	name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
-	if len(name) > lab.MaxName || !identifiers.MatchString(name) {
-		return other
-	}
-	return name
+	return words.Either(len(name) > lab.MaxName || !identifiers.MatchString(name), other, name)
 }
