@@ -232,40 +232,22 @@ func (p *parser) joinDevices() {
 func (p *parser) set(key, value string) (err error) {
 	kind, rest, _ := strings.Cut(key, "/")
 	name, field, named := strings.Cut(rest, "/")
+	if text := map[string]*string{"hostname": &p.Hostname, "machine-id": &p.MachineID, "boot-id": &p.BootID,
+		"uuid": &p.UUID, "kernel": &p.Kernel.Release, "nvidia": &p.NVIDIA}[kind]; text != nil {
+		*text = value
+	}
 	switch kind {
-	case "hostname":
-		p.Hostname = value
-	case "machine-id":
-		p.MachineID = value
-	case "boot-id":
-		p.BootID = value
-	case "uuid":
-		p.UUID = value
-	case "kernel":
-		p.Kernel.Release = value
-	case "nvidia":
-		p.NVIDIA = value
 	case "module":
 		p.Kernel.Modules = append(p.Kernel.Modules, name)
 	case "cpus":
 		p.CPUs.Online, err = topology.ParseCPUSet(value)
 	}
-	if !named {
+	set := map[string]func(name, field, value string) error{"cpu": p.setCPU, "node": p.setNUMA, "pci": p.setPCI,
+		"net": p.setNet, "rdma": p.setRDMA}[kind]
+	if !named || set == nil {
 		return err
 	}
-	switch kind {
-	case "cpu":
-		return p.setCPU(name, field, value)
-	case "node":
-		return p.setNUMA(name, field, value)
-	case "pci":
-		return p.setPCI(name, field, value)
-	case "net":
-		return p.setNet(name, field, value)
-	case "rdma":
-		return p.setRDMA(name, field, value)
-	}
-	return err
+	return set(name, field, value)
 }
 
 // known is a value that was read; nil where that failed.

@@ -20,20 +20,15 @@ type node struct {
 	built bool            // made up for a file of version 1 without nodes
 }
 
+// memoryKinds are the kinds of nodes by their subtypes.
+var memoryKinds = map[string]string{"DRAM": "dram", "HBM": "hbm", "MCDRAM": "hbm", "NVM": "nvdimm", "CXL-DRAM": "cxl",
+	"CXL-NVM": "cxl", "GPUMemory": "gpu"}
+
 // memoryKind tells a node's kind by its subtype (hwloc: "NUMA nodes: subtype") or by the device that
 // its memory was before it became a node.
 func memoryKind(e *element) string {
-	switch subtypeOf(e) {
-	case "DRAM":
-		return "dram"
-	case "HBM", "MCDRAM":
-		return "hbm"
-	case "NVM":
-		return "nvdimm"
-	case "CXL-DRAM", "CXL-NVM":
-		return "cxl"
-	case "GPUMemory":
-		return "gpu"
+	if kind := memoryKinds[subtypeOf(e)]; kind != "" {
+		return kind
 	}
 	// Specific-purpose memory (SPM) may be HBM or CXL: not told.
 	return words.If(infoOf(e, "DAXType") == "NVM" || strings.Contains(infoOf(e, "DAXParent"), "/ndbus"), "nvdimm")

@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/pciids"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -313,10 +314,7 @@ func (r *reader) amdJSON(a *amd) {
 // Source: rsmi_topo_get_link_type in rocm_smi_lib.
 func (r *reader) amdHost(a *amd) {
 	for i, label := range a.labels {
-		g := topology.GPU{}
-		if known := a.facts[label]; known != nil {
-			g = *known
-		}
+		g := words.Value(a.facts[label])
 		g.Name, g.Kind, g.Vendor = label, topology.GPUDiscrete, "Advanced Micro Devices, Inc. [AMD/ATI]"
 		if at := address(label); at != nil {
 			g.Address, g.Name, g.Index = at, "", cmp.Or(g.Index, new(i))

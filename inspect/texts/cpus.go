@@ -8,6 +8,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -84,9 +85,7 @@ func (r *reader) lscpu() {
 	online, n := read["On-line CPU(s) list"], count(read["CPU(s)"])
 	switch {
 	case online != "":
-		if set := r.cpus(0, online); set != nil {
-			r.h.CPUs.Online = *set
-		}
+		r.h.CPUs.Online = words.Value(r.cpus(0, online))
 	case n != nil && *n > 0 && *n <= topology.MaxCPUs:
 		r.h.CPUs.Online = topology.CPURange(0, *n-1)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -163,9 +164,7 @@ func (r *reader) mlxlink() {
 				}
 			}
 		case "Width":
-			if n := count(strings.TrimSuffix(strings.ToLower(p.value), "x")); n != nil {
-				lanes = *n
-			}
+			lanes = words.Value(count(strings.TrimSuffix(strings.ToLower(p.value), "x")))
 		case "Recommendation":
 			if p.value != "" && !strings.HasPrefix(p.value, "No issue") {
 				port.Diagnosis = p.value

@@ -220,9 +220,7 @@ func (r *reader) nodedevNet(device, c *xmltree.Element) {
 		return
 	}
 	nic := r.nic(name)
-	if a := nodedevAddress(text(at(device, "parent"))); a != nil {
-		nic.Address = a
-	}
+	nic.Address = cmp.Or(nodedevAddress(text(at(device, "parent"))), nic.Address)
 	d := netdev(nic, name)
 	d.MAC = text(at(c, "address"))
 	link := at(c, "link")

@@ -33,9 +33,15 @@ func (r *reader) ipJSON() {
 		}
 		d := netdev(r.nic(l.Name), l.Name)
 		d.MTU, d.State, d.Master, d.MAC = l.MTU, strings.ToLower(l.OperState), l.Master, l.MAC
-		if slices.Contains(l.Flags, "UP") {
-			d.Carrier = new(slices.Contains(l.Flags, "LOWER_UP"))
-		}
+		carrier(d, l.Flags)
+	}
+}
+
+// carrier reads the flags of a device. Carrier is only known while it is up: LOWER_UP is missing for each one that is
+// down.
+func carrier(d *topology.Netdev, flags []string) {
+	if slices.Contains(flags, "UP") {
+		d.Carrier = new(slices.Contains(flags, "LOWER_UP"))
 	}
 }
 
@@ -54,11 +60,8 @@ func (r *reader) ipLink() {
 			}
 			d = netdev(r.nic(m[2]), m[2])
 			d.MTU = count(m[5])
-			// Carrier is only known while the device is up: LOWER_UP is missing for each one that is down.
-			flags, words := strings.Split(m[4], ","), strings.Fields(m[6])
-			if slices.Contains(flags, "UP") {
-				d.Carrier = new(slices.Contains(flags, "LOWER_UP"))
-			}
+			carrier(d, strings.Split(m[4], ","))
+			words := strings.Fields(m[6])
 			for i, word := range words[:max(0, len(words)-1)] {
 				switch word {
 				case "state":
@@ -94,9 +97,7 @@ func (r *reader) ipBrief() {
 		}
 		d := netdev(r.nic(m[1]), m[1])
 		d.State, d.MAC = strings.ToLower(m[3]), m[4]
-		if flags := strings.Split(m[5], ","); slices.Contains(flags, "UP") {
-			d.Carrier = new(slices.Contains(flags, "LOWER_UP"))
-		}
+		carrier(d, strings.Split(m[5], ","))
 	}
 }
 

@@ -82,8 +82,7 @@ func (r *reader) nvlinkStatus() {
 
 // nvidiaQuery reads nvidia-smi -q. Of a key that stands below several headings, the heading counts.
 func (r *reader) nvidiaQuery() {
-	var g *topology.GPU
-	var d *topology.PCIDevice
+	var g nvidiaGPU
 	var heads [16]string // by indentation
 	driver := ""
 	for line := range strings.Lines(r.Text.Text) {
@@ -93,7 +92,7 @@ func (r *reader) nvidiaQuery() {
 		key, value, ok := strings.Cut(strings.TrimSpace(text), " : ")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		if name, isGPU := strings.CutPrefix(key, "GPU "); isGPU && !ok && address(name) != nil {
-			g, d = r.nvidia(*address(name))
+			g = r.nvidia(*address(name))
 			g.DriverVer = driver
 			continue
 		}
@@ -106,58 +105,57 @@ func (r *reader) nvidiaQuery() {
 			driver = value
 		}
 		// "[Not Supported]" and the like are no values.
-		if g == nil || value == "N/A" || strings.HasPrefix(value, "[") {
+		if g.GPU == nil || value == "N/A" || strings.HasPrefix(value, "[") {
 			continue
 		}
 		// The outermost heading is the GPU and left out: keys are "FB Memory Usage/Total".
-		nvidiaValue(g, d, strings.TrimPrefix(strings.Join(heads[min(1, indent):indent], "/")+"/"+key, "/"), value)
-	}
-}
-
-// nvidiaValue takes a value of nvidia-smi -q, whose key has the headings above it.
-func nvidiaValue(g *topology.GPU, d *topology.PCIDevice, key, value string) {
-	switch key {
-	case "Product Name":
-		g.Model, d.DeviceName = value, value
-	case "Persistence Mode":
-		g.PersistMode = new(value == "Enabled")
-	case "MIG Mode/Current":
-		g.MIG = value
-	case "GPU UUID":
-		g.UUID = value
-	case "VBIOS Version":
-		g.VBIOS = value
-	case "Display Active":
-		g.ConnectedMon = new(value == "Enabled" || value == "Yes")
-	case "FB Memory Usage/Total":
-		g.MemoryBytes = size(value)
-	case "BAR1 Memory Usage/Total":
-		g.BAR1Bytes = size(value)
-	case "PCI/Device Id":
-		// Device above vendor: 0x233010DE.
-		if v, err := strconv.ParseUint(value, 0, 32); err == nil {
-			d.Device = new(topology.ID16(v >> 16))
+		key = strings.TrimPrefix(strings.Join(heads[min(1, indent):indent], "/")+"/"+key, "/")
+		for _, known := range nvidiaFields {
+			if known.key == key {
+				known.set(g, value)
+			}
 		}
-	case "PCI/GPU Link Info/PCIe Generation/Max":
-		link(d).MaxSpeedGTs = generation(value)
-	case "PCI/GPU Link Info/PCIe Generation/Current":
-		link(d).SpeedGTs = generation(value)
-	case "PCI/GPU Link Info/Link Width/Max":
-		link(d).MaxWidth = count(strings.TrimSuffix(value, "x"))
-	case "PCI/GPU Link Info/Link Width/Current":
-		link(d).Width = count(strings.TrimSuffix(value, "x"))
 	}
 }
 
-// nvidiaElements are the elements of nvidia-smi -q -x below that of a GPU, and what -q calls them.
-var nvidiaElements = [][2]string{{"product_name", "Product Name"}, {"persistence_mode", "Persistence Mode"},
-	{"mig_mode/current_mig", "MIG Mode/Current"}, {"uuid", "GPU UUID"}, {"vbios_version", "VBIOS Version"},
-	{"display_active", "Display Active"}, {"fb_memory_usage/total", "FB Memory Usage/Total"},
-	{"bar1_memory_usage/total", "BAR1 Memory Usage/Total"}, {"pci/pci_device_id", "PCI/Device Id"},
-	{"pci/pci_gpu_link_info/pcie_gen/max_link_gen", "PCI/GPU Link Info/PCIe Generation/Max"},
-	{"pci/pci_gpu_link_info/pcie_gen/current_link_gen", "PCI/GPU Link Info/PCIe Generation/Current"},
-	{"pci/pci_gpu_link_info/link_widths/max_link_width", "PCI/GPU Link Info/Link Width/Max"},
-	{"pci/pci_gpu_link_info/link_widths/current_link_width", "PCI/GPU Link Info/Link Width/Current"}}
+// An nvidiaGPU is a GPU with its function.
+type nvidiaGPU struct {
+	*topology.GPU
+	*topology.PCIDevice
+}
+
+// nvidiaFields are what is read of a GPU: its key in nvidia-smi -q with the headings above it, its element in -q -x, and
+// its field in --query-gpu, where that form has it.
+var nvidiaFields = []struct {
+	key, element, field string
+	set                 func(g nvidiaGPU, value string)
+}{
+	{"Product Name", "product_name", "name", func(g nvidiaGPU, v string) { g.Model, g.DeviceName = v, v }},
+	{"Persistence Mode", "persistence_mode", "", func(g nvidiaGPU, v string) { g.PersistMode = new(v == "Enabled") }},
+	{"MIG Mode/Current", "mig_mode/current_mig", "", func(g nvidiaGPU, v string) { g.MIG = v }},
+	{"GPU UUID", "uuid", "uuid", func(g nvidiaGPU, v string) { g.UUID = v }},
+	{"VBIOS Version", "vbios_version", "", func(g nvidiaGPU, v string) { g.VBIOS = v }},
+	{"Display Active", "display_active", "",
+		func(g nvidiaGPU, v string) { g.ConnectedMon = new(v == "Enabled" || v == "Yes") }},
+	{"FB Memory Usage/Total", "fb_memory_usage/total", "memory.total",
+		func(g nvidiaGPU, v string) { g.MemoryBytes = size(v) }},
+	{"BAR1 Memory Usage/Total", "bar1_memory_usage/total", "", func(g nvidiaGPU, v string) { g.BAR1Bytes = size(v) }},
+	{"Driver Version", "", "driver_version", func(g nvidiaGPU, v string) { g.DriverVer = v }},
+	{"PCI/Device Id", "pci/pci_device_id", "", func(g nvidiaGPU, v string) {
+		// Device above vendor: 0x233010DE. In XML it has no 0x.
+		if v, err := strconv.ParseUint(strings.TrimPrefix(v, "0x"), 16, 32); err == nil {
+			g.Device = new(topology.ID16(v >> 16))
+		}
+	}},
+	{"PCI/GPU Link Info/PCIe Generation/Max", "pci/pci_gpu_link_info/pcie_gen/max_link_gen", "pcie.link.gen.max",
+		func(g nvidiaGPU, v string) { g.link().MaxSpeedGTs = generation(v) }},
+	{"PCI/GPU Link Info/PCIe Generation/Current", "pci/pci_gpu_link_info/pcie_gen/current_link_gen",
+		"pcie.link.gen.current", func(g nvidiaGPU, v string) { g.link().SpeedGTs = generation(v) }},
+	{"PCI/GPU Link Info/Link Width/Max", "pci/pci_gpu_link_info/link_widths/max_link_width", "pcie.link.width.max",
+		func(g nvidiaGPU, v string) { g.link().MaxWidth = count(strings.TrimSuffix(v, "x")) }},
+	{"PCI/GPU Link Info/Link Width/Current", "pci/pci_gpu_link_info/link_widths/current_link_width",
+		"pcie.link.width.current", func(g nvidiaGPU, v string) { g.link().Width = count(strings.TrimSuffix(v, "x")) }},
+}
 
 // nvidiaXML reads nvidia-smi -q -x.
 func (r *reader) nvidiaXML() {
@@ -168,28 +166,25 @@ func (r *reader) nvidiaXML() {
 			r.note(e.Line-1, "<gpu>: %q is not a PCI address", e.Attr("id"))
 			continue
 		}
-		g, d := r.nvidia(*a)
+		g := r.nvidia(*a)
 		g.DriverVer = text(at(log, "driver_version"))
-		for _, known := range nvidiaElements {
-			value := text(at(e, strings.Split(known[0], "/")...))
-			if known[0] == "pci/pci_device_id" {
-				value = "0x" + value
-			}
+		for _, known := range nvidiaFields {
+			value := text(at(e, strings.Split(known.element, "/")...))
 			if value != "" && value != "N/A" && !strings.HasPrefix(value, "[") {
-				nvidiaValue(g, d, known[1], value)
+				known.set(g, value)
 			}
 		}
 	}
 }
 
 // nvidia adds a GPU and its function. Both lists grow by one for each GPU, so the index is that of both.
-func (r *reader) nvidia(a topology.PCIAddr) (*topology.GPU, *topology.PCIDevice) {
+func (r *reader) nvidia(a topology.PCIAddr) nvidiaGPU {
 	index := len(r.h.GPUs)
 	r.h.GPUs = append(r.h.GPUs, topology.GPU{Address: &a, Index: &index, Kind: topology.GPUDiscrete,
 		Vendor: "NVIDIA Corporation"})
 	r.h.PCI = append(r.h.PCI, topology.PCIDevice{Address: a, ParentUnknown: true, Vendor: new(topology.VendorNVIDIA),
 		Class: new(topology.ID24(0x030200)), Driver: "nvidia", DriverKnown: true})
-	return &r.h.GPUs[index], &r.h.PCI[index]
+	return nvidiaGPU{&r.h.GPUs[index], &r.h.PCI[index]}
 }
 
 // smiForm matches the head of the table that nvidia-smi prints, and of its --query-gpu where it has addresses: names of
@@ -227,10 +222,10 @@ func (r *reader) nvidiaTable() {
 			continue
 		}
 		if m := smiGPU.FindStringSubmatch(line); m != nil && address(m[3]) != nil {
-			g, d := r.nvidia(*address(m[3]))
+			g := r.nvidia(*address(m[3]))
 			g.DriverVer, g.PersistMode = driver, new(m[2] == "On")
 			if !strings.HasSuffix(m[1], "...") {
-				g.Model, d.DeviceName = m[1], m[1]
+				g.Model, g.DeviceName = m[1], m[1]
 			}
 			continue
 		}
@@ -239,35 +234,25 @@ func (r *reader) nvidiaTable() {
 		if at < 0 || len(values) != len(columns) || address(strings.TrimSpace(values[at])) == nil {
 			continue
 		}
-		g, d := r.nvidia(*address(strings.TrimSpace(values[at])))
+		g := r.nvidia(*address(strings.TrimSpace(values[at])))
 		for i, value := range values {
-			switch value = strings.TrimSpace(value); columns[i] {
-			case "name", "gpu_name":
-				g.Model, d.DeviceName = value, value
-			case "driver_version":
-				g.DriverVer = value
-			case "memory.total":
-				// With nounits the unit is in the head alone.
-				g.MemoryBytes = size(strings.TrimSuffix(value, units[i]) + units[i])
-			case "uuid", "gpu_uuid":
-				g.UUID = value
-			case "pcie.link.gen.max":
-				link(d).MaxSpeedGTs = generation(value)
-			case "pcie.link.gen.current":
-				link(d).SpeedGTs = generation(value)
-			case "pcie.link.width.max":
-				link(d).MaxWidth = count(value)
-			case "pcie.link.width.current":
-				link(d).Width = count(value)
+			value = strings.TrimSpace(value)
+			if columns[i] == "memory.total" {
+				value = strings.TrimSuffix(value, units[i]) + units[i] // with nounits the unit is in the head alone
+			}
+			for _, known := range nvidiaFields {
+				if name := strings.TrimPrefix(columns[i], "gpu_"); name != "" && known.field == name {
+					known.set(g, value)
+				}
 			}
 		}
 	}
 }
 
-// link returns the link of a function to fill in.
-func link(d *topology.PCIDevice) *topology.Link {
-	d.Link = cmp.Or(d.Link, &topology.Link{})
-	return d.Link
+// link returns the link to fill in.
+func (g nvidiaGPU) link() *topology.Link {
+	g.Link = cmp.Or(g.Link, &topology.Link{})
+	return g.Link
 }
 
 // generation returns the speed of a generation of PCI Express, in GT/s.

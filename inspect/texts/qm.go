@@ -7,6 +7,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -60,9 +61,7 @@ func (r *reader) qmConfig() {
 				sockets = *n
 			}
 		case p.key == "vcpus": // those that it starts with
-			if n := count(p.value); n != nil {
-				vcpus = *n
-			}
+			vcpus = words.Value(count(p.value))
 		case p.key == "memory":
 			// "4096", or a list of properties from Proxmox VE 8.1 on.
 			first, _, _ := strings.Cut(p.value, ",")
@@ -145,9 +144,7 @@ func (r *reader) qmCell(p pair) (c topology.TenantCell) {
 		list := strings.ReplaceAll(value, ";", ",")
 		switch name {
 		case "cpus":
-			if set := r.cpus(p.line, list); set != nil {
-				c.VCPUs = *set
-			}
+			c.VCPUs = words.Value(r.cpus(p.line, list))
 		case "hostnodes":
 			c.MemoryNodes = r.cpus(p.line, list)
 		case "memory":

@@ -19,19 +19,17 @@ func (r *reader) tenant() *topology.Tenant {
 
 // pin enters where a virtual CPU may run. One that may run on all CPUs of the host is not pinned. The number of virtual
 // CPUs follows from the highest one that is mentioned.
-func (t *tenantCPUs) pin(vcpu int, set topology.CPUSet, free bool) {
+func pin(t *topology.Tenant, vcpu int, set topology.CPUSet, free bool) {
 	t.VCPUs = max(t.VCPUs, vcpu+1)
 	if !free && vcpu < topology.MaxCPUs {
 		t.Pins = append(t.Pins, topology.Pin{VCPU: vcpu, CPUs: set})
 	}
 }
 
-type tenantCPUs struct{ *topology.Tenant }
-
 // vcpuInfo reads a block for each virtual CPU. Its affinity is a letter for each CPU of the host: "y" or "-"; with
 // --pretty it is a list.
 func (r *reader) vcpuInfo() {
-	t, vcpu := tenantCPUs{r.tenant()}, r.firstVCPU()
+	t, vcpu := r.tenant(), r.firstVCPU()
 	for p := range r.pairs() {
 		switch p.key {
 		case "VCPU":
@@ -56,13 +54,13 @@ func (r *reader) vcpuInfo() {
 						cpus = append(cpus, i)
 					}
 				}
-				t.pin(vcpu, topology.CPUs(cpus...), !strings.Contains(p.value, "-"))
+				pin(t, vcpu, topology.CPUs(cpus...), !strings.Contains(p.value, "-"))
 				continue
 			}
 			// "0-7 (out of 8)": all CPUs of the host are no pin.
 			list, of, _ := strings.Cut(p.value, " (out of ")
 			if set := r.cpus(p.line, list); set != nil {
-				t.pin(vcpu, *set, of != "" && strings.TrimSuffix(of, ")") == strconv.Itoa(set.Len()))
+				pin(t, vcpu, *set, of != "" && strings.TrimSuffix(of, ")") == strconv.Itoa(set.Len()))
 			}
 		}
 	}
@@ -84,11 +82,11 @@ var pinLine = lazyregexp.New(`^(\d+|\*):? +([0-9,^-]+)$`)
 
 // vcpuPin reads vcpupin and emulatorpin, which print the same two columns.
 func (r *reader) vcpuPin() {
-	t := tenantCPUs{r.tenant()}
+	t := r.tenant()
 	for n, m := range r.matches(pinLine) {
 		set := r.cpus(n, m[2])
 		if vcpu := count(m[1]); set != nil && vcpu != nil {
-			t.pin(*vcpu, *set, false)
+			pin(t, *vcpu, *set, false)
 		} else if set != nil {
 			t.EmulatorCPUs = set
 		}

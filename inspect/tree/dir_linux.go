@@ -384,24 +384,13 @@ func (s *statInfo) Mode() fs.FileMode {
 	return mode
 }
 
+// fileTypes are the type bits of stat(2), as Go has them. A regular file has none.
+var fileTypes = map[uint32]fs.FileMode{unix.S_IFDIR: fs.ModeDir, unix.S_IFLNK: fs.ModeSymlink,
+	unix.S_IFIFO: fs.ModeNamedPipe, unix.S_IFSOCK: fs.ModeSocket, unix.S_IFBLK: fs.ModeDevice,
+	unix.S_IFCHR: fs.ModeDevice | fs.ModeCharDevice}
+
 // modeOf returns the type bits for those of a stat(2).
-func modeOf(mode uint32) fs.FileMode {
-	switch mode & unix.S_IFMT {
-	case unix.S_IFDIR:
-		return fs.ModeDir
-	case unix.S_IFLNK:
-		return fs.ModeSymlink
-	case unix.S_IFIFO:
-		return fs.ModeNamedPipe
-	case unix.S_IFSOCK:
-		return fs.ModeSocket
-	case unix.S_IFBLK:
-		return fs.ModeDevice
-	case unix.S_IFCHR:
-		return fs.ModeDevice | fs.ModeCharDevice
-	}
-	return 0
-}
+func modeOf(mode uint32) fs.FileMode { return fileTypes[mode&unix.S_IFMT] }
 
 // A dirEntry is one entry of a directory of this machine.
 type dirEntry struct {
