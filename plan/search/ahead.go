@@ -1,10 +1,6 @@
 package search
 
-import (
-	"slices"
-
-	"github.com/rackless/rackless/internal/words"
-)
+import "slices"
 
 // The devices of a lab node are picked one by one. What those to come cost at least decides how
 // many choices have to be looked at: with eight GPUs of sixteen there are 12,870. The bounds here
@@ -142,7 +138,10 @@ func (e *enumerator) lookAhead(x, k int) int64 {
 	}
 	coming := -k
 	for y := range e.r.wants {
-		o.left[y] = words.Either(y >= x, e.r.wants[y].count, 0)
+		o.left[y] = 0
+		if y >= x {
+			o.left[y] = e.r.wants[y].count
+		}
 		coming += o.left[y]
 	}
 	if k > 0 {
