@@ -1,7 +1,6 @@
 package connectx
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -91,12 +90,9 @@ func NewFirmware(path string, ports, vfs int) (*Firmware, error) {
 	if path == "" {
 		return f, nil
 	}
-	b, err := os.ReadFile(path)
+	err := atomicfile.ReadJSON(path, &f.saved)
 	if errors.Is(err, os.ErrNotExist) {
 		return f, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &f.saved)
 	}
 	for typ, v := range f.saved {
 		size := 0
@@ -213,14 +209,8 @@ func (f *Firmware) write(typ uint32, v []byte, p *Port) bool {
 	if delete(next, typ); v != nil {
 		next[typ] = append([]byte(nil), v...)
 	}
-	if f.path != "" {
-		b, err := json.Marshal(next)
-		if err != nil { // a map of bytes
-			panic(err)
-		}
-		if atomicfile.WriteFile(f.path, b, 0o600) != nil {
-			return false
-		}
+	if f.path != "" && atomicfile.WriteJSON(f.path, next) != nil {
+		return false
 	}
 	f.saved = next
 	return true

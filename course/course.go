@@ -5,7 +5,6 @@ package course
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -51,18 +50,15 @@ func (l *Lab) Puzzle() (Puzzle, error) {
 
 func (l *Lab) open() (k record, p Puzzle, err error) {
 	path := filepath.Join(l.Dir, puzzleFile)
-	text, err := os.ReadFile(path)
+	err = atomicfile.ReadJSON(path, &k)
 	if errors.Is(err, os.ErrNotExist) {
 		return k, p, fmt.Errorf("lab %s has no puzzle: rackless lab break %[1]s --puzzle 1", l.Lab.Name)
 	}
-	if err == nil {
-		err = json.Unmarshal(text, &k)
-	}
 	if err == nil && (k.Number < 1 || k.Number > len(Puzzles())) {
-		err = fmt.Errorf("puzzle %d is not in this version", k.Number)
+		err = fmt.Errorf("%s: puzzle %d is not in this version", path, k.Number)
 	}
 	if err != nil {
-		return k, p, fmt.Errorf("%s: %w; rackless down ends the lab with its puzzle", path, err)
+		return k, p, fmt.Errorf("%w; rackless down ends the lab with its puzzle", err)
 	}
 	return k, l.named(Puzzles()[k.Number-1]), nil
 }
@@ -103,11 +99,7 @@ func (l *Lab) Break(ctx context.Context, number int) (p Puzzle, err error) {
 	for _, port := range before.Ports {
 		k.Links = append(k.Links, fabric.PortLink{Name: port.Name, Link: port.Link})
 	}
-	text, err := json.Marshal(k)
-	if err != nil {
-		return p, err
-	}
-	if err := atomicfile.WriteFile(filepath.Join(l.Dir, puzzleFile), text, 0o600); err != nil {
+	if err := atomicfile.WriteJSON(filepath.Join(l.Dir, puzzleFile), k); err != nil {
 		return p, err
 	}
 	if err := l.doBreak(ctx, p, c, before); err != nil {

@@ -2,7 +2,6 @@ package rack
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -113,11 +112,7 @@ func (r *Rack) RecordLinks(have fabric.Counters) error {
 	for _, p := range have.Ports {
 		want[p.Name] = p.Link
 	}
-	text, err := json.Marshal(want)
-	if err != nil {
-		return err
-	}
-	return atomicfile.WriteFile(filepath.Join(r.Dir, linksFile), text, 0o600)
+	return atomicfile.WriteJSON(filepath.Join(r.Dir, linksFile), want)
 }
 
 // LinksSet reports whether links that are wanted are recorded.
@@ -128,17 +123,13 @@ func (r *Rack) LinksSet() bool {
 
 // SwitchLinks implements check.LinkReader. Whether a port is shut is a matter of other checks.
 func (r *Rack) SwitchLinks(ctx context.Context) ([]check.SwitchLink, error) {
-	path := filepath.Join(r.Dir, linksFile)
-	text, err := os.ReadFile(path)
+	want := make(map[string]fabric.Link)
+	err := atomicfile.ReadJSON(filepath.Join(r.Dir, linksFile), &want)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	want := make(map[string]fabric.Link)
-	if err == nil {
-		err = json.Unmarshal(text, &want)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	c, err := r.Switch()
 	if err != nil {

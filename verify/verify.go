@@ -186,11 +186,7 @@ func SaveRecord(d rack.Dirs, lab string, k Record) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	text, err := json.Marshal(k)
-	if err != nil {
-		return err
-	}
-	return atomicfile.WriteFile(path, text, 0o600) // it contains addresses
+	return atomicfile.WriteJSON(path, k) // for its owner: it contains addresses
 }
 
 // LastRecord returns the record of a lab; the zero value if the lab was never verified.

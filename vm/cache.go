@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/rackless/rackless/internal/atomicfile"
 )
 
 // A Cache is a directory of templates, each in a directory named by its key.
@@ -75,12 +76,9 @@ func (c Cache) use(key string) (*Template, error) {
 // read of the manifest.
 func (c Cache) open(key string) (*Template, error) {
 	t := &Template{Dir: filepath.Join(c.Dir, key)}
-	b, err := os.ReadFile(filepath.Join(t.Dir, fileManifest))
+	err := atomicfile.ReadJSON(filepath.Join(t.Dir, fileManifest), t)
 	if err != nil {
 		return t, err
-	}
-	if err := json.Unmarshal(b, t); err != nil {
-		return t, fmt.Errorf("%s: %w", fileManifest, err)
 	}
 	if t.Format != templateFormat {
 		return t, fmt.Errorf("made by another version of rackless (format %d, this one makes %d)", t.Format,

@@ -3,7 +3,6 @@ package vm
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -137,9 +136,7 @@ func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason strin
 	// Another QEMU or image may have another answer, and so may another user. Labs of several QEMUs take turns, so the
 	// answers for all are kept until the machine boots again. A file that cannot be read has none.
 	var known []Probe
-	if b, err := os.ReadFile(path); err == nil {
-		_ = json.Unmarshal(b, &known)
-	}
+	_ = atomicfile.ReadJSON(path, &known)
 	known = slices.DeleteFunc(known, func(k Probe) bool { return k.BootID != p.BootID })
 	for _, k := range known {
 		if k.QEMU == p.QEMU && k.Image == p.Image && k.UID == p.UID {
@@ -153,11 +150,7 @@ func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason strin
 	if p.Usable = err == nil; !p.Usable {
 		p.Reason = err.Error()
 	}
-	b, err := json.Marshal(append(known, p))
-	if err != nil {
-		return false, "", err
-	}
-	return p.Usable, p.Reason, atomicfile.WriteFile(path, b, 0o600)
+	return p.Usable, p.Reason, atomicfile.WriteJSON(path, append(known, p))
 }
 
 // OpensKVM reports whether this user may use /dev/kvm, and why not.

@@ -3,7 +3,6 @@ package qemu
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/connectx"
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/vm"
 )
@@ -140,22 +140,14 @@ func (a *templateAdapters) save(ctx context.Context, dir string, q *qapi.Conn) e
 			err = os.WriteFile(filepath.Join(dir, AdapterState(i)), state, 0o600)
 		}
 		if err == nil {
-			err = writeJSON(filepath.Join(dir, guestState(i)), g)
+			err = atomicfile.WriteJSON(filepath.Join(dir, guestState(i)), g)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	keepCold(a.blocks, a.flags, named)
-	return writeJSON(filepath.Join(dir, fileBlocks), a.blocks)
-}
-
-func writeJSON(path string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, b, 0o600)
+	return atomicfile.WriteJSON(filepath.Join(dir, fileBlocks), a.blocks)
 }
 
 func (a *templateAdapters) close() {
@@ -168,10 +160,7 @@ func (a *templateAdapters) close() {
 func readAdapters(dir string, n int) ([]adapterInGuest, error) {
 	all := make([]adapterInGuest, n)
 	for i := range all {
-		b, err := os.ReadFile(filepath.Join(dir, guestState(i)))
-		if err == nil {
-			err = json.Unmarshal(b, &all[i])
-		}
+		err := atomicfile.ReadJSON(filepath.Join(dir, guestState(i)), &all[i])
 		if a := all[i]; err == nil && (a.PCI == nil || len(a.Names) != len(adapterNames([6]byte{}))) {
 			err = fmt.Errorf("%s is not what was written", guestState(i))
 		}

@@ -3,7 +3,6 @@ package qemu
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/vm"
@@ -133,11 +133,7 @@ func blockFile(i int) string { return fmt.Sprintf("%s%d", fileRAM, i) }
 // readBlocks opens the memory of a template for a clone: the blocks, and the files of those that are shared, which are
 // copies.
 func readBlocks(dir string, sockets vm.Sockets) (all []block, files []*os.File, err error) {
-	b, err := os.ReadFile(filepath.Join(dir, fileBlocks))
-	if err == nil {
-		err = json.Unmarshal(b, &all)
-	}
-	if err != nil {
+	if err := atomicfile.ReadJSON(filepath.Join(dir, fileBlocks), &all); err != nil {
 		return nil, nil, fmt.Errorf("memory of the template: %w", err)
 	}
 	for i := range all {

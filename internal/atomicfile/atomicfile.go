@@ -7,6 +7,7 @@ package atomicfile
 
 import (
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +38,27 @@ func Write(path string, perm fs.FileMode, fill func(io.Writer) error) error {
 		return errors.Join(err, f.Discard())
 	}
 	return f.Commit()
+}
+
+// WriteJSON writes a value as JSON, for its owner alone, as [Write] does.
+func WriteJSON(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return WriteFile(path, data, 0o600)
+}
+
+// ReadJSON reads what WriteJSON has written. Its errors have the path.
+func ReadJSON(path string, to any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, to); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }
 
 // A File is a new file beside the one whose place it takes with Commit.

@@ -166,7 +166,7 @@ var rules = map[string]rule{
 	"vm": {may: []string{"guest", "internal/atomicfile", "internal/trace", "qapi"},
 		why: "one QEMU process: what machine it makes, and what for, is its callers' business"},
 	"driver/qemu": {
-		may: []string{"connectx", "guest", "image", "lab", "qapi", "vm"},
+		may: []string{"connectx", "guest", "image", "internal/atomicfile", "lab", "qapi", "vm"},
 		why: "a driver makes nodes, and the adapters of a template; rack joins them to the fabric and measures them",
 	},
 	"libvirt": {

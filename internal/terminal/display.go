@@ -261,9 +261,7 @@ func (p *past) learn(e steps.Event) {
 		p.took = map[string]float64{}
 	}
 	p.took[e.Step] = e.Took.Seconds()
-	if b, err := json.Marshal(p.took); err == nil {
-		_ = atomicfile.WriteFile(p.path, b, 0o600)
-	}
+	_ = atomicfile.WriteJSON(p.path, p.took)
 }
 
 // left is how long a step still takes that has taken so long, by what it took the last time.

@@ -8,7 +8,6 @@ package placed
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -20,6 +19,7 @@ import (
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
@@ -137,13 +137,9 @@ func placementFile(dir string) string { return filepath.Join(dir, "placement.jso
 // Placement reads where the lab was placed when it was last brought up.
 func (p *placedLab) Placement() (*rack.Placement, error) {
 	path := placementFile(p.Dir)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("where lab %s is placed: %w", p.Lab.Name, err)
-	}
 	place := &rack.Placement{}
-	if err := json.Unmarshal(data, place); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if err := atomicfile.ReadJSON(path, place); err != nil {
+		return nil, fmt.Errorf("where lab %s is placed: %w", p.Lab.Name, err)
 	}
 	if place.Host == nil || place.Plan == nil {
 		return nil, fmt.Errorf("%s: no plan or no host in it", path)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
@@ -212,11 +212,7 @@ func (u *upRun) record(old *rack.State) error {
 	if err := os.MkdirAll(u.Dir, 0o700); err != nil {
 		return err
 	}
-	data, err := json.Marshal(u.opts.Place)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(placementFile(u.Dir), data, 0o600); err != nil {
+	if err := atomicfile.WriteJSON(placementFile(u.Dir), u.opts.Place); err != nil {
 		return err
 	}
 	if old != nil {
