@@ -177,16 +177,9 @@ type deviceKind struct {
 }
 
 func (k deviceKind) String() string {
-	name := fmt.Sprintf("function of class 0x%02x", k.base)
-	switch k.base {
-	case topology.ClassDisplay:
-		name = "GPU"
-	case topology.ClassNetwork:
-		name = "NIC"
-	case topology.ClassAccelerator:
-		name = "accelerator"
-	}
-	return fmt.Sprintf("%s of vendor %s", name, k.vendor)
+	name := map[uint8]string{topology.ClassDisplay: "GPU", topology.ClassNetwork: "NIC",
+		topology.ClassAccelerator: "accelerator"}[k.base]
+	return fmt.Sprintf("%s of vendor %s", cmp.Or(name, fmt.Sprintf("function of class 0x%02x", k.base)), k.vendor)
 }
 
 // cardKind returns the kind of a card of the plan; ok is false where the host does not tell what it is.
@@ -232,15 +225,11 @@ func (c *guestCheck) kinds() (order []deviceKind, cards map[deviceKind][]*plan.N
 func (c *guestCheck) members(card *plan.NodeDevice, kind deviceKind) int {
 	// Only functions of the card's own kind are looked for in the guest, so that only those are counted
 	// here.
-	n := 0
-	for _, id := range card.Functions {
-		if a, err := topology.ParsePCIAddr(id); err == nil {
-			if d := c.host.tree.Device(a); d != nil && d.Class != nil && d.Class.Base() == kind.base {
-				n++
-			}
-		}
-	}
-	return max(n, 1)
+	return max(1, lists.Count(card.Functions, func(id string) bool {
+		a, err := topology.ParsePCIAddr(id)
+		d := c.host.tree.Device(a)
+		return err == nil && d != nil && d.Class != nil && d.Class.Base() == kind.base
+	}))
 }
 
 // devices counts the guest's functions by kind. Addresses in the guest are QEMU's, and say nothing of the host's.

@@ -24,8 +24,7 @@ type logFormat struct {
 	// read reads a run, which may be one of several tests.
 	read func(f *file) []reading
 	// start matches the first line of a run, with a ruler above it that is not the one that closes the run before: a
-	// run
-	// that was cut off ends there. nil where a file is one in any case. What is JSON is cut into its objects.
+	// run that was cut off ends there. nil where a file is one in any case. What is JSON is cut into its objects.
 	start *lazyregexp.Regexp
 	// sides tells whether what begins at one start and what begins at the next are one run after
 	// all; nil where they never are.
@@ -95,13 +94,16 @@ func several(tool string, parse func([]byte) (bench.Tests, error), where func(lo
 		if where != nil {
 			at = where(f.data)
 		}
-		var all []reading
-		for _, t := range res.All {
-			all = append(all, reading{test: t.Name, tool: tool, version: res.Version, started: res.Started,
-				figures: t.Figures, err: t.Err, where: at})
-		}
-		return all
+		return readings("", tool, res, at)
 	}
+}
+
+// readings are those of all tests of a log; of is what stands before the name of each.
+func readings(of, tool string, res bench.Tests, at Where) []reading {
+	return lists.Map(res.All, func(t bench.Test) reading {
+		return reading{test: of + t.Name, tool: tool, version: res.Version, started: res.Started, figures: t.Figures,
+			err: t.Err, where: at}
+	})
 }
 
 // perftestFormat is of the programs of perftest, ib_write_bw and others.
@@ -273,12 +275,7 @@ func (f *file) ncclTests() []reading {
 	if len(hosts) > 1 || len(where.Ranks) == maxRanks {
 		where.Ranks = nil
 	}
-	var all []reading
-	for _, k := range kinds.All {
-		all = append(all, reading{test: test + k.Name, tool: tool, version: kinds.Version, figures: k.Figures,
-			where: where, err: k.Err})
-	}
-	return all
+	return readings(test, tool, kinds, where)
 }
 
 // osuFormat is of the OSU micro-benchmarks.
