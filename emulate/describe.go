@@ -4,17 +4,13 @@ import "time"
 
 // An Item is a host as rackless emulate ls shows it, see docs/json.md.
 type Item struct {
-	Name       string     `json:"name"`
-	Profile    string     `json:"profile"`
-	State      string     `json:"state"` // "running", "off", "starting" or "left"
-	Keep       bool       `json:"keep"`
-	Owner      int        `json:"owner_pid,omitempty"` // of one that is not kept: the process that it goes with
-	PID        int        `json:"pid,omitempty"`       // of QEMU, while it runs
-	CPUs       int        `json:"cpus"`
-	NUMANodes  int        `json:"numa_nodes"`
-	Memory     int64      `json:"memory_bytes"`
-	GPUs       int        `json:"gpus"` // stand-ins
-	NICs       int        `json:"nics"`
+	Name    string `json:"name"`
+	Profile string `json:"profile"`
+	State   string `json:"state"` // "running", "off", "starting" or "left"
+	Keep    bool   `json:"keep"`
+	Owner   int    `json:"owner_pid,omitempty"` // of one that is not kept: the process that it goes with
+	PID     int    `json:"pid,omitempty"`       // of QEMU, while it runs
+	Size
 	Accel      string     `json:"accelerator"`                  // "kvm" or "tcg"
 	Reason     string     `json:"accelerator_reason,omitempty"` // why it is not kvm
 	Cloned     bool       `json:"cloned"`                       // resumed from a template
@@ -29,17 +25,25 @@ type Item struct {
 type Machine struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
-	CPUs        int    `json:"cpus"`
-	NUMANodes   int    `json:"numa_nodes"`
-	Memory      int64  `json:"memory_bytes"`
-	GPUs        int    `json:"gpus"` // stand-ins
-	NICs        int    `json:"nics"`
+	Size
+}
+
+// A Size is how much a machine has.
+type Size struct {
+	CPUs      int   `json:"cpus"`
+	NUMANodes int   `json:"numa_nodes"`
+	Memory    int64 `json:"memory_bytes"`
+	GPUs      int   `json:"gpus"` // stand-ins
+	NICs      int   `json:"nics"`
+}
+
+func (p *Profile) size() Size {
+	return Size{p.CPUs(), len(p.NUMANodes), int64(p.Memory()), len(p.GPUs), len(p.NICs)}
 }
 
 // Describe is the machine of a profile.
 func (p *Profile) Describe() Machine {
-	return Machine{Name: p.Name, Description: p.Description, CPUs: p.CPUs(), NUMANodes: len(p.NUMANodes),
-		Memory: int64(p.Memory()), GPUs: len(p.GPUs), NICs: len(p.NICs)}
+	return Machine{p.Name, p.Description, p.size()}
 }
 
 // Describe is the host as it is now. The process counts, and not what the state says of it: a host
@@ -47,9 +51,7 @@ func (p *Profile) Describe() Machine {
 func (h *Host) Describe() Item {
 	p := h.Profile
 	i := Item{
-		Name: h.Name, Profile: p.Name, State: "off", Keep: h.Keep, CPUs: p.CPUs(), NUMANodes: len(p.NUMANodes),
-		Memory: int64(p.Memory()), GPUs: len(p.GPUs), NICs: len(p.NICs),
-		Accel: h.Accel, Reason: h.AccelReason, Cloned: h.Cloned, ColdReason: h.ColdReason, Made: h.Made,
+		Name: h.Name, Profile: p.Name, State: "off", Keep: h.Keep, Size: p.size(), Accel: h.Accel, Reason: h.AccelReason, Cloned: h.Cloned, ColdReason: h.ColdReason, Made: h.Made,
 		DiskBytes: h.DiskUse(), Dir: h.Dir,
 	}
 	// Who made a host that is kept has ended long ago, and its number may be another's.

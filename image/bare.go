@@ -59,11 +59,7 @@ func buildBare(ctx context.Context, o Options, work, out string, img *Image) err
 	if err != nil {
 		return err
 	}
-	debs, err := a.resolve(ctx, img.Recipe.Packages)
-	if err != nil {
-		return err
-	}
-	size, err := a.size(ctx, debs)
+	debs, size, err := a.resolveSize(ctx, img.Recipe.Packages)
 	if err != nil {
 		return err
 	}

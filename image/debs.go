@@ -72,6 +72,15 @@ func (a apt) kernelPackage(ctx context.Context, meta string) (string, error) {
 	return "", fmt.Errorf("find the kernel package: %s depends on no linux-image", meta)
 }
 
+// resolveSize is resolve, with the number of bytes that are downloaded for them.
+func (a apt) resolveSize(ctx context.Context, packages []string) (debs []string, bytes int64, err error) {
+	if debs, err = a.resolve(ctx, packages); err != nil {
+		return nil, 0, err
+	}
+	bytes, err = a.size(ctx, debs)
+	return debs, bytes, err
+}
+
 // size returns how many bytes the packages have.
 func (a apt) size(ctx context.Context, debs []string) (bytes int64, err error) {
 	out, err := a.run(ctx, "", append([]string{"apt-get", "--quiet=2", "--print-uris", "download"}, debs...)...)

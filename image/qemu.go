@@ -101,11 +101,7 @@ func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) err
 	if err != nil {
 		return err
 	}
-	debs, err := a.resolve(ctx, r.Packages)
-	if err != nil {
-		return err
-	}
-	size, err := a.size(ctx, debs)
+	debs, size, err := a.resolveSize(ctx, r.Packages)
 	if err != nil {
 		return err
 	}

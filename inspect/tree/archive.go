@@ -12,8 +12,9 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/xi2/xz"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // Limits bound what an archive may unpack to. A zero field means its default, which is far above
@@ -107,6 +108,16 @@ var (
 // maxWindow bounds the memory that an unpacker may be told to take: xz -9 wants 64 MiB, zstd --ultra 128 MiB.
 const maxWindow = 128 << 20
 
+// buffered returns r with a buffer of the pool, and what gives that back.
+func buffered(r io.Reader) (in *bufio.Reader, release func()) {
+	in = readers.Get().(*bufio.Reader)
+	in.Reset(r)
+	return in, func() {
+		in.Reset(nil)
+		readers.Put(in)
+	}
+}
+
 // ReadArchive reads a tar archive, plain or packed with gzip, bzip2, xz or zstd, into memory. What
 // it is, is told from its first bytes.
 //
@@ -116,12 +127,8 @@ const maxWindow = 128 << 20
 // would be taken for a whole one.
 func ReadArchive(r io.Reader, limits Limits) (*Mem, error) {
 	limits = limits.withDefaults()
-	in := readers.Get().(*bufio.Reader)
-	in.Reset(r)
-	defer func() {
-		in.Reset(nil)
-		readers.Put(in)
-	}()
+	in, release := buffered(r)
+	defer release()
 	head, err := in.Peek(8)
 	if err != nil && err != io.EOF {
 		return nil, fmt.Errorf("archive: %w", err)

@@ -37,12 +37,8 @@ type tarReader struct {
 
 // readTar reads an unpacked archive. packed is what unpacks it, for messages.
 func readTar(r io.Reader, packed string, limits Limits) (*Mem, error) {
-	in := readers.Get().(*bufio.Reader)
-	in.Reset(r)
-	defer func() {
-		in.Reset(nil)
-		readers.Put(in)
-	}()
+	in, release := buffered(r)
+	defer release()
 	t := &tarReader{in: countingReader{in: in, packed: packed, limit: limits.Bytes}, limits: limits}
 	if err := t.read(); err != nil {
 		return nil, &ArchiveError{Entry: clip(t.entry), Offset: t.header, Err: err}
