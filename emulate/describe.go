@@ -51,8 +51,9 @@ func (p *Profile) Describe() Machine {
 func (h *Host) Describe() Item {
 	p := h.Profile
 	i := Item{
-		Name: h.Name, Profile: p.Name, State: "off", Keep: h.Keep, Size: p.size(), Accel: h.Accel, Reason: h.AccelReason, Cloned: h.Cloned, ColdReason: h.ColdReason, Made: h.Made,
-		DiskBytes: h.DiskUse(), Dir: h.Dir,
+		Name: h.Name, Profile: p.Name, State: "off", Keep: h.Keep, Size: p.size(), Accel: h.Accel,
+		Reason: h.AccelReason, Cloned: h.Cloned, ColdReason: h.ColdReason, Made: h.Made, DiskBytes: h.DiskUse(),
+		Dir: h.Dir,
 	}
 	// Who made a host that is kept has ended long ago, and its number may be another's.
 	if !h.Keep {

@@ -103,8 +103,8 @@ func markCE(frame []byte) bool {
 	if _, ok := trafficClass(kind, ip); !ok {
 		return false
 	}
-	// shift is that of the field in the second byte. The traffic class of IPv6 is the second and third half byte; its two
-	// lowest bits are ECN.
+	// shift is that of the field in the second byte. The traffic class of IPv6 is the second and third half byte; its
+	// two lowest bits are ECN.
 	shift := words.Either(kind == etherIPv6, 4, 0)
 	if ecn := ip[1] >> shift & ecnMask; ecn == notECT || ecn == ecnCE {
 		return false

@@ -63,8 +63,8 @@ const (
 // List reads the cache. It verifies every image, so it reads all of their bytes.
 func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 	out := Listing{Cache: d.Cache, Images: []Item{}, Templates: []Template{}}
-	kinds := slices.Concat([]*image.Kind{image.Node, image.QEMU}, lists.Map(image.FullNames(), image.Full), image.Bares(),
-		[]*image.Kind{image.Seeds, image.Own("")})
+	kinds := slices.Concat([]*image.Kind{image.Node, image.QEMU}, lists.Map(image.FullNames(), image.Full),
+		image.Bares(), []*image.Kind{image.Seeds, image.Own("")})
 	for _, k := range kinds {
 		if err := out.add(ctx, d, k); err != nil {
 			return out, err

@@ -124,8 +124,8 @@ type nvidiaGPU struct {
 	*topology.PCIDevice
 }
 
-// nvidiaFields are what is read of a GPU: its key in nvidia-smi -q with the headings above it, its element in -q -x, and
-// its field in --query-gpu, where that form has it.
+// nvidiaFields are what is read of a GPU: its key in nvidia-smi -q with the headings above it, its element in -q -x,
+// and its field in --query-gpu, where that form has it.
 var nvidiaFields = []struct {
 	key, element, field string
 	set                 func(g nvidiaGPU, value string)
