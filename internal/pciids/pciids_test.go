@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -149,7 +150,8 @@ func TestGen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	gen := filepath.Join(dir, "gen")
-	if out, err := exec.Command("go", "build", "-o", gen, "gen.go").CombinedOutput(); err != nil {
+	args := append(compilerFlags(), "-o", gen, "gen.go")
+	if out, err := exec.Command("go", append([]string{"build"}, args...)...).CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	for _, tt := range []struct {
@@ -208,6 +210,22 @@ func TestGen(t *testing.T) {
 			}
 		})
 	}
+}
+
+// compilerFlags returns the flags that this test was compiled with. With others, go build would compile the standard
+// library again.
+func compilerFlags() []string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return nil
+	}
+	var flags []string
+	for _, s := range info.Settings {
+		if s.Key == "-gcflags" {
+			flags = append(flags, s.Key+"="+s.Value)
+		}
+	}
+	return flags
 }
 
 func FuzzLookup(f *testing.F) {
