@@ -12,8 +12,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
+	"net/http"
 	"net/url"
 	"os"
 	"path"
@@ -177,6 +179,10 @@ func Connect(ctx context.Context, l *Login) (*Conn, error) {
 	if err := s.SetRootCAs(os.Getenv("GOVC_TLS_CA_CERTS")); os.Getenv("GOVC_TLS_CA_CERTS") != "" && err != nil {
 		return nil, fmt.Errorf("GOVC_TLS_CA_CERTS: %w", err)
 	}
+	// Many calls run at once. By default two connections stay open, and each of the others costs a TLS handshake.
+	t := s.DefaultTransport()
+	t.MaxIdleConnsPerHost = t.MaxIdleConns
+	s.Client.Transport = readToTheEnd{t}
 	v, err := vim25.NewClient(ctx, s)
 	if err != nil {
 		if soap.IsCertificateUntrusted(err) {
@@ -190,6 +196,28 @@ func Connect(ctx context.Context, l *Login) (*Conn, error) {
 		return nil, fmt.Errorf("%s: login as %s: %w", l, l.user.Username(), err)
 	}
 	return c, nil
+}
+
+// readToTheEnd reads what is left of an answer when it is closed. The client of SOAP stops at the last element, and
+// http.Transport does not use a connection again whose answer has not been read.
+type readToTheEnd struct{ http.RoundTripper }
+
+func (t readToTheEnd) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := t.RoundTripper.RoundTrip(req)
+	if err == nil {
+		res.Body = restReader{res.Body}
+	}
+	return res, err
+}
+
+type restReader struct{ io.ReadCloser }
+
+// maxRest is far more than what follows the last element of an answer.
+const maxRest = 64 << 10
+
+func (r restReader) Close() error {
+	_, _ = io.CopyN(io.Discard, r.ReadCloser, maxRest) // a connection that is lost is not used again
+	return r.ReadCloser.Close()
 }
 
 // Open connects to the vCenter that the environment of this process names. If at is not empty, it has to be that one:
@@ -210,7 +238,10 @@ func Open(ctx context.Context, at string) (*Conn, error) {
 }
 
 // Close ends the session.
-func (c *Conn) Close(ctx context.Context) error { return c.client.Logout(ctx) }
+func (c *Conn) Close(ctx context.Context) error {
+	defer c.client.CloseIdleConnections()
+	return c.client.Logout(ctx)
+}
 
 // Hosts returns the names of all hosts, sorted.
 func (c *Conn) Hosts(ctx context.Context) ([]string, error) {

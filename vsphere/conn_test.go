@@ -4,9 +4,13 @@ import (
 	"encoding/json"
 	"flag"
 	"maps"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -117,6 +121,39 @@ func TestTheCertificateIsChecked(t *testing.T) {
 	}
 	if _, err := vsphere.Connect(t.Context(), l); err == nil || !strings.Contains(err.Error(), "--insecure trusts") {
 		t.Errorf("got %v, want an error that names --insecure", err)
+	}
+}
+
+// A TLS handshake costs more than a call: connections stay open until the session ends, also where many calls run at
+// once.
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	s := vspheretest.New(t)
+	var closed atomic.Int64
+	state := s.HTTP.ConnState
+	s.HTTP.ConnState = func(c net.Conn, to http.ConnState) {
+		if to == http.StateClosed {
+			closed.Add(1)
+		}
+		state(c, to)
+	}
+	c := connect(t, s)
+	for range 2 {
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				if _, err := c.Read(t.Context(), vspheretest.Host); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	if n := closed.Load(); n > 0 {
+		t.Errorf("%d connections were closed before the session ended", n)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
