@@ -45,8 +45,8 @@ func realImage(t *testing.T) *image.Image {
 	return img
 }
 
-// One template serves the whole test, since booting one takes seconds: two processes want it at
-// once, nodes are cloned from it, and then it is damaged.
+// One template serves the whole test, since booting one takes seconds: two processes want it at once, in the place of
+// one that is damaged, and nodes are cloned from it.
 func TestTemplate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a machine")
@@ -58,6 +58,22 @@ func TestTemplate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// As the other processes have it, so that the key is the same.
+	open := func() *Driver {
+		return &Driver{Binary: bin, Version: "0", Accel: "tcg", Cache: cache,
+			Image: &image.Image{Dir: img.Dir, Kernel: "vmlinux", Initramfs: "initramfs.cpio"}}
+	}
+	d := open()
+	if d.Version == version {
+		t.Fatal("a QEMU of version 0")
+	}
+	key := d.templateKey(shape(""))
+	dir, stale := filepath.Join(cache, key), filepath.Join(cache, ".t"+key)
+	spoil(t, dir, key)
+	if err := os.MkdirAll(filepath.Join(stale, "x"), 0o700); err != nil { // of a process that was killed
+		t.Fatal(err)
+	}
+
 	var wg sync.WaitGroup
 	said := make([]string, 2)
 	for i := range said {
@@ -70,28 +86,23 @@ func TestTemplate(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	const boot = "boot the template (1 CPU, 256 MiB, tcg)\n"
-	if got := strings.Join(said, ""); strings.Count(got, boot) != 1 {
+	const made = "the cached template is damaged (state is not what was written): making it again\n" +
+		"boot the template (1 CPU, 256 MiB, tcg)\n"
+	if got := strings.Join(said, ""); strings.Count(got, made) != 1 || strings.Count(got, "damaged") != 1 {
 		// and more, where its clock has to be measured again
-		t.Fatalf("two processes said %q, want %q once", got, boot)
+		t.Fatalf("two processes said %q, want %q once", got, made)
 	}
-
-	// As the other processes have it, so that the key is the same.
-	open := func() *Driver {
-		return &Driver{Binary: bin, Version: "0", Accel: "tcg", Cache: cache,
-			Image: &image.Image{Dir: img.Dir, Kernel: img.Kernel, Initramfs: img.Initramfs}}
+	if all, err := (vm.Cache{Dir: cache}).List(); err != nil || len(all) != 1 || all[0].Damaged != nil {
+		t.Errorf("templates: %v, %v", all, err)
 	}
-	d := open()
-	if d.Version == version {
-		t.Fatal("a QEMU of version 0")
+	if _, err := os.Stat(stale); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", stale, err)
 	}
-	key := d.templateKey(shape(""))
 	if err := d.Prepare(limited(t), shape(""), func(s string) {
 		t.Errorf("a template that is there: %s", s)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(cache, key)
 
 	t.Run("clones are machines of their own that run", func(t *testing.T) {
 		var nodes []*Node
@@ -199,30 +210,6 @@ func TestTemplate(t *testing.T) {
 			t.Errorf("left: %v, %v", p, err)
 		}
 	})
-
-	t.Run("a damaged one is made again, and what a killed process left goes", func(t *testing.T) {
-		flip(t, filepath.Join(dir, "state"))
-		stale := filepath.Join(cache, ".t"+key)
-		if err := os.MkdirAll(filepath.Join(stale, "x"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		d := open()
-		var notes []string
-		if err := d.Prepare(limited(t), shape(""), func(s string) { notes = append(notes, s) }); err != nil {
-			t.Fatal(err)
-		}
-		want := "the cached template is damaged (state is not what was written): making it again\n" +
-			strings.TrimSpace(boot)
-		if got := strings.Join(notes, "\n"); got != want {
-			t.Errorf("notes %q, want %q", got, want)
-		}
-		if all, err := (vm.Cache{Dir: cache}).List(); err != nil || len(all) != 1 || all[0].Damaged != nil {
-			t.Errorf("templates: %v, %v", all, err)
-		}
-		if _, err := os.Stat(stale); !os.IsNotExist(err) {
-			t.Errorf("%s is still there: %v", stale, err)
-		}
-	})
 }
 
 // rewrite changes a file's content.
@@ -237,6 +224,19 @@ func rewrite(t *testing.T, path string, change func([]byte) []byte) {
 	}
 }
 
-func flip(t *testing.T, path string) {
-	rewrite(t, path, func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
+// spoil writes a template whose state is not the one that its manifest names.
+func spoil(t *testing.T, dir, key string) {
+	t.Helper()
+	manifest, err := json.Marshal(vm.Template{Format: 3, Key: key, StateSHA256: "00"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string][]byte{"template.json": manifest, "state": []byte("another")} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
