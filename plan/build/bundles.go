@@ -213,7 +213,7 @@ func (b *problemBuilder) iommuGroups() []endpointGroup {
 	wanted := b.wantsDevices(plan.KindGPU) || b.wantsDevices(plan.KindNIC) || b.wantsDevices(plan.KindVF)
 	io := &b.host.IOMMU
 	if io.Enabled != nil && !*io.Enabled {
-		if wanted {
+		if wanted && !b.withoutIOMMU() {
 			b.note("the IOMMU is off, and passthrough needs it: %s; which devices share a group can be told only "+
 				"then: now the functions of a card are taken to go together, and nothing else", b.iommuFix())
 		}
@@ -265,8 +265,6 @@ func (b *problemBuilder) iommuGroups() []endpointGroup {
 func (b *problemBuilder) iommuFix() string {
 	model := strings.ToLower(b.host.System.CPUModel)
 	switch {
-	case b.host.IsVirtual() && !b.host.Provenance.Emulated:
-		return "this is a virtual machine, whose hypervisor would have to give it an IOMMU"
 	case strings.Contains(model, "intel"):
 		return "turn on VT-d in the firmware and boot with intel_iommu=on"
 	case strings.Contains(model, "amd"):

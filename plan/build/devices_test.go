@@ -55,6 +55,10 @@ func cardHost(t testing.TB, cards ...card) *topology.Host {
 const takesConsole = "a lab node that gets it takes the console along. Log in over the network or a serial console " +
 	"(console=ttyS0), or make another adapter the primary one in the firmware"
 
+// noIOMMU is why devices of a virtual machine stay.
+const noIOMMU = "this is a virtual machine without an IOMMU, which its hypervisor would have to give it, and VFIO " +
+	"gives no device away without one"
+
 func bootVGA(d *topology.PCIDevice) { d.BootVGA = new(true) }
 
 // asks is a lab that asks for what every host of these tests can give: nothing, or a device of each
@@ -188,13 +192,15 @@ func TestBundlesAndWhatStays(t *testing.T) {
 				"intel_iommu=on; which devices share a group can be told " +
 				"only then: now the functions of a card are taken to go together, and nothing else"}},
 
-		{"no IOMMU in a virtual machine", altered(cardHost(t, card{"0000:06:00.0", class3D, -1, nil}),
+		{"no IOMMU in a virtual machine", altered(cardHost(t, card{"0000:06:00.0", class3D, -1, nil},
+			card{"0000:41:00.0", classEthernet, -1, sriov}), func(h *topology.Host) {
+			h.IOMMU.Enabled, h.System.InVM = new(false), new(true)
+		}), asks(), []string{"gpu 0000:06:00.0 bundle 0; stays: " + noIOMMU,
+			"nic 0000:41:00.0 bundle 1; stays: " + noIOMMU}, nil},
+		{"no IOMMU in an emulated host", altered(cardHost(t, card{"0000:06:00.0", class3D, -1, nil}),
 			func(h *topology.Host) {
-				h.IOMMU.Enabled, h.System.CPUModel, h.System.InVM = new(false), "Intel(R) Xeon(R) Processor", new(true)
-			}), asks("gpu"), []string{"gpu 0000:06:00.0 bundle 0"},
-			[]string{"the IOMMU is off, and passthrough needs it: this is a virtual machine, whose hypervisor would " +
-				"have to give it an IOMMU; which devices share a group can be told " +
-				"only then: now the functions of a card are taken to go together, and nothing else"}},
+				h.IOMMU.Enabled, h.System.InVM, h.Provenance.Emulated = new(false), new(true), true
+			}), asks(), []string{"gpu 0000:06:00.0 bundle 0"}, nil},
 
 		{"a default route by its network device", altered(cardHost(t, nic), netdev("eth0", ""), route("eth0")), asks(),
 			[]string{"nic 0000:41:00.0 bundle 0; stays: it carries the default route (eth0)"}, nil},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -24,6 +25,16 @@ type hostUse struct {
 func (b *problemBuilder) findUses() {
 	b.uses, b.blocked = map[topology.PCIAddr]string{}, map[topology.PCIAddr]string{}
 	b.holders, b.heldVFs = map[topology.PCIAddr]string{}, map[topology.PCIAddr]int{}
+	block := func(a topology.PCIAddr, why string) {
+		setOnce(b.uses, a, why)
+		setOnce(b.blocked, a, why)
+	}
+	for d := range lists.Refs(b.host.PCI) {
+		if b.withoutIOMMU() && (d.IsGPU() || d.IsNIC()) {
+			block(d.Address, "this is a virtual machine without an IOMMU, which its hypervisor would have to give it, "+
+				"and VFIO gives no device away without one")
+		}
+	}
 	for _, d := range b.host.Storage {
 		if len(d.Mounts) == 0 {
 			continue
@@ -36,10 +47,6 @@ func (b *problemBuilder) findUses() {
 		b.hostUses = append(b.hostUses, hostUse{id, b.nodeAt(d.PCI, d.NUMANode), text})
 	}
 	b.findRoutes()
-	block := func(a topology.PCIAddr, why string) {
-		setOnce(b.uses, a, why)
-		setOnce(b.blocked, a, why)
-	}
 	for i := range b.tenants {
 		name := tenantName(&b.tenants[i])
 		for _, d := range b.tenants[i].Devices {
@@ -59,6 +66,12 @@ func (b *problemBuilder) findUses() {
 	}
 	b.findScreen()
 	b.findVirtualUses()
+}
+
+// withoutIOMMU reports whether the host is a virtual machine that has no IOMMU: no setting of its own turns one on.
+func (b *problemBuilder) withoutIOMMU() bool {
+	on := b.host.IOMMU.Enabled
+	return on != nil && !*on && b.host.IsVirtual() && !b.host.Provenance.Emulated
 }
 
 // nodeAt returns the NUMA node of something: its own, else that of its function.
