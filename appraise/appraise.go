@@ -1,7 +1,6 @@
-// Package appraise holds measured figures against the machine that they were measured on: is a
-// figure normal for it, and if not, what limits it. What a path carries is bench's to say (Judge)
-// and topology's (Expect), and what is wrong with the machine diagnose's: here they are brought
-// together.
+// Package appraise compares measured figures with the machine that they were measured on: is a figure normal for it,
+// and if not, what limits it. What a path carries is bench's to say (Judge) and topology's (Expect), and what is wrong
+// with the machine diagnose's: here they are brought together.
 package appraise
 
 import (
@@ -95,7 +94,7 @@ func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Stu
 	return all
 }
 
-// judged are the metrics that something is known of.
+// judged are the metrics that something is known about.
 var judged = []string{bench.MetricBWAverage, bench.MetricThroughput, bench.MetricCopyBandwidth,
 	bench.MetricBusBandwidth, bench.MetricIOBandwidth, triad, bench.MetricLatencyTypical, bench.MetricLatencyAverage}
 

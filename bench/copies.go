@@ -53,7 +53,7 @@ func CopyLinks(busIDs string, node *facts.Node) []GPULink {
 	return all
 }
 
-// CopySideOf gathers what is known of a node whose GPUs were copied to or from: see CopyLinks.
+// CopySideOf gathers what is known about a node whose GPUs were copied to or from: see CopyLinks.
 // place is where the tool ran.
 func CopySideOf(ep Endpoint, place Place, busIDs string, node *facts.Node) Side {
 	s := Side{Node: ep.Node, GPUs: CopyLinks(busIDs, node)}

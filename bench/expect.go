@@ -341,7 +341,7 @@ func (r *route) judge(j *Judgement, resent float64) {
 		return
 	}
 	bounds := slices.Concat(r.linkCauses(wire), r.pcieCauses(wire, side, pcie))
-	// Where nothing is known of the set-up, the wire is at its best.
+	// Where nothing is known about the set-up, the wire is at its best.
 	j.Bound = cmp.Or(r.wire(min(r.members(), r.flows), cmp.Or(r.ibMTU(), largestIBMTU)), wire)
 	reached, what := WireShare, "the wire as it is set up"
 	if pcie > 0 && pcie < j.Bound {

@@ -252,7 +252,7 @@ func TestJudgementsOfRecordedCopies(t *testing.T) {
 		// nvbandwidth 0.8 on eight A100-SXM4 (https://forums.developer.nvidia.com/t/352186).
 		{name: "A100", value: 24.81, way: gpu(16, 16, 16, 16), verdict: VerdictWire, bound: 28.807,
 			says: []string{"86.1 %"}},
-		// From here on the figure is the bad run's, and what is told of the machine is not: nobody
+		// From here on the figure is the bad run's, and what is told about the machine is not: nobody
 		// published a run with it.
 		{name: "few lanes", value: 5, way: gpu(16, 4, 16, 16), verdict: VerdictShort, bound: 7.202,
 			causes: []string{"PCIe Gen 4 x4 link"}},
@@ -595,7 +595,7 @@ pci/0000:2c:00.0/max_link_width 16
 	}
 }
 
-// Whatever is known of a way, a judgement can be written as JSON, agrees with its own figures, and
+// Whatever is known about a way, a judgement can be written as JSON, agrees with its own figures, and
 // names a cause exactly where it says that there is one.
 func TestJudgementsAreSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

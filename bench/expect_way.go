@@ -7,7 +7,7 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// SideOf gathers what is known of one end: from its endpoint, and from what its node says of itself
+// SideOf gathers what is known about one end: from its endpoint, and from what its node says of itself
 // in full, which may be nil. place is where the tool ran. The active MTU of the RDMA port and
 // stolen time are not in there: they are the caller's to add.
 func SideOf(ep Endpoint, place Place, node *facts.Node) Side {

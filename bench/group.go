@@ -92,8 +92,8 @@ type Program struct {
 	Build      []string
 	Takes      string
 	SourceArgs []string
-	// Own is set where the program's own library carries messages between nodes, and MPI only starts it. It is told of
-	// the nodes by RACKLESS_NODES: NODE=ADDRESS=DEVICE=GID, with commas between; no device stands for TCP.
+	// Own is set where the program's own library carries messages between nodes, and MPI only starts it. It is told
+	// about the nodes by RACKLESS_NODES: NODE=ADDRESS=DEVICE=GID, with commas between; no device stands for TCP.
 	Own   bool
 	Stdin []byte   // of rank 0
 	Env   []string // of all ranks, as NAME=VALUE

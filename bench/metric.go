@@ -2,7 +2,7 @@ package bench
 
 import "slices"
 
-// A Metric is what is known of one kind of figure, whatever program measured it.
+// A Metric is what is known about one kind of figure, whatever program measured it.
 type Metric struct {
 	Name, Unit string
 	// Label heads a column of the metric, beside the name of its test.
@@ -59,7 +59,7 @@ var metrics = []Metric{
 	{Name: MetricRatingDecompress, Unit: UnitMIPS, Label: "decompressing"},
 }
 
-// MetricOf returns what is known of a metric: of an unknown one its own name, and no unit.
+// MetricOf returns what is known about a metric: of an unknown one its own name, and no unit.
 func MetricOf(name string) Metric {
 	for i, m := range metrics {
 		if m.Name == name {

@@ -245,7 +245,7 @@ func (m *measurement) progress(p Progress) {
 	}
 }
 
-// samples are the figures with all that is known of the attempt. Each line of a result file can then be read without
+// samples are the figures with all that is known about the attempt. Each line of a result file can then be read without
 // any other.
 func (m *measurement) samples(base Sample, figures []Figure) []Sample {
 	samples := make([]Sample, 0, len(figures))
@@ -290,7 +290,7 @@ func (m *measurement) commands(opts Options) (client, server []string) {
 	return client, server
 }
 
-// base returns what is known of an attempt before it is made.
+// base returns what is known about an attempt before it is made.
 func (m *measurement) base() Sample {
 	return Sample{
 		Test: m.engine.Name, Client: m.client.Node, Server: m.server.Node,
@@ -299,7 +299,7 @@ func (m *measurement) base() Sample {
 	}
 }
 
-// try makes one attempt. The sample it returns has all that is known of the attempt, but no figure;
+// try makes one attempt. The sample it returns has all that is known about the attempt, but no figure;
 // of one that failed, what the programs printed.
 func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, err error) {
 	// A node that cannot run the engine still gets a run number and a sample, so that the file says that it was tried.

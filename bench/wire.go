@@ -2,7 +2,7 @@ package bench
 
 import "fmt"
 
-// A Wire is the slowest link between two nodes. The zero value is one that nothing is known of, or
+// A Wire is the slowest link between two nodes. The zero value is one that nothing is known about, or
 // that is none: what soft RoCE says of its rate is made up.
 type Wire struct {
 	Rate  float64 // Gb/s of one link, as the port says; 0: not known
@@ -141,7 +141,7 @@ func (w Wire) leastLatency(e Engine, bytes int64) float64 {
 // pingBytes are what an echo has on an Ethernet: 84 of IP, and as packetBytes without UDP and what comes after it.
 const pingBytes = 84 + 8 + 14 + 4 + 12
 
-// slower returns the wire between two endpoints: nothing is known of it where one of them does not say.
+// slower returns the wire between two endpoints: nothing is known about it where one of them does not say.
 func slower(a, b Wire) Wire {
 	return Wire{Rate: min(a.Rate, b.Rate), MTU: min(a.MTU, b.MTU), Links: min(max(1, a.Links), max(1, b.Links)),
 		IPv6: a.IPv6 || b.IPv6}

@@ -98,14 +98,14 @@ var adapterChecks = []adapterCheck{
 		holds:       func(a *Adapter) bool { return a.Fault != FaultFirmware && a.Fault != FaultAssert },
 		have:        "fatal error: the health counter stands still, syndrome 0x1 (firmware internal error)",
 		where:       "dmesg (\"Fatal error\", \"print_health_info\")",
-		fix:         "keep the report for the vendor, bind the driver anew, update the firmware",
+		fix:         "keep the report for the vendor, bind the driver again, update the firmware",
 		consequence: "the driver stops the adapter and tries to recover it; queue pairs and connections are lost",
 		lost:        true},
 	{id: IDAdapterCommands, title: "the firmware of adapters answers commands", want: "answers",
 		holds: func(a *Adapter) bool { return a.Fault != FaultCommands },
 		have:  "takes commands, and answers none",
 		where: "dmesg (\"wait_func: ... timeout\", after 60 s)",
-		fix:   "bind the driver anew, or reset the card; update the firmware",
+		fix:   "bind the driver again, or reset the card; update the firmware",
 		consequence: "traffic of existing queues goes on, but whatever sets something up or reads a counter waits " +
 			"for a minute: ibv_devinfo, perftest, ethtool -S", lost: true},
 	{id: IDAdapterCable, title: "cables of adapters are plugged in", want: "plugged in",
@@ -161,7 +161,7 @@ func (c *adapterCheck) failed(l *lab.Lab, s *adapterState, said string) finding.
 	case a == nil:
 		return f
 	case c.holds(a):
-		f.Fix = "rackless nic reset " + a.name(l) + " resets it and binds the driver anew"
+		f.Fix = "rackless nic reset " + a.name(l) + " resets it and binds the driver again"
 	default:
 		f.Fix = a.fix(l)
 	}
@@ -173,7 +173,7 @@ func (c *adapterCheck) failed(l *lab.Lab, s *adapterState, said string) finding.
 	return f
 }
 
-// text is what is known of the adapter from outside.
+// text is what is known about the adapter from outside.
 func (a *Adapter) text() string {
 	link := words.Either(a.LinkUp, "link up", "link down")
 	fault := words.Either(a.Fault != "", "fault "+string(a.Fault), "no fault")

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A Domain is what is known of the virtual machine of a lab node: from libvirt which thread is
+// A Domain is what is known about the virtual machine of a lab node: from libvirt which thread is
 // which, from the kernel what is in force.
 type Domain struct {
 	Node  string // of the plan

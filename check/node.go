@@ -301,7 +301,7 @@ func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 	}
 	f.Status, f.Have, f.Fix = finding.Failed, "none", inNode("ip addr add %s dev %s", nic.Addr, nic.Name)
 	if kind, ok := otherType(d.port, addr); ok {
-		// The address is there: adding it again is refused, but a device made anew reads it again.
+		// The address is there: adding it again is refused, but a device made again reads it again.
 		f.Have, f.Fix = "only "+kind, inNode("rdma link delete %s, then rdma link add %s type rxe netdev %s", d.name,
 			d.name, nic.Name)
 		if d.card {

@@ -37,7 +37,7 @@ const (
 )
 
 // traffic sends RDMA messages from every node to the next, the last to the first, between their
-// first NICs, and checks that both devices counted them. Where what is known of a node says that
+// first NICs, and checks that both devices counted them. Where what is known about a node says that
 // they cannot get through they are not sent: the kernel tries for ever to send what its link does
 // not take.
 func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, known []finding.Finding,
@@ -221,7 +221,7 @@ func (t *trafficCheck) exchange(ctx context.Context, client, server []string) (r
 	}
 }
 
-// obstacle returns what is known of a node that keeps RDMA messages from the first of its NICs.
+// obstacle returns what is known about a node that keeps RDMA messages from the first of its NICs.
 func obstacle(known []finding.Finding, n lab.Node, dev string) (finding.Finding, bool) {
 	subjects := []string{n.Name, n.Name + " " + n.NICs[0].Name, n.Name + " " + dev}
 	ids := []string{IDAdapterCable, IDAdapterLink, IDAdapterFlaps, IDLink, IDMTU, IDPort, IDIBMTU, IDGID}

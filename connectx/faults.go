@@ -48,7 +48,7 @@ func (p *Port) SetFault(f Fault) {
 	case was == HungCommands:
 		p.fault = Healthy
 		p.late()
-	// The firmware has started anew, and knows nothing of what was.
+	// The firmware has started again, and knows nothing of what was.
 	case was.ofFirmware():
 		p.restart()
 	}

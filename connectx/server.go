@@ -83,8 +83,9 @@ type NIC struct {
 	Frames func(frame []byte)
 	// Batch, if not nil, takes them in place of Frames, many at once: each after its length in 4 bytes, big-endian.
 	Batch func(frames []byte)
-	// Copied, if not nil, is told of each message that was copied directly what it would have been on the wire: frames
-	// sent and received, with bytes as in Frames. It is called with locks of the server held, and must not block.
+	// Copied, if not nil, is told about each message that was copied directly what it would have been on the wire:
+	// frames sent and received, with bytes as in Frames. It is called with locks of the server held, and must not
+	// block.
 	Copied func(tx, rx roce.Traffic)
 }
 

@@ -126,7 +126,7 @@ type mcast struct {
 }
 
 // saved is what Save writes. The device id guards against restoring into another model. gob leaves out unexported
-// fields, which revive makes anew, and knows added or missing ones by their names.
+// fields, which revive makes again, and knows added or missing ones by their names.
 type saved struct {
 	Device uint16
 	Config []byte

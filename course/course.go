@@ -1,5 +1,5 @@
-// Package course breaks a running lab in ways that users meet, and judges whether it works again: the puzzles of
-// docs/course.md. What was broken is recorded in the directory of the lab, so that it can be taken back, and ends with
+// Package course breaks a running lab with common faults, and checks whether it works again: the puzzles of
+// docs/course.md. What was broken is recorded in the directory of the lab, so that it can be undone, and ends with
 // the lab.
 package course
 
@@ -194,7 +194,7 @@ func (l *Lab) script(ctx context.Context, p Puzzle, script string) error {
 	return err
 }
 
-// Mend takes back what Break did, also where a part of it was repaired by hand, and returns the puzzle.
+// Mend undoes what Break did, also where a part of it was repaired by hand, and returns the puzzle.
 func (l *Lab) Mend(ctx context.Context) (Puzzle, error) {
 	unlock, err := rack.Lock(ctx, l.Dirs, l.Lab.Name, nil)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package diagnose says what is wrong with a machine: it looks at a topology.Host and returns
-// findings, each with what was read, what follows from it and how to mend it.
+// Package diagnose says what is wrong with a machine: it reads a topology.Host and returns findings, each with its
+// evidence, its consequence and its fix.
 //
 // It is pure: no I/O, no clock, no globals. The same host gives the same findings in the same order.
 //

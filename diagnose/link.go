@@ -247,7 +247,7 @@ func narrowLink(v *view, j judged, add func(finding.Finding)) {
 		Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
 		Fix: fmt.Sprintf("seat the card again, try without a riser, and look for bifurcation or shared lanes of "+
 			"the slot at %s in the firmware and the board's manual", j.port())}
-	// Seen after a virtual machine ended: the reset of the function trained the link anew, with fewer lanes.
+	// Seen after a virtual machine ended: the reset of the function trained the link again, with fewer lanes.
 	if j.end != nil && topology.IsVFIO(j.end.Driver) {
 		f.Fix = fmt.Sprintf("if it had all lanes before a virtual machine had it, a function-level reset lost them: "+
 			"reset it with its bus (echo bus > %s/reset_method) or train the link at %s again, and power off and on "+

@@ -1,5 +1,5 @@
-// Package doctor checks what a machine can do as a host of emulated labs, what it lacks, and the fix.
-// It checks everything that rack.Up needs, and changes nothing.
+// Package doctor checks whether a machine can run emulated labs, what it lacks, and how to fix it. It checks everything
+// that rack.Up needs, and changes nothing.
 package doctor
 
 import (

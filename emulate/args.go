@@ -265,7 +265,7 @@ func (d device) connectX() int {
 }
 
 // reserve is what the root port needs so that clones find adapters late: room for their registers. Of those behind a
-// switch, the guest forgets the switch before it is saved, and finds it anew. It then places the GPUs there, whose
+// switch, the guest forgets the switch before it is saved, and finds it again. It then places the GPUs there, whose
 // registers have addresses of 32 bits, in the window without prefetching.
 func (r root) reserve() string {
 	if n := r.connectX(); n > 0 {

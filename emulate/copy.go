@@ -36,7 +36,7 @@ func inHost(arg string) (host, path string, ok bool) {
 }
 
 // Copy copies a file between this machine and a host that runs. One of the two is NAME:PATH. A host that restarts is
-// waited for, and the copy made anew; waits is called with what is waited for.
+// waited for, and the copy made again; waits is called with what is waited for.
 func Copy(ctx context.Context, d rack.Dirs, from, to string, waits func(what string)) error {
 	source, sourcePath, out := inHost(from)
 	target, targetPath, in := inHost(to)

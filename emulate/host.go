@@ -58,7 +58,7 @@ func supported(arch string) error {
 	if arch == "amd64" {
 		return nil
 	}
-	return fmt.Errorf("emulated hosts are x86-64 machines, and nobody has tried them on one of %s: "+
+	return fmt.Errorf("emulated hosts are x86-64 machines, and they have not been tested on one of %s: "+
 		"labs run here, with rackless up", arch)
 }
 

@@ -95,7 +95,7 @@ func bootsAt(dir string) func() string {
 // agent answers.
 //
 // libvirtd asks QEMU what it can do, which took it 20 CPU-s of an emulated machine, and keeps what it learns. It asks
-// anew where the CPU is another one: clones have the template's. It runs on, since to start takes it 5.
+// again where the CPU is another one: clones have the template's. It runs on, since to start takes it 5.
 const settleScript = `if [ -d /run/systemd/system ]; then systemctl start ` + consoleUnit +
 	`; systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600
 virsh --quiet --connect qemu:///system capabilities >/dev/null; fi`

@@ -32,7 +32,7 @@ type Config struct {
 	// process exchange need not pass the switch. It is called when that changes, and must not call the switch.
 	Direct func(bool)
 
-	// Down, if not nil, is told of a port that was set down or up again, and of one that is down
+	// Down, if not nil, is told about a port that was set down or up again, and of one that is down
 	// where a NIC connects to it: the NIC is to lose its carrier. It runs beside the switch, one
 	// call at a time. Who set the port gets its error.
 	Down func(port string, down bool) error

@@ -30,7 +30,7 @@ const (
 	Xid                = "Xid"               // of NVIDIA's driver
 )
 
-// A Code is an error code that RDMA programs, drivers or cards print, with what is known of it.
+// A Code is an error code that RDMA programs, drivers or cards print, with what is known about it.
 type Code struct {
 	Kind    string `json:"kind"` // CompletionStatus and so on
 	Number  int    `json:"number"`
@@ -313,7 +313,7 @@ func Explain(words []string) (Explanation, string, error) {
 		out.Codes = append(out.Codes, codes...)
 		texts = append(texts, lists.Map(codes, Code.Text)...)
 		if len(codes) == 0 {
-			return out, "", fmt.Errorf("%q is no finding and no error code that is known; rackless explain lists "+
+			return out, "", fmt.Errorf("%q is not a known finding or error code; rackless explain lists "+
 				"the findings, and codes are such as \"status 12\" or \"vendor err 81\"", id)
 		}
 	}

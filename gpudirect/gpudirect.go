@@ -1,6 +1,6 @@
-// Package gpudirect says of each pair of a GPU and a NIC whether the NIC can read and write the memory of the GPU by
-// itself (GPUDirect RDMA), and what stands in the way. It judges the facts of a machine. What they do not tell is not
-// known; only a transfer proves that it works.
+// Package gpudirect tells for each pair of a GPU and a NIC whether the NIC can read and write the memory of the GPU by
+// itself (GPUDirect RDMA), and what prevents it. It judges the facts of a machine. What they do not tell is not known;
+// only a transfer proves that it works.
 package gpudirect
 
 import (

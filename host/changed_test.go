@@ -185,7 +185,7 @@ func TestWhatIsStoredIsWhatIsLoaded(t *testing.T) {
 }
 
 // Between what prepare read and its taking of the journal, another rackless may have come and gone:
-// at boot the unit goes on with a preparation that somebody takes back.
+// at boot the unit goes on with a preparation that somebody undoes.
 func TestAPreparationIsNotBegunOnWhatHasChangedInTheMeantime(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

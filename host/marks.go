@@ -27,7 +27,7 @@ var markDirs = []string{"/etc/default/grub.d", "/etc/modprobe.d", "/etc/modules-
 
 // Marks returns what on the machine was made by rackless prepare and is not among the entries of its journal: files,
 // functions that are kept for vfio-pci, kernel arguments. After a journal was lost, nothing else tells that they have
-// to be taken back. p is for what the host is prepared; nil where that is lost, too.
+// to be undone. p is for what the host is prepared; nil where that is lost, too.
 func Marks(s *change.System, entries []*change.Entry, p *Prepared) ([]string, error) {
 	told := "" // by the journal
 	for _, e := range entries {

@@ -167,7 +167,7 @@ func (s Store) Make(ctx context.Context, sys *change.System, j *change.Journal, 
 	return results, errors.Join(err, j.Close())
 }
 
-// Rollback takes back what the journal holds, last first, and closes it. Once all of it is taken
+// Rollback undoes what the journal holds, last first, and closes it. Once all of it is taken
 // back, the host is prepared for nothing. stays is why pages that the boot has set aside may stay
 // until the next one; nil if they do not.
 func (s Store) Rollback(ctx context.Context, sys *change.System, j *change.Journal,

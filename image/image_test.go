@@ -349,7 +349,7 @@ func TestRecipeKeyOfNodes(t *testing.T) {
 	}
 }
 
-// initramfs writes the archive of a small build root, made anew at every call so that its files have other times.
+// initramfs writes the archive of a small build root, made again at every call so that its files have other times.
 func initramfs(t *testing.T) []byte {
 	t.Helper()
 	root := t.TempDir()

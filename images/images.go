@@ -1,5 +1,4 @@
-// Package images lists and removes what the cache of a user holds: node images, and the templates
-// made from them.
+// Package images lists and removes the content of a user's cache: node images, and the templates made from them.
 package images
 
 import (

@@ -93,7 +93,7 @@ var parameters = map[string]parameterReader{
 	"cpuidle.off":  fromFile("sys/module/cpuidle/parameters/off"),
 }
 
-// unreadable are those that the kernel shows nowhere: they are listed, and nothing is said of what is in force.
+// unreadable are those that the kernel shows nowhere: they are listed, and nothing is said about what is in force.
 // pcie_acs_override is of a patch that many distributions for home labs carry, and pcie_aspm=off leaves the policy as
 // it is.
 var unreadable = strings.Fields(`rcu_nocbs kthread_cpus nohz skew_tick tsc maxcpus nr_cpus possible_cpus

@@ -170,8 +170,8 @@ func ReadMachine(ctx context.Context, name, host string, stdin io.Reader) (*Mach
 	default:
 		file = name + ".xml"
 		if text, err = domainText(ctx, name, host); err != nil {
-			err = fmt.Errorf("%s is no file here, and no domain of the host (%w): name a file with domain XML or qm "+
-				"config, or a domain that virsh list --all has", name, err)
+			err = fmt.Errorf("%s is neither a file here nor a domain of the host (%w): name a file with domain XML "+
+				"or qm config, or a domain that virsh list --all has", name, err)
 		}
 	}
 	if err != nil {

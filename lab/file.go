@@ -25,7 +25,7 @@ type file struct {
 	// Pages behind the memory of all nodes on a real host. auto takes 1GiB where the memory of
 	// every node is whole GiB and the host can, else 2MiB.
 	Hugepages *Hugepages `json:"hugepages,omitempty"`
-	// What is known of virtual machines that the host runs already: read takes them as the host has
+	// What is known about virtual machines that the host runs already: read takes them as the host has
 	// them, ignore plans as if there were none, a path names a file that lists them.
 	Tenants *string `json:"tenants,omitempty" rule:"tenants"`
 	// The network between the nodes.

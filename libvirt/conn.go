@@ -102,7 +102,7 @@ func (c *Conn) Local() bool { return c.uri.Host == "" }
 // system reports whether the daemon is the machine's own and not one of a user's session.
 func (c *Conn) system() bool { return c.uri.Path == "/system" }
 
-// open returns the client, connected: anew where the connection was lost since the last call.
+// open returns the client, connected: again where the connection was lost since the last call.
 func (c *Conn) open(ctx context.Context) (*api.Libvirt, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

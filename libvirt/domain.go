@@ -268,7 +268,7 @@ func (c *Conn) Destroy(ctx context.Context, name string) error {
 	return nil
 }
 
-// Restart ends a domain of rackless at once and starts it anew. A reset would not do: domains of
+// Restart ends a domain of rackless at once and starts it again. A reset would not do: domains of
 // nodes end where they would boot again (on_reboot).
 func (c *Conn) Restart(ctx context.Context, name string) error {
 	if err := c.Destroy(ctx, name); err != nil {

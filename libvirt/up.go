@@ -143,7 +143,7 @@ func (c *Conn) step(ctx context.Context, s Spec) (step, error) {
 			return wrong(err)
 		}
 	}
-	// Also one that differs in blanks alone is defined anew: its mark says what it was defined with.
+	// Also one that differs in blanks alone is defined again: its mark says what it was defined with.
 	same := bytes.Equal(plain, d.Node.Defined) && len(st.Diff) == 0
 	if !same {
 		st.before = now
@@ -179,7 +179,7 @@ func movedBy(now, wanted []byte) ([]string, error) {
 	return diffLines(places[0], places[1]), nil
 }
 
-// undoLimit bounds taking back what an Up has done.
+// undoLimit bounds undoing what an Up has done.
 const undoLimit = 5 * time.Minute
 
 // Up makes the domains exist and run as specs say, all at once; those that do already are left

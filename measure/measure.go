@@ -1,5 +1,5 @@
-// Package measure runs the engines of package bench on a running lab, and gathers what a report on it
-// shows: its nodes, its environment, and what is known of the paths that the figures took.
+// Package measure runs the engines of package bench on a running lab, and collects the data of its report: the nodes,
+// the environment, and the paths that the figures took.
 package measure
 
 import (

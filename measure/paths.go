@@ -96,7 +96,7 @@ func (w *paths) cpuTime(ctx context.Context, node string) *facts.CPUTime {
 	return words.Known(facts.ParseCPUTime(string(out.Stdout)))
 }
 
-// side is what is known of one end of a path. The facts of a node are read once: they do not change while it is
+// side is what is known about one end of a path. The facts of a node are read once: they do not change while it is
 // measured, and reading them all takes longer than a short test.
 func (w *paths) side(ctx context.Context, e bench.Engine, ep bench.Endpoint) bench.Side {
 	node, ok := w.nodes[ep.Node]
@@ -112,8 +112,8 @@ func (w *paths) side(ctx context.Context, e bench.Engine, ep bench.Endpoint) ben
 	return s
 }
 
-// copySide is what is known of a node that has just copied to or from its GPUs. Links are read
-// anew: a driver lowers the speed of one that is idle.
+// copySide is what is known about a node that has just copied to or from its GPUs. Links are read
+// again: a driver lowers the speed of one that is idle.
 func (w *paths) copySide(ctx context.Context, ep bench.Endpoint) bench.Side {
 	var ids string
 	out, err := w.lab.Exec(ctx, ep.Node, []string{"nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"})

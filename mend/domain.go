@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// domainXML is libvirt's description. Only the elements that change are written anew; everything else keeps its bytes,
+// domainXML is libvirt's description. Only the elements that change are written again; everything else keeps its bytes,
 // comments and order, so that the diff is about what is wrong.
 type domainXML struct{}
 
@@ -206,7 +206,7 @@ func replace(text string, d *libvirtxml.Domain, name string) (string, error) {
 	return text[:behind] + "\n  " + element + text[behind:], nil
 }
 
-// Beside returns domain XML without the elements that mending writes anew.
+// Beside returns domain XML without the elements that mending writes again.
 func Beside(text string) (string, error) {
 	have, err := children(text)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package mend judges a virtual machine that exists on a host, and edits its description so that nothing is wrong with
-// where it runs: domain XML of libvirt, or a configuration of Proxmox VE. It changes the text alone, and as little of
+// Package mend checks an existing virtual machine on a host, and edits its description so that nothing is wrong with
+// its placement: domain XML of libvirt, or a configuration of Proxmox VE. It changes the text alone, and as little of
 // it as it can: the thread of the emulator first, then where the memory is, and a whole new placement by the planner
 // last.
 package mend
@@ -30,7 +30,7 @@ type Verdict struct {
 	Machine  string            `json:"machine"`
 	Host     string            `json:"host"`
 	Findings []finding.Finding `json:"findings"`
-	// Unread says what of the description could not be understood. Nothing is known of that.
+	// Unread says what of the description could not be understood. Nothing is known about that.
 	Unread []string `json:"unread,omitempty"`
 	// Diff changes the description so that the findings of Mended are gone, as diff -u prints it; empty where no edit
 	// of the description does that.
@@ -53,7 +53,7 @@ func wrong(all []finding.Finding) []finding.Finding {
 	})
 }
 
-// A syntax reads a description and writes parts of it anew.
+// A syntax reads a description and writes parts of it again.
 type syntax interface {
 	// emulator puts QEMU's own threads on CPUs of the host.
 	emulator(text string, cpus topology.CPUSet) (string, error)
@@ -291,7 +291,7 @@ func (j *job) placeWithCells(ctx context.Context) (string, error) {
 	return j.place(ctx, true, topology.CPUSet{})
 }
 
-// place plans the machine anew; absent are virtual CPUs that get no CPUs of their own.
+// place plans the machine again; absent are virtual CPUs that get no CPUs of their own.
 func (j *job) place(ctx context.Context, cells bool, absent topology.CPUSet) (string, error) {
 	p, err := j.plan(ctx, cells, absent)
 	if err != nil {

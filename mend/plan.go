@@ -51,7 +51,7 @@ func (j *job) plan(ctx context.Context, cells bool, absent topology.CPUSet) (*pl
 		}
 		l, err := lab.Parse(j.machine.File, []byte(file))
 		if err != nil {
-			return nil, fmt.Errorf("%s is no machine that rackless can plan: %w", j.machine.Tenant.Name, err)
+			return nil, fmt.Errorf("rackless cannot plan %s: %w", j.machine.Tenant.Name, err)
 		}
 		q, err := planner.New(j.hostName, j.machine.File, l, "")
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// An Outcome is a placement and what is known of it.
+// An Outcome is a placement and what is known about it.
 type Outcome struct {
 	Placement Placement
 	Bound     int64  // no placement costs less

@@ -1,4 +1,4 @@
-// Package plan holds the planner's values: what is asked for, what a placement costs, and the plan.
+// Package plan holds the planner's values: the problem, the cost of a placement, and the plan.
 //
 // Package plan/build makes a [Problem] of a host and a lab: everything that a placement may depend
 // on, in plain values that can be printed and given to another solver. Package plan/search finds the

@@ -1,5 +1,5 @@
-// Package rack is a lab as it runs: it brings a lab up, records on disk what was made, finds it
-// again from any later process and ends it.
+// Package rack is a lab as it runs: it brings a lab up, records its state on disk, finds it again from any later
+// process, and ends it.
 //
 // One lab is one directory below Dirs.Run, which holds its state, sockets and logs; `down` removes
 // it whole. A file lock beside the directory lets one process at a time change a lab. There is no

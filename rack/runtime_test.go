@@ -113,7 +113,7 @@ func TestLifeOfALabOfAThirdDriver(t *testing.T) {
 	}
 }
 
-// One connection to an agent serves all, until it ends or the node is made anew.
+// One connection to an agent serves all, until it ends or the node is made again.
 func TestAgentsAreSharedAndReplaced(t *testing.T) {
 	d := Dirs{Run: filepath.Join(t.TempDir(), "run")}
 	bringUp(t, d, fakeParse(t, "shared", "1"))

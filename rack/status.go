@@ -67,7 +67,7 @@ func (r *Rack) Alive(ctx context.Context, node string) error {
 		return fmt.Errorf("node %s has not been started", node)
 	}
 	if st, err := r.runtime.NodeState(ctx, n); err == nil && st == vm.Dead {
-		return fmt.Errorf("node %s has ended: see rackless logs %s; rackless up makes it anew", node, node)
+		return fmt.Errorf("node %s has ended: see rackless logs %s; rackless up makes it again", node, node)
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ type NICDescription struct {
 	GID     *int   `json:"roce_v2_gid_index,omitempty"` // of the address; absent if the device has none
 }
 
-// Describe asks the machine of each node how it is, and says what is known of the lab.
+// Describe asks the machine of each node how it is, and says what is known about the lab.
 func (r *Rack) Describe(ctx context.Context) Description {
 	s := r.State
 	l := Description{
@@ -218,7 +218,7 @@ func (r *Rack) Describe(ctx context.Context) Description {
 	return l
 }
 
-// describeNode says what is known of a node.
+// describeNode says what is known about a node.
 func describeNode(st NodeStatus) NodeDescription {
 	n := NodeDescription{Name: st.Lab.Name, State: string(st.State), CPUs: st.Lab.CPUs, Memory: int64(st.Lab.Memory)}
 	if st.Err != nil {

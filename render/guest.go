@@ -69,7 +69,7 @@ func Seeds(in Input, domains bool) ([]Seed, error) {
 	return seeds, nil
 }
 
-// metaData returns what cloud-init is told of a node.
+// metaData returns what cloud-init is told about a node.
 func (v *view) metaData(node string) string {
 	return v.header("For cloud-init (NoCloud). Another instance-id makes it run once more.") +
 		"instance-id: " + yamlQuote("rackless-"+v.plan.Lab+"-"+node) + "\nlocal-hostname: " + yamlQuote(node) + "\n"

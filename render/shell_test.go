@@ -16,7 +16,7 @@ import (
 
 // findProgram looks for a program, and skips the test out loud without it. What set-up installs is
 // asked for by need instead. cloud-init is never installed for tests: it would set up the machine
-// anew at its next boot.
+// again at its next boot.
 func findProgram(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

@@ -180,7 +180,7 @@ func (v *view) drivers() []string {
 	return lists.Distinct(all)
 }
 
-// driversOf returns the modules for a function: what the host says, else what is known of its vendor and class.
+// driversOf returns the modules for a function: what the host says, else what is known about its vendor and class.
 func (v *view) driversOf(a topology.PCIAddr) []string {
 	d := v.host.Device(a)
 	if d == nil {

@@ -62,7 +62,7 @@ type Node struct {
 	Memory      int64  `json:"memory,omitempty"`      // bytes
 	Accelerator string `json:"accelerator,omitempty"` // "kvm" or "tcg"
 	Driver      string `json:"driver,omitempty"`      // what made the node: "qemu"
-	// What follows is known of a node that runs, and only drawn.
+	// What follows is known about a node that runs, and only drawn.
 	State string `json:"-"` // in place of the MAC
 	Off   bool   `json:"-"` // it does not run as it should
 	Wires []Wire `json:"-"` // nil: one, of which nothing is known

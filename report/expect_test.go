@@ -50,7 +50,7 @@ func TestExpectationsAreShown(t *testing.T) {
 			t.Errorf("the page does not say %q", want)
 		}
 	}
-	if strings.Contains(page, "Emulated figures are held against nothing") {
+	if strings.Contains(page, "Emulated figures are compared with nothing") {
 		t.Error("the page says of hardware that it is emulated")
 	}
 	d.Emulated = true
@@ -62,7 +62,7 @@ func TestExpectationsAreShown(t *testing.T) {
 	}
 	if !strings.Contains(page, noExpectation) || !strings.Contains(strings.Join(strings.Fields(text), " "),
 		noExpectation) {
-		t.Error("an emulated result does not say that it is held against nothing")
+		t.Error("an emulated result does not say that it is compared with nothing")
 	}
 }
 

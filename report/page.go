@@ -37,7 +37,7 @@ var pageScript string
 // program.
 var pageTemplate = sync.OnceValue(parsePage)
 
-// parsePage parses the template anew: compareTemplate adds its own page to a copy.
+// parsePage parses the template again: compareTemplate adds its own page to a copy.
 func parsePage() *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{
 		"size": show.Size, "time": show.Time, "fold": words.Fold,

@@ -227,7 +227,7 @@ func cellText(c matrixCell) string {
 	return "-"
 }
 
-// asciiUnit takes back what show.Unit does for the page.
+// asciiUnit undoes what show.Unit does for the page.
 func asciiUnit(s string) string { return strings.ReplaceAll(s, "µs", "us") }
 
 // matrix prints the comparison of pairs if its columns fit; if not, the table over all pairs must do.
@@ -289,8 +289,8 @@ func orDash(s string) string { return cmp.Or(s, "-") }
 
 // One of these is said once where figures are emulated, instead of for each.
 const (
-	noExpectation   = "Emulated figures are held against nothing: they say nothing of hardware."
-	wireExpectation = "Emulated figures are held against the emulated wire alone: they say nothing of hardware."
+	noExpectation   = "Emulated figures are compared with nothing: they say nothing about hardware."
+	wireExpectation = "Emulated figures are compared with the emulated wire only: they say nothing about hardware."
 )
 
 // judged are the judgements of figures that have something to be held against, and what is to be said of emulated

@@ -109,7 +109,7 @@ func (q *QP) buildCNP(b []byte) []byte {
 
 // cut reduces the rate of the flow for a CNP. The first CNP starts from the rate of the line with alpha at its initial
 // value. Later ones within RateReduceMonitorPeriod of a cut belong to the same congestion and change nothing. Each cut
-// starts recovery again: both counters and the timer begin anew.
+// starts recovery again: both counters and the timer begin again.
 func (q *QP) cut(now time.Duration) {
 	c, f, k := q.port.congestion(), &q.flow, &q.port.Counters
 	if !q.reacts() {

@@ -51,7 +51,7 @@ type Comparison struct {
 	Judged *stats.Judgement `json:"judgement,omitempty"`
 	// remarks: of drift, and of percentiles that are not of all latencies together
 	Drift []string `json:"drift,omitempty"`
-	// Confounded are the controls that moved between these levels: what is said of the effect may be their doing.
+	// Confounded are the controls that moved between these levels: what is said about the effect may be their doing.
 	Confounded []string `json:"confounded,omitempty"`
 	Problem    string   `json:"problem,omitempty"`
 	Lost       int      `json:"lost_blocks,omitempty"` // blocks that a level has no value in

@@ -137,7 +137,7 @@ func primary(test string) []string {
 	return nil
 }
 
-// elsewhere says that runs are results of others, before anything is said of what they show.
+// elsewhere says that runs are results of others, before anything is said about what they show.
 func (s *Spec) elsewhere() []string {
 	if s.Imported == "" {
 		return nil

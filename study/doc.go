@@ -1,6 +1,6 @@
-// Package study plans an experiment on a lab and says what came of it: which settings differ, in
-// which order the runs are made, what the measurements show and how sure that is. Making the runs
-// is the business of study/conduct and study/rig, the arithmetic that of study/stats.
+// Package study plans an experiment on a lab and reports its result: which settings differ, in which order the runs are
+// made, what the measurements show and how sure that is. Making the runs is the business of study/conduct and
+// study/rig, the arithmetic that of study/stats.
 //
 // # Words
 //

@@ -380,7 +380,7 @@ func (f *Factor) check() error {
 	for i, l := range f.Levels {
 		// Levels stand in tables, charts and messages: a line break in one would break these.
 		if l == "" || len(l) > 100 || strings.ContainsFunc(l, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return fmt.Errorf("factor %s: level %q is no value", f.Name, l)
+			return fmt.Errorf("factor %s: level %q is not a value", f.Name, l)
 		}
 		if slices.Contains(f.Levels[:i], l) && !f.AA() {
 			return fmt.Errorf("factor %s: level %s is there twice; a study of one level against itself has it "+

@@ -67,7 +67,7 @@ func TestWhatIsWrongWithAStudyFileIsNamed(t *testing.T) {
 			"their levels make 4294967296 cells"},
 		{"one node as a pair", "name: a\npair: [x, x]\n" + rest, "pair [\"x\" \"x\"]: want the names of two nodes"},
 		{"a control character in a level", "name: a\nlab: b\nmeasure: [{test: iperf3}]\nfactors: {lab.fabric.mtu: " +
-			"[\"1\\e[31m\", 2]}\n", "is no value"},
+			"[\"1\\e[31m\", 2]}\n", "is not a value"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -82,7 +82,7 @@ func plain(v float64, sign bool) string {
 // words says what the study comes to: effects first, then what makes no difference, then how much
 // is undecided. Noise is never retold as an effect.
 func (a *analysis) words() []string {
-	// What is said of comparisons of the same levels is one sentence.
+	// What is said about comparisons of the same levels is one sentence.
 	var effects, equivalent group.By[string, string]
 	var problems []string
 	undecided := 0

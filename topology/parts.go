@@ -43,7 +43,7 @@ func (h *Host) Parts() []string {
 	return parts
 }
 
-// Empty reports whether nothing is known of the machine.
+// Empty reports whether nothing is known about the machine.
 func (h *Host) Empty() bool {
 	return len(h.Parts()) == 0 && h.IOMMU.Enabled == nil && len(h.Kernel.Modules) == 0
 }

@@ -28,7 +28,7 @@ func Loopback(listen string) (string, error) {
 		return "", fmt.Errorf("%s: want an address and a port, such as 127.0.0.1:8080", listen)
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
-		return "", fmt.Errorf("%s: %q is no port", listen, port)
+		return "", fmt.Errorf("%s: %q is not a port", listen, port)
 	}
 	if host == "localhost" {
 		host = "127.0.0.1" // what the name leads to is not in our hands
@@ -72,7 +72,7 @@ func ReadToken(path, fresh string, uid int) (string, error) {
 	// Of the open file and not of its name, which may lead to another one by now. Whoever owns the file can give out
 	// its token.
 	if st, ok := info.Sys().(*syscall.Stat_t); !info.Mode().IsRegular() || ok && int(st.Uid) != uid {
-		return "", fmt.Errorf("%s is no file of yours: name another", path)
+		return "", fmt.Errorf("%s is not your file: name another", path)
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		return "", fmt.Errorf("%s has mode %04o, and others can read the token: chmod 600 %s", path, mode, path)

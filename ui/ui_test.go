@@ -42,9 +42,10 @@ func TestOnlyLoopbackIsListenedAt(t *testing.T) {
 	}
 	for listen, want := range map[string]string{
 		"": "want an address and a port", "8080": "want an address and a port",
-		"127.0.0.1": "want an address and a port", "127.0.0.1:http!": "is no port", "127.0.0.1:70000": "is no port",
-		":80": "for this machine alone", "0.0.0.0:80": "for this machine alone", "[::]:80": "for this machine alone",
-		"192.0.2.1:80":   "for this machine alone",
+		"127.0.0.1": "want an address and a port", "127.0.0.1:http!": "is not a port",
+		"127.0.0.1:70000": "is not a port",
+		":80":             "for this machine alone", "0.0.0.0:80": "for this machine alone",
+		"[::]:80": "for this machine alone", "192.0.2.1:80": "for this machine alone",
 		"example.org:80": "for this machine alone", "[::1%lo]:80": "for this machine alone",
 		"localhost.example.org:80": "for this machine alone", "127.1:80": "for this machine alone",
 	} {
@@ -90,8 +91,8 @@ func TestReadToken(t *testing.T) {
 		file("odd", fresh+"\r\nSet-Cookie: x", 0o600):         "want 22 letters",
 		file("long", strings.Repeat("a", 2000), 0o600):        "want 22 letters",
 		filepath.Join(dir, "no", "such", "directory", "file"): "no such file",
-		dir:  "is no file of yours",
-		pipe: "is no file of yours",
+		dir:  "is not your file",
+		pipe: "is not your file",
 	} {
 		if got, err := ReadToken(path, fresh, os.Getuid()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %q, %v; want %q", path, got, err, want)

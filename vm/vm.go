@@ -1,5 +1,5 @@
-// Package vm is one QEMU process, whatever machine it makes: how it is started, what it is doing,
-// and how it is found again from another process.
+// Package vm runs one QEMU process, for any kind of machine: it starts the process, reads its state, and finds it again
+// from another process.
 //
 // It knows nothing of labs and hosts, whose packages say what the machine is like.
 package vm

@@ -1,5 +1,5 @@
 // Package vsphere reads the hosts of a vCenter or of a single ESXi host, and changes virtual machines and hosts there
-// as a plan says. What a change is, and how it is taken back, is a step of package change, with its journal: so a
+// as a plan says. What a change is, and how it is undone, is a step of package change, with its journal: so a
 // connection that is lost in the middle of a change is no different from a kill.
 //
 // One table, settings, says which setting of a virtual machine is read where and written how. The diff, the change and

@@ -53,7 +53,7 @@ func Steps(ctx context.Context, c *Conn, l *lab.Lab, p *plan.Plan, h *topology.H
 }
 
 // Make makes steps, as [change.Make] does. Nodes that move to another host first lose all that the old one gave them:
-// they are stopped, and what the lab has changed of that host is taken back.
+// they are stopped, and what the lab has changed of that host is undone.
 func Make(ctx context.Context, j *change.Journal, steps []change.Step, progress func(change.Result)) (
 	[]change.Result, error) {
 	begun := map[string]bool{}

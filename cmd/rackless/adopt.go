@@ -34,7 +34,7 @@ func newAdoptCmd(a *app) *cobra.Command {
 	o := adoptOptions{checkOptions: checkOptions{form: formatText, failOn: failNever}}
 	cmd := &cobra.Command{
 		Use:   "adopt DOMAIN",
-		Short: "Mend a domain of libvirt that exists, from its next start on; --undo brings it back",
+		Short: "Fix an existing libvirt domain, from its next start on; --undo reverts it",
 		Args:  cli.ExactArgs(1, "one domain, or a file with --dry-run"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.hostFlags.check(cmd, "a file, directory or URI", "connect"); err != nil {
@@ -49,7 +49,7 @@ func newAdoptCmd(a *app) *cobra.Command {
 	f.StringVar(&o.uri, "connect", placed.DefaultURI, "libvirt `URI` of the host")
 	f.BoolVar(&o.dryRun, "dry-run", false, "show the diff, and change nothing")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
-	f.BoolVar(&o.undo, "undo", false, "bring back the description from before the domain was adopted")
+	f.BoolVar(&o.undo, "undo", false, "restore the description from before the domain was adopted")
 	return cmd
 }
 

@@ -57,7 +57,7 @@ func newBenchCmd(a *app) *cobra.Command {
 	fs.StringSliceVar(&f.tests, "tests", nil,
 		"which tests, comma-separated (default all: "+strings.Join(names(bench.Engines()), ", ")+")")
 	fs.StringVar(&f.Suite, "suite", "", "the tests of a suite: "+strings.Join(bench.Suites(), ", "))
-	fs.BoolVar(&f.Options.Quick, "quick", false, "one size and about a second a test")
+	fs.BoolVar(&f.Options.Quick, "quick", false, "one size and about a second per test")
 	fs.Int64Var(&f.Options.Bytes, "bytes", 0, "one message size instead of all")
 	fs.IntVar(&f.Options.Iterations, "iterations", 0,
 		"iterations for each size (default: as many as take a few seconds)")
@@ -70,7 +70,7 @@ func newBenchCmd(a *app) *cobra.Command {
 	fs.IntVar(&f.WarmUps, "warm-ups", 0, "measurements before each one, whose figures are dropped")
 	fs.IntVar(&f.Repeat, "repeat", 1, "how often everything is measured: the page shows medians and their spread")
 	fs.DurationVar(&f.CoolDown, "cool-down", 0, "wait before each measurement")
-	fs.BoolVar(&f.Continue, "continue", false, "go on with the same measurement, which was cut off")
+	fs.BoolVar(&f.Continue, "continue", false, "continue the same measurement after an interruption")
 	fs.BoolVar(&f.anyway, "anyway", false, "measure although a check failed, or a study runs on this machine")
 	fs.BoolVar(&f.all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &f.output)

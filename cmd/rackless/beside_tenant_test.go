@@ -150,7 +150,7 @@ rackless verify parts --only RL206; echo "verify: status $?"
 kill $pid; wait; rmdir foreign; rm /root/intruder
 `
 
-// whatDriftsIsSeen moves a pin and brings a foreign process, on the live host, and looks at what is said of it.
+// whatDriftsIsSeen moves a pin and brings a foreign process, on the live host, and looks at what is said about it.
 func (h *small) whatDriftsIsSeen(t *testing.T) {
 	t.Helper()
 	for _, c := range []struct {

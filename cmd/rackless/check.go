@@ -26,7 +26,7 @@ func newCheckCmd(a *app) *cobra.Command {
 	o := checkOptions{form: formatText, failOn: string(finding.Warning)}
 	cmd := &cobra.Command{
 		Use:   "check MACHINE...",
-		Short: "Say what is wrong with a virtual machine on a host, and print the diff that mends it",
+		Short: "Check a virtual machine on a host, and print a diff that fixes it",
 		Args:  cli.RangeArgs(1, 1000, "a file with domain XML or qm config, or a domain of this machine"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.hostFlags.check(cmd, "a file or directory"); err != nil {
@@ -37,7 +37,7 @@ func newCheckCmd(a *app) *cobra.Command {
 	}
 	outputFlag(cmd, &o.form)
 	o.add(cmd, "check against")
-	cmd.Flags().BoolVar(&o.diff, "diff", false, "print the diff alone")
+	cmd.Flags().BoolVar(&o.diff, "diff", false, "print only the diff")
 	cli.EnumFlag(cmd, &o.failOn, "fail-on", "", "exit with 3 on a finding of this severity or a worse one",
 		failNever, string(finding.Info), string(finding.Warning), string(finding.Error))
 	return cmd

@@ -75,7 +75,7 @@ func newEmulateCmd(a *app) *cobra.Command {
 		"divide the number of cores by this, with at least one core a NUMA node")
 	cmd.Flags().StringVar(&f.memory, "memory", "",
 		"total memory of the host, such as 4GiB (default: that of the profile)")
-	cmd.Flags().BoolVar(&f.keep, "keep", false, "leave the host running afterwards")
+	cmd.Flags().BoolVar(&f.keep, "keep", false, "keep the host running afterwards")
 	cmd.Flags().BoolVar(&f.cold, "cold", false, "boot instead of resuming from a template")
 	cmd.Flags().BoolVarP(&f.noStdin, "no-stdin", "n", false, "do not read standard input")
 	cmd.AddCommand(newEmulateLsCmd(a), newEmulateProfilesCmd(a), newEmulateRmCmd(a), newEmulateCpCmd(a),
@@ -329,7 +329,7 @@ func newEmulateRmCmd(a *app) *cobra.Command {
 func newEmulateCpCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cp FILE NAME:PATH | NAME:FILE PATH",
-		Short: "Copy a file into an emulated host that runs, or out of it",
+		Short: "Copy a file into or out of a running emulated host",
 		Args:  cli.ExactArgs(2, "a file and where it goes"),
 		RunE:  func(cmd *cobra.Command, args []string) error { return a.copyFile(cmd.Context(), args[0], args[1]) },
 	}

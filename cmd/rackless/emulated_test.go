@@ -138,7 +138,7 @@ func (e *emulatedHost) reboot(t *testing.T) {
 
 // offAtReset has the machine end where its processor is reset. A power cut ends it, too; and a QEMU
 // that goes on after a reset takes a third longer to boot, for all that it has translated of the
-// boot before, and must take back where memory is written over.
+// boot before, and must undo where memory is written over.
 func (e *emulatedHost) offAtReset(t *testing.T) {
 	t.Helper()
 	q, err := qapi.DialQMP(t.Context(), filepath.Join(e.run0, "hosts", e.name, "qmp.sock"))
@@ -151,7 +151,7 @@ func (e *emulatedHost) offAtReset(t *testing.T) {
 	}
 }
 
-// bootAgain waits until the host has booted anew and its services run, and starts it where its QEMU
+// bootAgain waits until the host has booted again and its services run, and starts it where its QEMU
 // has ended; false if the old boot still answers after a time.
 func (e *emulatedHost) bootAgain(t *testing.T, old string, limit time.Duration) bool {
 	t.Helper()

@@ -73,7 +73,7 @@ func newSSHCmd(a *app) *cobra.Command {
 	var stdio bool
 	cmd := &cobra.Command{
 		Use:               "ssh NODE [--] [COMMAND [ARGUMENT]...]",
-		Short:             "Open a shell on a full node by ssh, or run a command there",
+		Short:             "Open a shell on a full node with ssh, or run a command there",
 		Args:              cli.RangeArgs(1, 1<<20, "a node, and a command if you like"),
 		ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -88,7 +88,7 @@ func newSSHCmd(a *app) *cobra.Command {
 			return ssh.Run(r, node, execCommand(args))
 		},
 	}
-	cmd.Flags().BoolVar(&stdio, "stdio", false, "join the connection to standard input and output")
+	cmd.Flags().BoolVar(&stdio, "stdio", false, "connect standard input and output with the node's sshd")
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
@@ -117,7 +117,7 @@ func newCpCmd(a *app) *cobra.Command {
 			return cli.Exit(exit)
 		},
 	}
-	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "copy directories with what is in them")
+	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "copy directories recursively")
 	return cmd
 }
 

@@ -108,7 +108,7 @@ func newImageExportCmd(a *app) *cobra.Command {
 	var g images.Cargo
 	cmd := &cobra.Command{
 		Use:   "export FILE [IMAGE...]",
-		Short: "Write QEMU and node images into one file, for machines that cannot make them",
+		Short: "Write QEMU and node images into one file, for machines that cannot build them",
 		Args:  cli.RangeArgs(1, 9, "a FILE to write, and images"),
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, args []string) error {
 			if g.File, g.Names = args[0], args[1:]; len(g.Names) == 0 {
@@ -138,7 +138,7 @@ func newImageImportCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "import FILE|URL",
 		Aliases: []string{"pull"},
-		Short:   "Take QEMU and node images from a file into the cache, once they are verified",
+		Short:   "Import QEMU and node images from a file into the cache, once they are verified",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || key == "" && digest == "" {
 				return cli.Usagef(cmd, "want one FILE or URL, and what to verify it by: --digest or --key; "+
@@ -162,7 +162,7 @@ func newImageImportCmd(a *app) *cobra.Command {
 		}),
 	}
 	outputFlag(cmd, &format)
-	cmd.Flags().StringVar(&key, "key", "", "`FILE` with the public key of who has signed the images (PEM, Ed25519)")
+	cmd.Flags().StringVar(&key, "key", "", "`FILE` with the public key of the signer of the images (PEM, Ed25519)")
 	cmd.Flags().StringVar(&digest, "digest", "", "digest that export has printed (sha256:...)")
 	return cmd
 }

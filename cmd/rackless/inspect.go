@@ -85,7 +85,7 @@ func newInspectCmd(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&o.root, "root", "", "inspect the machine whose root directory is `DIR`, without "+
 		"detecting a format")
 	cmd.Flags().BoolVar(&o.grouping.Together, "together", false, "read all files as texts of one host")
-	cmd.Flags().BoolVar(&o.grouping.Each, "each", false, "read each file as a host of its own")
+	cmd.Flags().BoolVar(&o.grouping.Each, "each", false, "read each file as a separate host")
 	cmd.Flags().BoolVar(&o.diff, "diff", false, "list the differences between two hosts")
 	cmd.Flags().BoolVar(&o.wide, "wide", false,
 		"print tables with all columns, also where they are wider than the terminal")
@@ -274,7 +274,8 @@ func (a *app) addHostFlags(cmd *cobra.Command, o *inspectOptions) {
 		"those of vSphere: vsphere:// for all, vsphere://NAME for one")
 	addInsecure(cmd)
 	f.StringVar(&o.save, "save", "", "with --hosts, keep a snapshot of each host in `DIR`")
-	f.BoolVar(&o.summary, "summary", false, "print all hosts in one table, what is wrong with which, and which differ")
+	f.BoolVar(&o.summary, "summary", false,
+		"print all hosts in one table, with their findings and the hosts that differ")
 	cmd.MarkFlagsMutuallyExclusive("summary", "diff")
 	cmd.MarkFlagsMutuallyExclusive("hosts", "diff")
 	cmd.MarkFlagsMutuallyExclusive("hosts", "root")
@@ -295,7 +296,8 @@ func (a *app) remoteJobs(ctx context.Context, o inspectOptions, paths []string) 
 	}
 	if strings.HasPrefix(o.hosts[0], vsphereScheme) {
 		if len(o.hosts) > 1 || o.save != "" {
-			return jobs, cli.Usage(fmt.Errorf("--hosts %s goes with neither another --hosts nor --save", o.hosts[0]))
+			return jobs, cli.Usage(fmt.Errorf("--hosts %s cannot be combined with another --hosts or with --save",
+				o.hosts[0]))
 		}
 		return vsphereJobs(ctx, strings.TrimPrefix(o.hosts[0], vsphereScheme))
 	}

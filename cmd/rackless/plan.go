@@ -124,8 +124,8 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 	drawn := o.form == formSVG || o.form == formHTML
 	switch {
 	case drawn && (o.fleet != "" || o.dump || o.compare || o.explain && o.form == formSVG):
-		return cli.Usagef(cmd, "-o %s draws one plan: it goes with neither --fleet, --dump-problem nor --compare, "+
-			"and --explain is for -o html", o.form)
+		return cli.Usagef(cmd, "-o %s draws one plan: it cannot be combined with --fleet, --dump-problem or "+
+			"--compare, and --explain is for -o html", o.form)
 	case o.capacity && o.fleet == "":
 		return cli.Usagef(cmd, "--capacity is for --fleet")
 	case o.capacity && f.Changed("policy"):

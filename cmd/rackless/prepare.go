@@ -115,7 +115,7 @@ func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared
 	}
 	if changed := host.Changed(p, now); len(changed) > 0 {
 		return faultf("this host is not as it was when the plan was made, and nothing was changed:\n  %s\n"+
-			"plan anew: rackless rollback, then rackless prepare LAB.yaml", strings.Join(changed, "\n  "))
+			"plan again: rackless rollback, then rackless prepare LAB.yaml", strings.Join(changed, "\n  "))
 	}
 	s := a.system()
 	steps, err := host.Steps(s, p, machine)
@@ -390,7 +390,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 		err = fault(host.Unrecorded(j, marks))
 	}
 	if !show.ForPrograms(form) {
-		how := words.Either(err != nil, "%s taken back\n", "this host is as it was: %s taken back\n")
+		how := words.Either(err != nil, "%s undone\n", "this host is as it was: %s undone\n")
 		fmt.Fprintf(a.out, how, words.Count(len(results), "step"))
 		if out.Reboot {
 			fmt.Fprintln(a.out, "The kernel still runs with the arguments of the plan: reboot when it suits.")
@@ -399,9 +399,9 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	return err
 }
 
-const nothingToTakeBack = "nothing to take back\n"
+const nothingToTakeBack = "nothing to undo\n"
 
-// printRollback prints what rollback would take back.
+// printRollback prints what rollback would undo.
 func (a *app) printRollback(store host.Store, form string) error {
 	entries, err := change.ReadJournal(store.Journal(), host.Kinds())
 	if err != nil {

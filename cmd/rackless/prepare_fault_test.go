@@ -68,7 +68,7 @@ type cutHost struct {
 	*small
 	before   string // as it is without rackless
 	prepared string // after prepare, and no reboot
-	// The steps in the order in which they are made, and taken back, by kind and subject.
+	// The steps in the order in which they are made, and undone, by kind and subject.
 	making, takingBack []string
 }
 

@@ -20,7 +20,7 @@ func newLabBreakCmd(a *app) *cobra.Command {
 	var list bool
 	cmd := a.ofPuzzle(&cobra.Command{
 		Use:   "break [LAB]",
-		Short: "Break a running lab, for its users to find out why",
+		Short: "Break a running lab, so that you can find out why",
 	}, func(ctx context.Context, l *course.Lab) error {
 		if number == 0 {
 			number = 1 + rand.IntN(len(course.Puzzles()))
@@ -59,7 +59,7 @@ func newLabJudgeCmd(a *app) *cobra.Command {
 	var hint bool
 	cmd := a.ofPuzzle(&cobra.Command{
 		Use:   "judge [LAB]",
-		Short: "Say whether a lab that was broken works again, and not what is wrong",
+		Short: "Say whether a broken lab works again, but not what is wrong",
 	}, func(ctx context.Context, l *course.Lab) error {
 		if hint {
 			p, err := l.Puzzle()
@@ -89,13 +89,13 @@ func newLabJudgeCmd(a *app) *cobra.Command {
 func newLabMendCmd(a *app) *cobra.Command {
 	return a.ofPuzzle(&cobra.Command{
 		Use:   "mend [LAB]",
-		Short: "Take back what lab break did, and say what it was",
+		Short: "Undo lab break, and say what it was",
 	}, func(ctx context.Context, l *course.Lab) error {
 		p, err := l.Mend(ctx)
 		if err != nil {
 			return err
 		}
-		return a.show(fmt.Sprintf("%s\nIt was taken back. More: rackless explain %s\n", p.Cause, p.Finding))
+		return a.show(fmt.Sprintf("%s\nIt was undone. More: rackless explain %s\n", p.Cause, p.Finding))
 	})
 }
 

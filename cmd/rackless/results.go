@@ -76,7 +76,7 @@ func newResultsCheckCmd(a *app) *cobra.Command {
 	options := importer.Options{Version: version, Name: "check"}
 	cmd := &cobra.Command{
 		Use:   "check [LEVEL=]PATH...",
-		Short: "Hold the figures of logs against a machine: are they normal, and if not, what limits them",
+		Short: "Compare the figures of logs with a machine: are they normal, and if not, what limits them",
 		Args:  cli.SomeArgs("a log or a directory of logs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.resultsCheck(cmd.Context(), options, snapshot, device, format, args)
@@ -115,10 +115,10 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, de
 	switch err := a.print(format, out, report.Appraisal(out)); {
 	case err != nil:
 		return err
-	// A figure that nothing is known of is no fault of the machine. Where that holds for all of them, the question was
-	// not answered, which must not look like a machine in order.
+	// A figure that nothing is known about is no fault of the machine. Where that holds for all of them, the question
+	// was not answered, which must not look like a machine in order.
 	case unknown == len(out.Figures):
-		return fmt.Errorf("%s be held against %s", words.Either(unknown == 1, "the one figure cannot",
+		return fmt.Errorf("%s be compared with %s", words.Either(unknown == 1, "the one figure cannot",
 			fmt.Sprintf("none of %d figures can", unknown)), out.Host)
 	case bad > 0:
 		return faultf("not what %s should give: %d of %s", out.Host, bad, words.Count(len(out.Figures), "figure"))
@@ -145,7 +145,7 @@ func newResultsImportCmd(a *app) *cobra.Command {
 	dbFlag(cmd, &o.db)
 	cli.EnumFlag(cmd, &o.Format, "format", "", "what the results are", importer.Formats()...)
 	cmd.Flags().StringVar(&o.Name, "name", "", "`NAME` of the study (default: that of the first PATH)")
-	cmd.Flags().StringVar(&o.Factor, "factor", "", "`NAME` of what the levels of logs are levels of (default: variant)")
+	cmd.Flags().StringVar(&o.Factor, "factor", "", "`NAME` of the factor whose levels the logs are (default: variant)")
 	cmd.Flags().BoolVar(&o.replace, "replace", false, "replace a study of the same name")
 	return cmd
 }

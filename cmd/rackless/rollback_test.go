@@ -43,7 +43,7 @@ func TestRollbackOfADamagedJournal(t *testing.T) {
 		want []string
 	}{
 		{"rollback --yes", exitFailed, []string{"journal is damaged: line 1 is missing or damaged",
-			"taken back: 1\n",
+			"undone: 1\n",
 			"write " + second, "file " + first, "rackless rollback --what-is-known"}},
 		{"rollback --dry-run", exitFailed, []string{"line 1 is missing or damaged", "write " + second}},
 		{"prepare --resume", exitFailed, []string{"line 1 is missing or damaged"}},

@@ -101,8 +101,8 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		return err
 	}
 	defer unlock()
-	// The design is made anew after each boot: the host is another one then, and the plan may have been
-	// taken back.
+	// The design is made again after each boot: the host is another one then, and the plan may have been
+	// undone.
 	return a.studyWithBoots(ctx, o, spec, file, func(o studyRunOptions) (bool, error) {
 		r, err := design(o)
 		if err != nil {
@@ -361,7 +361,7 @@ func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
 		p.Made = time.Now().UTC().Truncate(time.Second)
 		err := a.prepareFor(ctx, prepareOptions{form: formTable, yes: true}, p, false, host.Look{})
 		if exit, ok := errors.AsType[*cli.Error](err); err != nil && (!ok || exit.Code != exitReboot) {
-			return false, fmt.Errorf("%w\nthe host is to be prepared for lab %s again: rackless prepare %s", err,
+			return false, fmt.Errorf("%w\nprepare the host for lab %s again: rackless prepare %s", err,
 				p.Lab.Name, rig.LabFile(file, spec.Lab))
 		}
 	}

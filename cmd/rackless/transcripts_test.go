@@ -63,7 +63,7 @@ func (s transcript) missing(output string) string {
 }
 
 // What the pages show of commands that need no lab is what they print. The lab of "make lab" and emulated hosts are
-// measured anew by each who runs them; of those, the other tests look at the commands alone.
+// measured again by each who runs them; of those, the other tests look at the commands alone.
 func TestThePagesShowWhatCommandsPrint(t *testing.T) {
 	all := transcripts(t)
 	t.Chdir("../..")

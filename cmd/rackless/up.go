@@ -60,10 +60,10 @@ func newUpCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&o.Overcommit, "overcommit", false,
 		"start even if the nodes' memory adds up to more than is available")
 	cmd.Flags().StringVar(&at.uri, "connect", placed.DefaultURI, "libvirt `URI` of the host")
-	cmd.Flags().StringVar(&at.host, "host", "", "what inspect -o json printed on the host, in `FILE`, where that is "+
+	cmd.Flags().StringVar(&at.host, "host", "", "the output of inspect -o json on the host, in `FILE`, if that is "+
 		"another machine")
 	cmd.Flags().BoolVar(&o.Recreate, "recreate", false, "restart running domains that have changed")
-	cmd.Flags().BoolVar(&at.dryRun, "dry-run", false, "with driver vsphere, show each step and what it changes, and "+
+	cmd.Flags().BoolVar(&at.dryRun, "dry-run", false, "with driver vsphere, show each step and its changes, and "+
 		"change nothing")
 	cmd.Flags().BoolVar(&at.yes, "yes", false, "with driver vsphere, do not ask")
 	addInsecure(cmd)
@@ -143,7 +143,7 @@ func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) e
 	r, err := rack.Up(ctx, d, l, o)
 	ui.Close()
 	if _, changed := errors.AsType[*libvirt.ChangedError](err); changed {
-		return faultf("%w\n--recreate ends it, and starts it as it is to be", err)
+		return faultf("%w\n--recreate ends it, and starts it with the new definition", err)
 	}
 	if err != nil {
 		return err

@@ -78,7 +78,7 @@ func fits(line string) error {
 }
 
 // subject names a thing and the arguments that it is to have. Other arguments make another op: what
-// the plan of before wanted is taken back first, so that nothing of it stays which the new one does
+// the plan of before wanted is undone first, so that nothing of it stays which the new one does
 // not name.
 func subject(thing string, args []string) string { return thing + ": " + strings.Join(args, " ") }
 

@@ -114,7 +114,7 @@ func detectGRUB(s *change.System, args []string, certain bool, hand func(found, 
 	if len(configs) > 1 {
 		paths := lists.Map(configs, func(c grubConfig) string { return c.path })
 		return hand("more than one menu of GRUB: "+strings.Join(paths, ", "), "in "+grubSettings+
-			", and make the right one of these anew; remove the others, and rackless does it"), nil
+			", and make the right one of these again; remove the others, and rackless does it"), nil
 	}
 	config := configs[0].path
 	names := []string{"grub-mkconfig", "grub2-mkconfig"}
@@ -171,7 +171,7 @@ func grubConfigs(s *change.System) ([]grubConfig, error) {
 		}
 		m, err := parseMenu(text)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w: make it anew with grub-mkconfig", p, err)
+			return nil, fmt.Errorf("%s: %w: make it again with grub-mkconfig", p, err)
 		}
 		known := slices.ContainsFunc(configs, func(c grubConfig) bool { return c.path == p })
 		if (m.bls || len(m.entries) > 0) && !known {
@@ -223,8 +223,8 @@ func efiVariable(s *change.System, name string) (string, error) {
 	return strings.TrimRight(string(utf16.Decode(units)), "\x00"), nil
 }
 
-// keepers are programs that write the entries of a boot loader anew from settings of their own. What was changed behind
-// their back would be gone after the next update of the kernel.
+// keepers are programs that write the entries of a boot loader again from settings of their own. What was changed
+// behind their back would be gone after the next update of the kernel.
 var keepers = []struct{ program, file, found, do string }{
 	{"proxmox-boot-tool", "/etc/kernel/proxmox-boot-uuids", "boot partitions that proxmox-boot-tool writes",
 		"in " + grubSettings + " (GRUB) or " + kernelCmdline + " (systemd-boot), and run proxmox-boot-tool refresh"},

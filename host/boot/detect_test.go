@@ -180,7 +180,7 @@ func TestStepsSayWhy(t *testing.T) {
 	}
 	m.write("/boot/grub/grub.cfg", "menuentry 'a' {")
 	if _, err := Steps(m.System, planArgs, nil); err == nil ||
-		err.Error() != `/boot/grub/grub.cfg: a "{" without its "}": make it anew with grub-mkconfig` {
+		err.Error() != `/boot/grub/grub.cfg: a "{" without its "}": make it again with grub-mkconfig` {
 		t.Error(err)
 	}
 }

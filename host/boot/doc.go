@@ -1,4 +1,4 @@
-// Package boot gives the kernel its arguments through whatever boot loader a machine has, and takes them back.
+// Package boot adds kernel arguments through the boot loader of a machine, and removes them again.
 //
 // [Steps] looks which loader that is, by what the firmware says of the last boot and by what is on
 // the disk, and never guesses:
@@ -17,6 +17,6 @@
 // the kernel takes only one (see internal/cmdline), and comes back with rollback, which brings back
 // every file byte for byte. What others have changed in the meantime stays: of an entry that
 // somebody has edited, or of one for a kernel that was installed since, only our arguments are
-// taken off, and what they had replaced is put back; a grub.cfg that was made anew since is made
-// anew once more.
+// taken off, and what they had replaced is put back; a grub.cfg that was made again since is made
+// again once more.
 package boot

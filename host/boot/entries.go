@@ -22,7 +22,7 @@ import (
 //
 // The files are changed directly, each in one step, and not by grubby or kernel-install: grubby has
 // words change places, takes iommu=pt for a part of intel_iommu=pt in some versions, and cannot
-// keep apart pages of two sizes; kernel-install builds each initrd anew. Where there is grubby, it
+// keep apart pages of two sizes; kernel-install builds each initrd again. Where there is grubby, it
 // is asked whether it sees what was meant.
 //
 // Where /etc/kernel/cmdline is missing, the entries of kernels that are installed later are made of

@@ -18,7 +18,7 @@ import (
 // A grub is GRUB with its menu in grub.cfg, which grub-mkconfig makes.
 //
 // Both the settings and the menu are changed. A menu alone would lose the arguments when the next kernel is installed,
-// because its package makes the menu anew from the settings; settings alone would not reach the next boot.
+// because its package makes the menu again from the settings; settings alone would not reach the next boot.
 type grub struct {
 	Args     []string `json:"args"`
 	Config   string   `json:"config"`   // grub.cfg
@@ -117,10 +117,10 @@ func (g *grub) guard(ctx context.Context, s *change.System) error {
 	}
 	m, err := st.menu()
 	if err != nil {
-		return fmt.Errorf("%s: %w: make it anew with %s -o %s", g.Config, err, g.Program, g.Config)
+		return fmt.Errorf("%s: %w: make it again with %s -o %s", g.Config, err, g.Program, g.Config)
 	}
 	if m.ours(st.Saved) == nil {
-		return fmt.Errorf("%s has no entry that starts Linux: make it anew with %s -o %s, or see which boot loader "+
+		return fmt.Errorf("%s has no entry that starts Linux: make it again with %s -o %s, or see which boot loader "+
 			"this machine has", g.Config, g.Program, g.Config)
 	}
 	for _, e := range leaves(m.entries) {
@@ -171,7 +171,7 @@ func (g *grub) Do(ctx context.Context, s *change.System) error {
 	return s.Checkpoint(filepath.Dir(g.Config))
 }
 
-// generate makes grub.cfg anew, of what it was in old, and gives it to GRUB if it is good.
+// generate makes grub.cfg again, of what it was in old, and gives it to GRUB if it is good.
 func (g *grub) generate(ctx context.Context, s *change.System, old *grubState, args []string) error {
 	if _, err := s.Program(ctx, g.Program, "-o", grubScratch); err != nil {
 		return err
@@ -270,7 +270,7 @@ func bootFile(s *change.System, file string) bool {
 
 // Restore brings the old grub.cfg back, byte for byte, if nothing but our arguments is different in
 // it. If there are other kernels now, or other settings, the old one would lose them: it is made
-// anew then.
+// again then.
 func (g *grub) Restore(ctx context.Context, s *change.System, before change.State) error {
 	was, err := change.Decode[grubState](before)
 	if err != nil {

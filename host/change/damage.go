@@ -16,7 +16,7 @@ import (
 type DamagedError struct {
 	Path string
 	Gaps []string // what is wrong, and where: "lines 8 to 40 are missing"
-	// Known are the steps that can still be taken back.
+	// Known are the steps that can still be undone.
 	Known []*Entry
 	// Lost are steps that were made, by kind and subject, and what there was before them is lost. There may be more.
 	Lost []string
@@ -27,15 +27,15 @@ type DamagedError struct {
 func (e *DamagedError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s is damaged: %s\n", e.Path, strings.Join(e.Gaps, "; "))
-	fmt.Fprintf(&b, "steps that can still be taken back: %d", len(e.Known))
+	fmt.Fprintf(&b, "steps that can still be undone: %d", len(e.Known))
 	for _, known := range e.Known {
 		fmt.Fprintf(&b, "\n  %s", known.What)
 	}
-	b.WriteString("\ncannot be taken back by rackless: whatever else the missing lines told of")
+	b.WriteString("\nrackless cannot undo other changes that the missing lines recorded")
 	for _, lost := range e.Lost {
 		fmt.Fprintf(&b, "\n  %s", lost)
 	}
-	fmt.Fprintf(&b, "\nrestore the journal and %s.head from a backup, or take back what is known: rackless rollback "+
+	fmt.Fprintf(&b, "\nrestore the journal and %s.head from a backup, or undo the known steps: rackless rollback "+
 		"--what-is-known; rackless verify names what stays on the host then", e.Path)
 	return b.String()
 }

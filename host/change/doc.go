@@ -1,4 +1,4 @@
-// Package change makes changes to a machine so that each of them can be taken back, whatever happens in between.
+// Package change makes changes to a machine so that each of them can be undone, whatever happens in between.
 //
 // # Ops
 //
@@ -11,7 +11,7 @@
 //
 // Before an op is made, what was there is written to the [Journal] and forced to the disk; after it
 // was made and read back, that is written, too. So there are only three places where a kill or a
-// power cut can find it: not begun, begun, done. Begun ops are simply made again or taken back,
+// power cut can find it: not begun, begun, done. Begun ops are simply made again or undone,
 // since both can be repeated:
 //
 //	begin (before) ──► Do ──► Read ──► done

@@ -12,7 +12,7 @@ func Abandon(j *Journal) {
 	j.lock.Close()
 }
 
-// Replay reads a journal and its head from memory: what is to be taken back, by kind and subject, and what is wrong.
+// Replay reads a journal and its head from memory: what is to be undone, by kind and subject, and what is wrong.
 func Replay(data, head []byte, kinds Kinds) (known []string, damage *DamagedError, err error) {
 	j := newJournal("journal", kinds)
 	damage, err = j.replay(data, head)

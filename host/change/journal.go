@@ -41,7 +41,7 @@ type record struct {
 	Before  *State          `json:"before,omitempty"` // of begin
 }
 
-// An Entry is an op that was begun and not restored yet: what there is to take back.
+// An Entry is an op that was begun and not restored yet: what there is to undo.
 type Entry struct {
 	Op     Op
 	What   string
@@ -153,7 +153,7 @@ func (j *Journal) read() ([]byte, *DamagedError, error) {
 	return data, damage, err
 }
 
-// ReadJournal returns what there is to take back according to the journal at a path, without
+// ReadJournal returns what there is to undo according to the journal at a path, without
 // locking it: nothing where there is no file. With a [DamagedError] it is what is still known.
 func ReadJournal(path string, kinds Kinds) ([]*Entry, error) {
 	for again := false; ; again = true {
@@ -262,7 +262,7 @@ func (j *Journal) event(s *System, event string, op Op) error {
 	return j.write(s, record{Event: event, Kind: op.Kind(), Subject: op.Subject()})
 }
 
-// Entries returns what there is to take back, in the order in which it was first begun.
+// Entries returns what there is to undo, in the order in which it was first begun.
 func (j *Journal) Entries() []*Entry { return append([]*Entry(nil), j.entries...) }
 
 // Unfinished returns, of entries, an op that was begun, or was being restored, and did not come to
@@ -274,7 +274,7 @@ func Unfinished(entries []*Entry) *Entry {
 // Gap says what an earlier damage of the journal has lost; "" where there was none.
 func (j *Journal) Gap() string { return j.gap }
 
-// Close closes the journal. One that has nothing to take back any more is removed.
+// Close closes the journal. One that has nothing to undo any more is removed.
 func (j *Journal) Close() error {
 	var errs []error
 	if j.file != nil {

@@ -129,27 +129,27 @@ func TestADamagedJournalIsRefusedAndSaysWhatItKnows(t *testing.T) {
 			w.lines[0][20] ^= 1
 			return w.all(), w.head
 		}, []string{"journal is damaged: line 1 is missing or damaged",
-			"can still be taken back: 1\n  file /etc/new",
-			"whatever else the missing lines told of\n  file /etc/default/grub\n",
+			"can still be undone: 1\n  file /etc/new",
+			"changes that the missing lines recorded\n  file /etc/default/grub\n",
 			"rackless rollback --what-is-known"}},
 		"a line that was changed with its checksum": {func(w *written) ([]byte, []byte) {
 			text := bytes.Replace(w.lines[0][len("01234567 "):], []byte(`"time":"2`), []byte(`"time":"1`), 1)
 			w.lines[0] = fmt.Appendf(nil, "%08x %s", crc32.ChecksumIEEE(bytes.TrimSuffix(text, []byte("\n"))), text)
 			return w.all(), w.head
-		}, []string{"the lines before line 2 are not those that were written", "taken back: 2"}},
+		}, []string{"the lines before line 2 are not those that were written", "undone: 2"}},
 		"the end": {func(w *written) ([]byte, []byte) { return bytes.Join(w.lines[:2], nil), w.head },
 			[]string{"lines 3 to 4 are missing or damaged",
-				"can still be taken back: 1\n  file /etc/default/grub"}},
+				"can still be undone: 1\n  file /etc/default/grub"}},
 		"half of the last line": {func(w *written) ([]byte, []byte) {
 			w.lines[3] = w.lines[3][:30]
 			return w.all(), w.head
-		}, []string{"line 4 is missing or damaged", "can still be taken back: 2"}},
+		}, []string{"line 4 is missing or damaged", "can still be undone: 2"}},
 		"an empty journal": {func(w *written) ([]byte, []byte) {
 			return []byte{}, w.head
 		}, []string{"lines 1 to 4 are"}},
 		"a removed journal": {func(w *written) ([]byte, []byte) { return nil, w.head }, []string{"lines 1 to 4 are"}},
 		"a removed head": {func(w *written) ([]byte, []byte) { return w.all(), nil },
-			[]string{"journal.head is missing: lines after line 4 may be, too", "taken back: 2"}},
+			[]string{"journal.head is missing: lines after line 4 may be, too", "undone: 2"}},
 		"a head of another journal": {func(w *written) ([]byte, []byte) {
 			return w.all(), journal(t).head
 		}, []string{"its lines are not those that", "journal.head tells of"}},
@@ -183,7 +183,7 @@ func TestADamagedJournalIsRefusedAndSaysWhatItKnows(t *testing.T) {
 	}
 }
 
-// What a damaged journal still knows is taken back, and the journal tells of what it does not know to its end, also
+// What a damaged journal still knows is undone, and the journal tells of what it does not know to its end, also
 // where the process dies in between.
 func TestWhatADamagedJournalKnowsIsTakenBack(t *testing.T) {
 	t.Parallel()

@@ -59,8 +59,8 @@ type Op interface {
 // A LateRestorer is an op that a rollback restores after all that are none.
 type LateRestorer interface {
 	// RestoredLate reports that something else of the preparation may bring the thing about again
-	// at a boot, until it is taken back itself: if the machine goes down in the middle of a
-	// rollback, the journal has to know still that it is to be taken back.
+	// at a boot, until it is undone itself: if the machine goes down in the middle of a
+	// rollback, the journal has to know still that it is to be undone.
 	RestoredLate() bool
 }
 
@@ -122,8 +122,8 @@ type Step struct {
 	Early bool
 	// Before, if not nil, is asked where the step is in place and the journal knows nothing of it:
 	// something else of this preparation may have brought it about, as a boot with kernel arguments
-	// does. It returns what was there before that, to be taken back by a rollback; false where the
-	// step is nobody's to take back.
+	// does. It returns what was there before that, to be undone by a rollback; false where the
+	// step is nobody's to undo.
 	Before func(ctx context.Context, s *System) (State, bool, error)
 	// Scripts names the scripts of a plan, with spaces between them, that make the step where its
 	// op is [Scripted]: "vfio sriov".
@@ -164,7 +164,7 @@ func withSeen(ctx context.Context) context.Context {
 
 // Seen returns what look returns. Guards that look at the machine, which can take seconds, do it by
 // this: all guards that one [Survey] asks judge by one look, since a survey changes nothing. A
-// guard that is asked right before its step always looks anew. key says what is looked at; it is
+// guard that is asked right before its step always looks again. key says what is looked at; it is
 // compared together with its type, as keys of contexts are. An error is not remembered.
 func Seen[T any](ctx context.Context, key any, look func() (T, error)) (T, error) {
 	seen, _ := ctx.Value(seenKey{}).(map[any]any)

@@ -84,8 +84,8 @@ func standing(ctx context.Context, s *System, step *Step, state State) (Status, 
 	return Pending, nil
 }
 
-// Make makes all steps: it takes back what the journal knows of
-// and no step wants, and makes what is missing, in order. progress, if not nil, is told of each
+// Make makes all steps: it undoes what the journal knows of
+// and no step wants, and makes what is missing, in order. progress, if not nil, is told about each
 // step as it is begun and as it ends.
 //
 // A step that cannot be made yet, because one before it needs a reboot, is Waiting, and so are
@@ -249,7 +249,7 @@ func brief(state State) string {
 	return fmt.Sprintf("%q", string(state))
 }
 
-// RollbackOrder returns the order in which entries are taken back: the last first, and those of
+// RollbackOrder returns the order in which entries are undone: the last first, and those of
 // [LateRestorer] after all others.
 func RollbackOrder(entries []*Entry) []*Entry {
 	var all, late []*Entry
@@ -263,14 +263,14 @@ func RollbackOrder(entries []*Entry) []*Entry {
 	return append(all, late...)
 }
 
-// Undone lists what a rollback of entries is going to take back, in its order.
+// Undone lists what a rollback of entries is going to undo, in its order.
 func Undone(entries []*Entry) []Result {
 	return lists.Map(RollbackOrder(entries), func(e *Entry) Result {
 		return Result{Step: Step{Op: e.Op, What: e.What}, Kind: e.Op.Kind(), Subject: e.Op.Subject(), Status: Pending}
 	})
 }
 
-// Rollback takes back everything that the journal knows of, in [RollbackOrder], and reads each
+// Rollback undoes everything that the journal knows of, in [RollbackOrder], and reads each
 // thing back. It goes on after a failure where it can: what remains is in the error, one line a
 // thing, and in the journal, so that Rollback can be called again.
 func Rollback(ctx context.Context, s *System, j *Journal, progress func(Result)) ([]Result, error) {

@@ -364,7 +364,7 @@ func TestRollbackSaysWhatRemainsAndGoesOn(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Once the thing is there again, it can be taken back.
+	// Once the thing is there again, it can be undone.
 	if err := os.WriteFile(filepath.Join(m.root, "sys/nr_hugepages"), []byte("64\n"), 0o640); err != nil {
 		t.Fatal(err)
 	}

@@ -127,7 +127,7 @@ func allFlows(s *change.System, pid int) ([]flow, error) {
 		storageConnections, nameServers} {
 		found, err := more(s, proc)
 		if err != nil {
-			return nil, fmt.Errorf("what the host uses over the network cannot be told: %w; run it as root", err)
+			return nil, fmt.Errorf("what the host uses over the network cannot be read: %w; run it as root", err)
 		}
 		flows = append(flows, found...)
 	}

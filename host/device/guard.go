@@ -60,7 +60,7 @@ func unread(live *topology.Host) error {
 	}
 	for _, u := range live.Unread {
 		if slices.Contains(needed, u.Path) {
-			return fmt.Errorf("what the host lives on cannot be told: /%s: %s; run it as root", u.Path, u.Why)
+			return fmt.Errorf("what the host lives on cannot be read: /%s: %s; run it as root", u.Path, u.Why)
 		}
 	}
 	return nil

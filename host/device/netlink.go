@@ -346,7 +346,7 @@ func (netlinkNetwork) Foreign(context.Context) ([]Foreign, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("what other network namespaces have cannot be told: %w; run it as root", err)
+			return nil, fmt.Errorf("what other network namespaces have cannot be read: %w; run it as root", err)
 		}
 		seen = append(seen, info)
 		links, err := linksIn(path)
@@ -354,7 +354,7 @@ func (netlinkNetwork) Foreign(context.Context) ([]Foreign, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("what network namespace %s has cannot be told: %w; run it as root", path, err)
+			return nil, fmt.Errorf("what network namespace %s has cannot be read: %w; run it as root", path, err)
 		}
 		owner := filepath.Base(path)
 		if process, ok := strings.CutSuffix(path, "/ns/net"); ok {

@@ -157,7 +157,7 @@ func readDeviceFile(dir string) (deviceFile, error) {
 	ma, err1 := strconv.ParseUint(major, 10, 32)
 	mi, err2 := strconv.ParseUint(minor, 10, 32)
 	if err := errors.Join(err1, err2); err != nil {
-		return deviceFile{}, fmt.Errorf("%s: %q is no device number: %w", filepath.Join(dir, "dev"), text, err)
+		return deviceFile{}, fmt.Errorf("%s: %q is not a device number: %w", filepath.Join(dir, "dev"), text, err)
 	}
 	file := deviceFile{path: "/dev/" + filepath.Base(dir), number: new(unix.Mkdev(uint32(ma), uint32(mi)))}
 	uevent, err := os.ReadFile(filepath.Join(dir, "uevent"))
@@ -210,7 +210,7 @@ func openers(s *change.System, files []deviceFile) ([]string, error) {
 			continue
 		}
 		if errors.Is(err, fs.ErrPermission) {
-			return nil, fmt.Errorf("who uses %s cannot be told: %w; run it as root", files[0].path, err)
+			return nil, fmt.Errorf("who uses %s cannot be read: %w; run it as root", files[0].path, err)
 		}
 		if err != nil {
 			return nil, err

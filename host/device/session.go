@@ -108,7 +108,7 @@ func serverPeers(s *change.System) ([]peer, error) {
 			continue
 		}
 		if err := addSockets(p, sockets); err != nil {
-			return nil, fmt.Errorf("which ssh connections there are cannot be told: %w; run it as root", err)
+			return nil, fmt.Errorf("which ssh connections there are cannot be read: %w; run it as root", err)
 		}
 	}
 	if len(sockets) == 0 {

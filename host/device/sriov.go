@@ -365,7 +365,7 @@ func (f function) set(ctx context.Context, index int, changes []VFSetting, to VF
 	return nil
 }
 
-// Restore implements change.Op. The order is that of Do: the number first, since it makes all functions anew; then
+// Restore implements change.Op. The order is that of Do: the number first, since it makes all functions again; then
 // settings, while no driver has the functions; then autoprobe, without which older kernels bind none; then drivers, and
 // at last what these have changed in the settings.
 func (o *SRIOV) Restore(ctx context.Context, s *change.System, before change.State) error {

@@ -70,7 +70,7 @@ func BootUnit(binary string) []change.Step {
 // The order is that of the units of render, all of them in one: after the drivers of devices and
 // the network, which sets up physical functions and asks for interrupts, and after services that
 // set governors or move interrupts by themselves; before anything starts a guest. It has no
-// ExecStop: a shutdown takes back what a boot would have to make again.
+// ExecStop: a shutdown undoes what a boot would have to make again.
 //
 //go:embed boot.service
 var bootUnitText string
@@ -126,12 +126,12 @@ func guardProgram(s *change.System, program string, trusted func(uid uint32) boo
 		}
 		if len(rest) == 0 {
 			if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-				return fmt.Errorf("%s is no program (%s)", done, info.Mode())
+				return fmt.Errorf("%s is not a program (%s)", done, info.Mode())
 			}
 			return nil
 		}
 		if !info.IsDir() {
-			return fmt.Errorf("%s is no directory", done)
+			return fmt.Errorf("%s is not a directory", done)
 		}
 		done, rest = path.Join(done, rest[0]), rest[1:]
 	}

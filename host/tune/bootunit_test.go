@@ -62,12 +62,12 @@ func TestAProgramThatOthersCouldReplaceIsRefused(t *testing.T) {
 			return os.Symlink("a", filepath.Join(root, "opt/a"))
 		}, false, "/opt/a: too many links"},
 		{"none", "/usr/local/bin/other", nil, false, "no such file or directory"},
-		{"a directory", "/usr/local/bin", nil, false, "/usr/local/bin is no program"},
+		{"a directory", "/usr/local/bin", nil, false, "/usr/local/bin is not a program"},
 		{"a file that is no program", "/usr/local/bin/rackless", func(root string) error {
 			return os.Chmod(filepath.Join(root, "usr/local/bin/rackless"), 0o644)
-		}, false, "/usr/local/bin/rackless is no program (-rw-r--r--)"},
+		}, false, "/usr/local/bin/rackless is not a program (-rw-r--r--)"},
 		{"a file in place of a directory", "/usr/local/bin/rackless/x", nil, false,
-			"/usr/local/bin/rackless is no directory"},
+			"/usr/local/bin/rackless is not a directory"},
 		{"a name without a directory", "rackless", nil, false, `"rackless" is not an absolute path without dots`},
 		{"a path with dots", "/usr/local/bin/../bin/rackless", nil, false, "is not an absolute path without dots"},
 		{"a path with a space", "/usr/local/my bin/rackless", nil, false,

@@ -311,7 +311,7 @@ func (m *machine) reload() error {
 	return nil
 }
 
-// boot starts the machine anew: the kernel's values are its own again, /run and /dev are new, and
+// boot starts the machine again: the kernel's values are its own again, /run and /dev are new, and
 // systemd and its services have what is in /etc.
 func (m *machine) boot() {
 	m.t.Helper()

@@ -130,7 +130,7 @@ func (p *Pool) Shell() []string {
 }
 
 // RestoredLate implements [change.LateRestorer]: kernel arguments set the pages aside at each boot
-// until they are taken back.
+// until they are undone.
 func (p *Pool) RestoredLate() bool { return p.Boot }
 
 func (p *Pool) noPoolError() error {

@@ -1,6 +1,6 @@
 // Package tune sets up a host's memory and CPUs for a lab: hugepages, where the host's own work and
 // interrupts run, frequencies, and what the kernel does to memory on its own. Each setting is an op
-// of package change, so that it can be taken back.
+// of package change, so that it can be undone.
 //
 // The order of the steps is that in which they help each other: hugepages while memory is in one
 // piece, their mounts, memory that is left alone, frequencies, then the CPUs: slices of systemd,

@@ -1,4 +1,4 @@
-// Package esxi reads a host of vSphere into a topology.Host: from the properties of a HostSystem, as vCenter sends them
+// Package esxi reads a vSphere host into a topology.Host: from the properties of a HostSystem, as vCenter sends them
 // and as govc object.save writes them, one file an object.
 //
 // # What vSphere does not say

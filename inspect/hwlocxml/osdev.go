@@ -24,7 +24,7 @@ const (
 // oldTypes are the types of versions 1 and 2, which number them.
 var oldTypes = [...]int{isStorage, isGPU, isNetwork, isFabric, isDMA, isCoprocessor, isMemory}
 
-// devices collects what is said of a function in several objects.
+// devices collects what is said about a function in several objects.
 type devices struct {
 	*parser
 	addresses map[topology.PCIAddr]int // lines of the functions so far
@@ -96,7 +96,7 @@ func (d *devices) netdev(e *element, name string, n *topology.NIC) {
 // ACTIVE".
 var portStates = map[string]string{"1": "DOWN", "2": "INIT", "3": "ARMED", "4": "ACTIVE", "5": "ACTIVE_DEFER"}
 
-// rdma adds an RDMA device. What is said of its ports are infos named PortPState, PortPLID,
+// rdma adds an RDMA device. What is said about its ports are infos named PortPState, PortPLID,
 // PortPGIDG for port P and index G.
 func (d *devices) rdma(e *element, name string, n *topology.NIC) {
 	device := topology.RDMADevice{Name: name, NodeGUID: infoOf(e, "NodeGUID")}

@@ -66,7 +66,7 @@ func (d *devices) walk(e *element, at slot) {
 	}
 }
 
-// localityOf says what is known of devices below an object with CPUs. hwloc puts a device below the
+// localityOf says what is known about devices below an object with CPUs. hwloc puts a device below the
 // object whose CPUs are the device's local_cpus; where it does not know them, below the machine.
 // CPUs of several nodes, or of nodes that are not all described, give no node. Where there is one
 // node there is nothing to tell, and version 1 and 2 put devices below different objects:

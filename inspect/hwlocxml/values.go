@@ -143,7 +143,7 @@ func decimal(s string) *uint64 { return words.Known(strconv.ParseUint(s, 10, 64)
 // An Error is a file that cannot be read, and where.
 type Error = where.Error
 
-// An element is an object of hwloc, or what is said of one or beside them.
+// An element is an object of hwloc, or what is said about one or beside them.
 type element = xmltree.Element
 
 // label names an element in messages.

@@ -243,7 +243,7 @@ func (d *device) link() *topology.Link {
 	return d.Link
 }
 
-// dropEmptyLink takes away a link that nothing is known of: functions inside of the processor have
+// dropEmptyLink takes away a link that nothing is known about: functions inside of the processor have
 // the capability as well.
 func (d *device) dropEmptyLink() {
 	if *d.Link == (topology.Link{}) {

@@ -1,4 +1,4 @@
-// Package lspci reads the text of lspci into a Host: PCI functions and the tree they stand in.
+// Package lspci reads the text of lspci into a Host: PCI functions and their tree.
 //
 // All of lspci's layouts are taken, alone or several in one text:
 //

@@ -282,7 +282,7 @@ func (p *parser) at(address string, n int) (*device, error) {
 
 func (p *parser) function(a topology.PCIAddr, n int) *device {
 	// A text may describe a function in several parts, such as a drawing and a list. Their facts add up,
-	// but capabilities and BARs are counted anew in each.
+	// but capabilities and BARs are counted again in each.
 	d := p.devices[a]
 	if d == nil {
 		d = &device{line: n}

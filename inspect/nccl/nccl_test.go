@@ -311,7 +311,7 @@ func TestNodesAndAffinity(t *testing.T) {
 			if got := strings.Join(nodes, " "); got != c.nodes || node != c.node {
 				t.Errorf("nodes %q, device on %q; want %q, %q", got, node, c.nodes, c.node)
 			}
-			// One cpu element is one host bridge, whatever is known of its node.
+			// One cpu element is one host bridge, whatever is known about its node.
 			if got := matrix(h, "0000:01:00.0", "0000:02:00.0"); got != "X PHB\nPHB X\n" {
 				t.Errorf("paths\n%s", got)
 			}

@@ -1,5 +1,5 @@
-// Package pci reads the configuration space of PCI functions, and works out where functions stand
-// from what it says. The reader of a machine has these bytes from sysfs, that of lspci from a dump.
+// Package pci reads the configuration space of PCI functions, and derives the PCI tree from it. The reader of a machine
+// has these bytes from sysfs, that of lspci from a dump.
 package pci
 
 import (

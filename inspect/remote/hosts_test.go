@@ -16,12 +16,12 @@ func TestHosts(t *testing.T) {
 		{"n[08-11]", "n08 n09 n10 n11"},
 		{"n[1-2,7]-ib, root@x:22", "n1-ib n2-ib n7-ib root@x:22"},
 		{"ssh://me@host:2222 a a", "ssh://me@host:2222 a"},
-		{"a\n-oProxyCommand=x", `f:2: "-oProxyCommand=x" is no host`},
-		{"a;b", `f:1: "a;b" is no host`},
-		{"n[3-1]", "is no range"},
-		{"n[1-99999]", "is no range"},
+		{"a\n-oProxyCommand=x", `f:2: "-oProxyCommand=x" is not a host`},
+		{"a;b", `f:1: "a;b" is not a host`},
+		{"n[3-1]", "is not a range"},
+		{"n[1-99999]", "is not a range"},
 		{"n[0-4095]\nm", "f:2: more than 4096 hosts"},
-		{"n[1", "is no host"},
+		{"n[1", "is not a host"},
 		{"# nothing", "f: no hosts"},
 	} {
 		hosts, err := Hosts("f", tt.text)

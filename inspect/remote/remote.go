@@ -1,4 +1,4 @@
-// Package remote reads machines by ssh: it copies this program to each, has it write a snapshot, and removes it.
+// Package remote reads machines by ssh: it copies this program to each, lets it write a snapshot, and removes it.
 package remote
 
 import (
@@ -209,7 +209,7 @@ func expand(word string) ([]string, error) {
 	m := hostRange.FindStringSubmatch(word)
 	if m == nil {
 		if !hostName.MatchString(word) {
-			return nil, fmt.Errorf("%q is no host: want a name, user@name or ssh://user@name:port", word)
+			return nil, fmt.Errorf("%q is not a host: want a name, user@name or ssh://user@name:port", word)
 		}
 		return []string{word}, nil
 	}
@@ -222,7 +222,7 @@ func expand(word string) ([]string, error) {
 		low, err := strconv.Atoi(from)
 		high, err2 := strconv.Atoi(to)
 		if err != nil || err2 != nil || high < low || high-low >= maxHosts {
-			return nil, fmt.Errorf("%q: %q is no range", word, part)
+			return nil, fmt.Errorf("%q: %q is not a range", word, part)
 		}
 		for n := low; n <= high; n++ {
 			hosts, err := expand(fmt.Sprintf("%s%0*d%s", m[1], len(from), n, m[3]))

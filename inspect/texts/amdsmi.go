@@ -17,8 +17,8 @@ import (
 // vendorAMD is the number of AMD among makers of PCI functions.
 const vendorAMD = 0x1002
 
-// fact enters what is told of a GPU under a key, as rocm-smi and amd-smi call it. Keys that say nothing of the machine,
-// such as temperatures, are left out.
+// fact enters what is told about a GPU under a key, as rocm-smi and amd-smi call it. Keys that say nothing of the
+// machine, such as temperatures, are left out.
 func (a *amd) fact(label, key, value string) {
 	a.label(label)
 	if len(a.labels) == maxGPUs && a.facts[label] == nil {

@@ -140,7 +140,7 @@ func (r *reader) virtual(read map[string]string) {
 // maxCores bounds the cores that are made of a number alone.
 const maxCores = 4096
 
-// packages makes the packages that lscpu counts. Which CPUs are in which is known of one, and where
+// packages makes the packages that lscpu counts. Which CPUs are in which is known about one, and where
 // each is a NUMA node.
 func (r *reader) packages(n *int) {
 	// No machine has so many sockets: a wrong number from outside must not make as many packages.

@@ -1,5 +1,5 @@
-// Package texts reads what common tools print of a machine: lscpu, ibstat, ethtool and others. Each text tells a part
-// of a topology.Host; package topology/compare joins the parts.
+// Package texts reads the output of common tools about a machine: lscpu, ibstat, ethtool and others. Each text tells a
+// part of a topology.Host; package topology/compare joins the parts.
 package texts
 
 import (

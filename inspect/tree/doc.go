@@ -1,4 +1,4 @@
-// Package tree is where a machine's /sys and /proc are read from: a directory, this machine, an
+// Package tree provides the file systems from which a machine's /sys and /proc are read: a directory, this machine, an
 // archive, a text. All are an fs.FS whose root is the machine's root directory.
 //
 //   - [Mem] holds a whole tree in memory: what [ReadArchive] and [ParseText] return, and what a [Builder] makes.

@@ -28,7 +28,7 @@ type Recorder struct {
 
 var _ FS = (*Recorder)(nil)
 
-// seen is what is known of one name.
+// seen is what is known about one name.
 type seen struct {
 	link asked[string] // The error EINVAL says that the name is there and not a link.
 	data asked[[]byte]
@@ -269,7 +269,7 @@ func (r *Recorder) Entries() []Entry {
 	return slices.SortedFunc(maps.Values(found), func(a, b Entry) int { return ComparePaths(a.Name, b.Name) })
 }
 
-// entry turns what is known of a name into an entry; ok is false for what is not there.
+// entry turns what is known about a name into an entry; ok is false for what is not there.
 func (s *seen) entry(name string) (e Entry, ok bool) {
 	e = Entry{Name: name}
 	switch {

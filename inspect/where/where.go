@@ -1,4 +1,4 @@
-// Package where says where in another tool's dump something is wrong, in one form for all importers.
+// Package where describes the position of an error in another tool's dump, in one form for all importers.
 package where
 
 import (

@@ -1,5 +1,5 @@
-// Package atomicfile writes files that are there whole or not at all: a reader sees the old contents or the new
-// ones, also after a power cut.
+// Package atomicfile writes files completely or not at all: a reader sees the old content or the new content, even
+// after a power cut.
 //
 // That takes more than a rename. Without fsync a file system may put the new name on the disk before the contents,
 // and a power cut in between leaves an empty file under a good name.

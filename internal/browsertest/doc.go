@@ -1,2 +1,2 @@
-// Package browsertest shows pages to a headless Chromium in tests, and says what it makes of them.
+// Package browsertest opens pages in a headless Chromium in tests, and reports what it shows.
 package browsertest

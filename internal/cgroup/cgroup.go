@@ -1,4 +1,4 @@
-// Package cgroup reads what the control groups of this process allow it.
+// Package cgroup reads the limits that control groups set for this process.
 //
 // Control groups bound a process beside /proc/meminfo and its resource limits. A limit of any group
 // from the process's own up to the root of the hierarchy counts. Version 2 has one hierarchy,

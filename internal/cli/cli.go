@@ -268,7 +268,7 @@ const AllVerbs = "all"
 // defaultsFile are the limits of a file of defaults. It names each flag once, so it is small.
 var defaultsFile = &strictyaml.Format{Name: "config", File: "config file", MaxSize: 64 << 10, MaxTokens: 4000,
 	MaxDepth: 4, EmptyWant: "verbs and their flags", EmptyFix: `begin with "up: {accel: tcg}"`, LooseText: true,
-	LargeFix: "it is no config file of rackless", AliasFix: "write the value out"}
+	LargeFix: "it is not a config file of rackless", AliasFix: "write the value out"}
 
 // Defaults are values of flags that a user has chosen for all command lines, in a file: a mapping for each verb ("up",
 // "study run"), or for [AllVerbs], of flags and their values. The zero value has none.

@@ -1,5 +1,5 @@
-// Package cmdline reads and edits kernel command lines: which words of one set the arguments of a
-// plan, what takes their place, and how that is taken back. It knows no boot loader.
+// Package cmdline reads and edits kernel command lines: which words set the arguments of a plan, what replaces them,
+// and how to restore them. It knows no boot loader.
 //
 // The rules are those of the kernel's own parser (next_arg in lib/cmdline.c, parse_args in
 // kernel/params.c): words are separated by white space outside of double quotes, a dash in a name
@@ -241,7 +241,7 @@ func (m *matcher) lastCount(lines []string) int {
 	return last
 }
 
-// UndoLines takes back what EditLines made of before, and returns the pieces of before where nobody
+// UndoLines undoes what EditLines made of before, and returns the pieces of before where nobody
 // has changed them since. Where somebody has, the arguments are taken off, what they had replaced
 // comes to where they were, and all else stays, another value of the same argument too.
 func UndoLines(now, before []string, at int, args []string) []string {

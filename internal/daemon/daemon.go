@@ -1,5 +1,5 @@
-// Package daemon runs parts of rackless that outlive the command that starts them: this program
-// again, as a process of its own, which serves a unix socket.
+// Package daemon runs parts of rackless that outlive the command that starts them: this program again, as a separate
+// process that serves a unix socket.
 package daemon
 
 import (

@@ -1,4 +1,4 @@
-// Package distro knows distributions of Linux: which one a machine has, and how packages are installed there.
+// Package distro detects the Linux distribution of a machine, and how packages are installed there.
 package distro
 
 import (

@@ -1,4 +1,4 @@
-// Package group gathers values under keys in the order in which the keys were met.
+// Package group groups values by key, in the order in which the keys first appear.
 package group
 
 // By are values by key. A map alone would give them in another order each time, and pages, messages and files that are

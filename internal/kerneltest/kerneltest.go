@@ -1,5 +1,4 @@
-// Package kerneltest boots the kernel of lab nodes with a program of a test's own, for tests of what only a real kernel
-// does.
+// Package kerneltest boots the kernel of lab nodes with a test's own program, for tests that need a real kernel.
 package kerneltest
 
 import (

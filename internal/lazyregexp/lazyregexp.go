@@ -1,6 +1,5 @@
-// Package lazyregexp is regular expressions that are compiled when they are first used. Compiling
-// those of all importers took more than a millisecond of every start of the program, which seldom
-// needs any.
+// Package lazyregexp provides regular expressions that are compiled when they are first used. Compiling those of all
+// importers took more than a millisecond of every start of the program, which seldom needs any.
 package lazyregexp
 
 import (

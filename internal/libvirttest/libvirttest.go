@@ -1,4 +1,5 @@
-// Package libvirttest starts a libvirtd for tests: private, without systemd, and gone with the test however that ends.
+// Package libvirttest starts a libvirtd for tests: private, without systemd, and removed when the test ends, however it
+// ends.
 package libvirttest
 
 import (

@@ -1,4 +1,4 @@
-// Package lists has what package slices lacks for lists of values: mapping, choosing, counting, and looking up.
+// Package lists has functions that package slices lacks: mapping, choosing, counting, and looking up.
 //
 // Functions return nil, not an empty list, where nothing is left.
 package lists

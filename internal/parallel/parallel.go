@@ -1,4 +1,4 @@
-// Package parallel does jobs at the same time.
+// Package parallel runs jobs at the same time.
 package parallel
 
 import (

@@ -1,4 +1,4 @@
-// Package paste brings texts that people have copied back to what a tool printed.
+// Package paste restores the output of a tool from text that people have copied.
 package paste
 
 import (

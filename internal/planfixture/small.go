@@ -1,5 +1,5 @@
-// Package planfixture makes small random Problems for the tests of the planner's packages, odd in
-// every way that a Problem can be.
+// Package planfixture makes small random Problems for the tests of the planner's packages, with every special case that
+// a Problem can have.
 package planfixture
 
 import (

@@ -1,4 +1,4 @@
-// Package sshtest is a server of ssh for tests: it lets in one key, and runs commands as the test says.
+// Package sshtest is an ssh server for tests: it accepts one key, and runs commands as the test says.
 package sshtest
 
 import (

@@ -1,4 +1,4 @@
-// Package steps reports the steps of a longer operation to whoever shows them.
+// Package steps reports the steps of a longer operation to the code that shows them.
 package steps
 
 import (

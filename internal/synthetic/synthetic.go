@@ -1,4 +1,4 @@
-// Package synthetic makes machines from one line of text, for tests: no such machine was read.
+// Package synthetic makes machines from one line of text, for tests: these machines do not exist.
 package synthetic
 
 import (

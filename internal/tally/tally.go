@@ -1,4 +1,5 @@
-// Package tally keeps what a test counted where "make test" prints it: of a test that passes go test shows nothing.
+// Package tally stores the counts of tests so that "make test" can print them: go test shows nothing for tests that
+// pass.
 package tally
 
 import (

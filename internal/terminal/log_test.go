@@ -122,7 +122,7 @@ func TestFollowing(t *testing.T) {
 	expect(t, r, "one\n")
 	add("two\n")
 	expect(t, r, "two\n")
-	// The node is made anew: a new file takes the old one's place.
+	// The node is made again: a new file takes the old one's place.
 	if err := os.WriteFile(path+".new", []byte("three\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

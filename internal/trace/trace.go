@@ -1,4 +1,4 @@
-// Package trace says what a command reads, runs and changes: --verbose.
+// Package trace prints what a command reads, runs and changes: --verbose.
 //
 // It is one switch for the whole program, like the signals that end it: a reader of files deep below
 // a verb would otherwise need a logger through every package between them. Nobody is told anything

@@ -1,4 +1,4 @@
-// Package userdirs says where rackless keeps what is a user's: running labs, the cache, results, the config file.
+// Package userdirs knows the directories of a user: running labs, the cache, results, the config file.
 package userdirs
 
 import (

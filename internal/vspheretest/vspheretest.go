@@ -1,6 +1,5 @@
-// Package vspheretest runs vCenter's simulator for tests, made strict: what it accepts and a vCenter refuses is
-// refused, and what it lacks is there. Which of the refusals are those of a vCenter is known from its documentation
-// alone.
+// Package vspheretest runs vCenter's simulator for tests, made strict: it refuses what a vCenter refuses, and adds what
+// the simulator lacks. Which of the refusals are those of a vCenter is known from its documentation alone.
 package vspheretest
 
 import (

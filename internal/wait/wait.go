@@ -1,4 +1,4 @@
-// Package wait waits for a time, or for what only a look can tell.
+// Package wait waits for a time, or polls until a condition holds.
 package wait
 
 import (

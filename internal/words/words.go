@@ -1,4 +1,4 @@
-// Package words turns numbers, lists and names into words for people.
+// Package words formats numbers, lists and names for people.
 package words
 
 import (
@@ -291,7 +291,7 @@ func shown(r rune) bool {
 // Visible is Printable with line breaks and tabs kept, for a page, where errors and command lines
 // may have several lines, and for a terminal.
 func Visible(s string) string {
-	// Nearly all texts are clean, and a picture has thousands: those are not built anew.
+	// Nearly all texts are clean, and a picture has thousands: those are not built again.
 	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !shown(r) }) {
 		return s
 	}

@@ -1,6 +1,6 @@
-// Package adopt gives a domain of libvirt that is somebody else's the description that mend makes of it, and takes that
-// back. A change counts from the domain's next start. The description that there was is in a journal of the domain's
-// own before anything is changed, and comes back byte for byte.
+// Package adopt applies the edits of mend to a libvirt domain that rackless has not made, and undoes them. A change
+// counts from the domain's next start. The description that there was is in a journal of the domain's own before
+// anything is changed, and comes back byte for byte.
 package adopt
 
 import (
@@ -41,8 +41,8 @@ func (d *Domain) Machine(ctx context.Context) (*inspect.Machine, error) {
 	return inspect.ParseMachine(ctx, d.Text, d.Name+".xml")
 }
 
-// Apply defines the domain anew, with a text that was made of d.Text. It may be called again for a domain that was
-// adopted before: what is taken back later is the description before the first time.
+// Apply defines the domain again, with a text that was made of d.Text. It may be called again for a domain that was
+// adopted before: what is undone later is the description before the first time.
 func (d *Domain) Apply(ctx context.Context, text string) (err error) {
 	j, err := change.Open(d.journal, d.kinds())
 	if err != nil {
@@ -60,7 +60,7 @@ func (d *Domain) Apply(ctx context.Context, text string) (err error) {
 	return err
 }
 
-// ErrNotAdopted is a domain that rackless has not changed, or that was taken back.
+// ErrNotAdopted is a domain that rackless has not changed, or that was undone.
 var ErrNotAdopted = errors.New("rackless has not adopted it")
 
 // Before returns the description from before the domain was adopted.

@@ -413,7 +413,7 @@ func (a *advisor) freePort(id string, node, near int) *topology.PCIDevice {
 
 // relocated is the problem with an edit of the host's slots made: NUMA nodes and paths of the cards
 // that changed places. What was measured of them before is forgotten. NVLink stays: it joins the GPUs,
-// not their slots. Building the whole problem anew would say the same, but may fail for reasons that
+// not their slots. Building the whole problem again would say the same, but may fail for reasons that
 // have nothing to do with the move.
 func (a *advisor) relocated(e Edit) (*plan.Problem, bool) {
 	h, _, err := e.Apply(a.host, a.lab)

@@ -26,7 +26,7 @@ func TestANICOnAnotherNodeThanItsGPUIsToBeMoved(t *testing.T) {
 	if want := "GPU-NIC path of vm00 from SYS to PHB"; !strings.HasPrefix(all[i].Why, want) {
 		t.Errorf("why: got %q, want %q first", all[i].Why, want)
 	}
-	// The gain is what planning the changed host anew gives.
+	// The gain is what planning the changed host again gives.
 	after, _ := edited(t, h, l, "move 0000:41:00.0 to 0")
 	if got, want := before.Cost-all[i].Gain, planned(t, after, l).Cost; got != want {
 		t.Errorf("after the move the plan should cost %d, and planned anew it costs %d", got, want)

@@ -101,7 +101,7 @@ func costOf(all []plan.Term, node string, terms []string) int64 {
 	}))
 }
 
-// notProved is said of a runner-up whose search was stopped.
+// notProved is said about a runner-up whose search was stopped.
 const notProved = "the runner-up is the best that was found: it may cost less"
 
 // devices says which other devices the lab node, or the class that it can be swapped in, could have. It

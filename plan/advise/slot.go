@@ -155,7 +155,7 @@ func (e Edit) swapReported(h *topology.Host, a, b *card) {
 	}
 }
 
-// regroup lists the devices of each IOMMU group anew, from what each device says of its group. A group
+// regroup lists the devices of each IOMMU group again, from what each device says of its group. A group
 // whose last device went is gone with it.
 func regroup(h *topology.Host) {
 	members := map[int][]topology.PCIAddr{}

@@ -1,4 +1,4 @@
-// Package build makes the planner's problem of a host and a lab.
+// Package build makes the planner's problem from a host and a lab.
 //
 // [Problem] decides what may be given away and what the host keeps: cores beside tenants, memory by
 // NUMA node, devices that are tied by IOMMU groups, virtual functions that are free. It reports

@@ -223,7 +223,7 @@ func TestATenantInTheWay(t *testing.T) {
 	}
 }
 
-// whyNot returns what is said of a lab that cannot be placed: by Problem, where that is seen in the
+// whyNot returns what is said about a lab that cannot be placed: by Problem, where that is seen in the
 // request alone, or by package conflict.
 func whyNot(t *testing.T, h *topology.Host, l *lab.Lab) string {
 	t.Helper()

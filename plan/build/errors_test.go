@@ -325,7 +325,7 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 			build.Options{}, "epyc: NUMA node 3 is listed twice"},
 		{"a NUMA node with an impossible number", &topology.Host{NUMANodes: []topology.NUMANode{{ID: -3}}}, labOf(1),
 			build.Options{},
-			"epyc: -3 is no number of a NUMA node"},
+			"epyc: -3 is not the number of a NUMA node"},
 		{"one device twice on the host", altered(h20(t), func(h *topology.Host) {
 			h.NICs[1].Name = "NIC0"
 		}), labOf(1), build.Options{},

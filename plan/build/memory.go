@@ -310,7 +310,7 @@ func (b *problemBuilder) addNodes() {
 	for at, i := range order {
 		id := b.host.NUMANodes[i].ID
 		if id < 0 || id >= topology.MaxCPUs { // a nodeset could not name it
-			b.fail("", "", "%s: %d is no number of a NUMA node", b.name, id)
+			b.fail("", "", "%s: %d is not the number of a NUMA node", b.name, id)
 			return
 		}
 		if _, twice := b.nodeOf[id]; twice {
@@ -350,7 +350,7 @@ func (b *problemBuilder) distances(n *topology.NUMANode, order []int, own int) [
 			row[at] = distanceRemote
 		case n.Distances[i] < distanceLocal:
 			// Below 10 is reserved by ACPI. It is no distance, so the other node is as far as one
-			// that nothing is known of.
+			// that nothing is known about.
 			b.note("NUMA node %d: distance %d to another node, less than 10: taken as 20", n.ID, n.Distances[i])
 			row[at] = distanceRemote
 		case n.Distances[i] > MaxDistance:

@@ -15,7 +15,7 @@ type edit func(*plan.Problem)
 
 // derive returns a problem with only some requests, in their order, and edits applied. Edits come
 // first, while the indexes of requests and affinities are those of the whole problem. The classes
-// are made anew: what could be swapped may not be any more, when one of two equal requests was cut.
+// are made again: what could be swapped may not be any more, when one of two equal requests was cut.
 func derive(p *plan.Problem, keep []int, edits ...edit) *plan.Problem {
 	q := *p
 	q.NUMANodes, q.Packages, q.Cores = slices.Clone(p.NUMANodes), slices.Clone(p.Packages), slices.Clone(p.Cores)

@@ -1,5 +1,5 @@
-// Package rivals places the lab nodes of a problem as others would, by the rules that they publish,
-// so that their placements can be put beside ours under one cost model: "rackless plan --compare".
+// Package rivals places the lab nodes of a problem by the published rules of other tools, so that their placements can
+// be compared with ours under one cost model: "rackless plan --compare".
 //
 // Each rival is a plain retelling of an algorithm in our own words, close enough to the original
 // that the original's worked examples come out the same. Lab nodes are placed one after another in

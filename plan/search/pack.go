@@ -32,7 +32,7 @@ type packer struct {
 	asked  []int
 }
 
-// packed is what is known of one packing: between low and high shares.
+// packed is what is known about one packing: between low and high shares.
 type packed struct{ low, high int }
 
 type rest struct{ labs, cores int }

@@ -100,7 +100,7 @@ func labOfProblem(p *plan.Problem) *lab.Lab {
 }
 
 // fillIn adds what the search does not look at and a plan needs, the indexes of virtual functions,
-// and takes back what no problem of build.Problem has: a node that is away from itself. It reports whether
+// and undoes what no problem of build.Problem has: a node that is away from itself. It reports whether
 // the problem could be one of a lab, which has no lab node without memory.
 func fillIn(p *plan.Problem) bool {
 	for i := range p.NUMANodes {

@@ -10,7 +10,7 @@ import "slices"
 // make it cheaper. Core splits are bounded by it, or splits that lose much memory would be tried
 // one by one.
 
-// A spill is what is known of the L3 caches of a pool.
+// A spill is what is known about the L3 caches of a pool.
 type spill struct {
 	clean  int   // cores under no tenant's cache
 	dirty  []int // free cores of the caches of tenants, largest first

@@ -10,7 +10,7 @@ import (
 )
 
 // misplace gives each lab node the place of another one, on other NUMA nodes. The host need not be
-// prepared anew for it: the same CPUs are isolated, and the same pages set aside. Where no such
+// prepared again for it: the same CPUs are isolated, and the same pages set aside. Where no such
 // exchange is possible, each goes to housekeeping cores of the NUMA node that is farthest from it.
 func (a *arranger) misplace() error {
 	nodes := a.plan.Nodes

@@ -161,13 +161,13 @@ func (r *emulatedLab) change(ctx context.Context, node string, f fault, works bo
 }
 
 // How long a driver may take to recover its adapter: it polls every 2 s, and waits for what it was doing. One that has
-// given the adapter up is bound anew after bindAfter.
+// given the adapter up is bound again after bindAfter.
 const (
 	mendLimit = 3 * time.Minute
 	bindAfter = 5 * time.Second
 )
 
-// bindScript binds the driver anew to adapters without a network device.
+// bindScript binds the driver again to adapters without a network device.
 const bindScript = `cd /sys/bus/pci/devices && for d in *; do
 	[ "$(cat $d/vendor)" = 0x15b3 ] && [ ! -e $d/net ] || continue
 	[ -e $d/driver ] && echo $d >$d/driver/unbind
@@ -175,7 +175,7 @@ const bindScript = `cd /sys/bus/pci/devices && for d in *; do
 done`
 
 // mend waits until the adapters of a node work, and configures them again where a driver that has recovered from an
-// error has made their network devices anew.
+// error has made their network devices again.
 func (r *emulatedLab) mend(ctx context.Context, node string) error {
 	i := slices.IndexFunc(r.Lab.Nodes, func(n lab.Node) bool { return n.Name == node })
 	have, ok := r.State.Node(node)

@@ -124,7 +124,7 @@ func (l *Launcher) Launch(ctx context.Context, g bench.Group, p bench.Program) (
 	return out, err
 }
 
-// own is the transport of a program whose own library carries its messages, and what that is told of the nodes.
+// own is the transport of a program whose own library carries its messages, and what that is told about the nodes.
 func own(nodes []Node, t Transport, env []string) (Transport, []string, error) {
 	switch t {
 	case UCX, OFI:

@@ -1,4 +1,4 @@
-// Package mpi runs MPI programs on the nodes of a lab, over the transport that fits their devices, and proves by the
+// Package mpi runs MPI programs on the nodes of a lab, over the transport that fits their devices, and proves with the
 // counters of these devices what carried the messages.
 package mpi
 
@@ -341,7 +341,7 @@ func ucxOverTCP(nodes []Node) []string {
 	return []string{"UCX_TLS=tcp,self,sm", "UCX_NET_DEVICES=" + strings.Join(slices.Compact(nics), ",")}
 }
 
-// environment is what the libraries below MPI are told of the nodes' devices.
+// environment is what the libraries below MPI are told about the nodes' devices.
 func environment(t Transport, nodes []Node, slots []int) []string {
 	var devices, gids []string
 	ranks := 0

@@ -275,7 +275,7 @@ func (u *upRun) awaitAgent(ctx context.Context, node, domain string) (*guest.Age
 		if err == nil || ctx.Err() != nil || still == nil {
 			return agent, err
 		}
-		u.progress.Note("%s %v: it is started anew (%v)", node, still, err)
+		u.progress.Note("%s %v: it is restarted (%v)", node, still, err)
 		if err := u.conn.Restart(ctx, domain); err != nil {
 			return nil, err
 		}

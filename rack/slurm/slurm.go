@@ -1,5 +1,5 @@
-// Package slurm runs Slurm on the full nodes of a lab: it writes their configuration from what the nodes are, and
-// starts munge, slurmd and slurmctld. All of it is on the disks of the nodes, so that a node that is started again
+// Package slurm runs Slurm on the full nodes of a lab: it writes their configuration from the properties of the nodes,
+// and starts munge, slurmd and slurmctld. All of it is on the disks of the nodes, so that a node that is started again
 // takes jobs again.
 package slurm
 
@@ -77,7 +77,7 @@ func Start(ctx context.Context, l *lab.Lab, dir string, nodes Nodes, begin func(
 	return failed(l.Slurm.Controller, "wait for Slurm's nodes", res, err)
 }
 
-// clusterOf is the lab as Slurm is told of it.
+// clusterOf is the lab as Slurm is told about it.
 func clusterOf(ctx context.Context, l *lab.Lab, nodes Nodes) (slurm.Cluster, error) {
 	names := l.SlurmNodes()
 	c := slurm.Cluster{Name: l.Name, Controller: l.Slurm.Controller, MPI: "pmix",

@@ -1,6 +1,6 @@
-// Package ssh is the way to full nodes by ssh: the keys of a lab, and the connection from this machine, which needs
-// neither a network nor root. sshd is started in the node by its agent, on a port of the machine whose other end is a
-// socket in the node's directory.
+// Package ssh connects to full nodes by ssh: it has the keys of a lab, and the connection from this machine, which
+// needs neither a network nor root. sshd is started in the node by its agent, on a port of the machine whose other end
+// is a socket in the node's directory.
 package ssh
 
 import (

@@ -1,7 +1,7 @@
 // Package vcenter runs labs in vSphere: each node is a virtual machine of an ESXi host, with the CPUs, memory and
 // devices that a plan gives it. It registers the driver "vsphere" at package rack.
 //
-// Up makes the steps of package vsphere, in a journal, and Down takes back all that the journal knows of: the virtual
+// Up makes the steps of package vsphere, in a journal, and Down undoes all that the journal knows of: the virtual
 // machines, and what was changed of the host. Guests are reached by way of VMware Tools.
 package vcenter
 
@@ -155,14 +155,14 @@ func (r *runtime) make(ctx context.Context, c *vsphere.Conn, steps []change.Step
 	for _, s := range results {
 		if s.Status == change.Boot || s.Status == change.Waiting {
 			return &rack.UnfinishedError{Do: fmt.Sprintf("host %s has to be restarted (%s): put it into maintenance "+
-				"mode, restart it, then rackless up again; rackless down %s takes back what was made",
+				"mode, restart it, then rackless up again; rackless down %s undoes the changes",
 				r.Lab.VSphere.Host, s.What, r.Lab.Name)}
 		}
 	}
 	return nil
 }
 
-// Down takes back what the journal knows of. Where it knows nothing, vSphere is not asked.
+// Down undoes what the journal knows of. Where it knows nothing, vSphere is not asked.
 func (r *runtime) Down(ctx context.Context) (err error) {
 	entries, err := change.ReadJournal(r.journal(), vsphere.Kinds(nil))
 	if err != nil {

@@ -220,7 +220,7 @@ func noSecrets(t *testing.T, b *bench) {
 	}
 }
 
-// Whenever the connection is lost, before the answer to a call that was made, down takes back what there is. With
+// Whenever the connection is lost, before the answer to a call that was made, down undoes what there is. With
 // -short it is lost at one call of three.
 func TestTheConnectionIsLost(t *testing.T) {
 	b := newBench(t)

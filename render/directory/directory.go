@@ -1,5 +1,5 @@
-// Package directory keeps the artefacts of a plan in a directory of their own, with checksums: what
-// is there is replaced only where it is an earlier plan that nobody has touched.
+// Package directory keeps the artefacts of a plan in their own directory, with checksums: it replaces only an earlier
+// plan that has not been changed.
 package directory
 
 import (

@@ -1,5 +1,5 @@
-// Package openmpi writes what tells Open MPI's mpirun where ranks run: a hostfile, and a rank file that binds each rank
-// to a core, from the plan of a lab.
+// Package openmpi writes the files that tell Open MPI's mpirun where ranks run: a hostfile, and a rank file that binds
+// each rank to a core, from the plan of a lab.
 package openmpi
 
 import (

@@ -112,7 +112,7 @@ func (c Cluster) check() error {
 	}
 	for _, w := range words {
 		if !name.MatchString(w) {
-			return fmt.Errorf("%q is no name for Slurm: want letters, digits, hyphens, dots and underscores", w)
+			return fmt.Errorf("%q is not a name for Slurm: want letters, digits, hyphens, dots and underscores", w)
 		}
 	}
 	return nil
@@ -232,7 +232,7 @@ func (c Cluster) cgroupConf() string {
 	return "ConstrainCores=yes\nConstrainRAMSpace=yes\nConstrainDevices=" + words.Either(gpus, "yes", "no") + "\n"
 }
 
-// alike returns the names of nodes by what is said of them. Nodes of which nothing is said are left out.
+// alike returns the names of nodes by what is said about them. Nodes of which nothing is said are left out.
 func alike(nodes []Node, say func(Node) string) *group.By[string, string] {
 	var all group.By[string, string]
 	for _, n := range nodes {

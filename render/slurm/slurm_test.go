@@ -83,16 +83,16 @@ func TestFiles(t *testing.T) {
 func TestWhatSlurmCannotReadIsRefused(t *testing.T) {
 	t.Parallel()
 	for want, spoil := range map[string]func(c *Cluster){
-		"no node":                      func(c *Cluster) { c.Nodes = nil },
-		"there are two of that name":   func(c *Cluster) { c.Nodes[1].Name = "vm00" },
-		"want at least 1 of each":      func(c *Cluster) { c.Nodes[0].Cores = 0 },
-		`"a b" is no name`:             func(c *Cluster) { c.Name = "a b" },
-		`"vm[0-3]" is no name`:         func(c *Cluster) { c.Controller = "vm[0-3]" },
-		`"x\nPrologSlurmctld" is no`:   func(c *Cluster) { c.Nodes[4].Devices[0].Type = "x\nPrologSlurmctld" },
-		`file "/dev/a b" of gpu`:       func(c *Cluster) { c.Nodes[4].Devices[0].File = "/dev/a b" },
-		"cores 4-8 of nic, and it has": func(c *Cluster) { c.Nodes[4].Devices[2].Cores = topology.CPURange(4, 8) },
-		"switch leaf0: no node vm09":   func(c *Cluster) { c.Switches[1].Nodes[0] = "vm09" },
-		`"-x" is no name`:              func(c *Cluster) { c.MPI = "-x" },
+		"no node":                       func(c *Cluster) { c.Nodes = nil },
+		"there are two of that name":    func(c *Cluster) { c.Nodes[1].Name = "vm00" },
+		"want at least 1 of each":       func(c *Cluster) { c.Nodes[0].Cores = 0 },
+		`"a b" is not a name`:           func(c *Cluster) { c.Name = "a b" },
+		`"vm[0-3]" is not a name`:       func(c *Cluster) { c.Controller = "vm[0-3]" },
+		`"x\nPrologSlurmctld" is not a`: func(c *Cluster) { c.Nodes[4].Devices[0].Type = "x\nPrologSlurmctld" },
+		`file "/dev/a b" of gpu`:        func(c *Cluster) { c.Nodes[4].Devices[0].File = "/dev/a b" },
+		"cores 4-8 of nic, and it has":  func(c *Cluster) { c.Nodes[4].Devices[2].Cores = topology.CPURange(4, 8) },
+		"switch leaf0: no node vm09":    func(c *Cluster) { c.Switches[1].Nodes[0] = "vm09" },
+		`"-x" is not a name`:            func(c *Cluster) { c.MPI = "-x" },
 	} {
 		c := labCluster()
 		spoil(&c)

@@ -1,4 +1,4 @@
-// Package changeview shows the steps that prepare a host and undo that: as JSON, and for people.
+// Package changeview shows the steps that prepare a host, and those that undo it: as JSON, and for people.
 package changeview
 
 import (

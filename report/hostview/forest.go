@@ -50,7 +50,7 @@ type wire struct {
 	Warned bool // a finding that is more than a note is about it
 }
 
-// known reports whether something is known of the link.
+// known reports whether something is known about the link.
 func (w wire) known() bool { return w.Now != "" || w.Most != "" }
 
 // slow reports whether the link is known to be below what the device could do.

@@ -26,7 +26,7 @@ func GPUDirect(reports []*gpudirect.Report, width int) string {
 // verdicts are statuses in words.
 var verdicts = map[finding.Status]string{finding.OK: "ok", finding.Failed: "not ok", finding.Unknown: "not known"}
 
-// said is what is said of pairs, beside which they are.
+// said is what is said about pairs, beside which they are.
 type said struct{ path, verdict, evidence, fix string }
 
 // gpuDirectGrid has a line for each fact of the machine, and one for all pairs that are alike: the NICs of which the

@@ -151,7 +151,7 @@ func (sh sheet) layoutRoom(v *view, r room, columns, width int) *picture {
 	return p
 }
 
-// lines are what is said of a room in so many pixels.
+// lines are what is said about a room in so many pixels.
 func (r *room) lines(width int) []string {
 	if r.CPUs == nil {
 		return r.Lines

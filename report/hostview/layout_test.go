@@ -236,7 +236,7 @@ func TestEveryOutputOfAnyHostIsWellFormed(t *testing.T) {
 	})
 }
 
-// Everything that is known of is somewhere in the picture: each GPU and NIC once, and each NUMA node.
+// Everything that is known about is somewhere in the picture: each GPU and NIC once, and each NUMA node.
 func TestEveryDeviceIsDrawnOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

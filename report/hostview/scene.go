@@ -69,7 +69,7 @@ type coreCell struct {
 // maxCells is how many cores of a node are drawn; a number says more than thousands of cells.
 const maxCells = 1024
 
-// newScene arranges what is known of a machine.
+// newScene arranges what is known about a machine.
 func newScene(v *view) *scene {
 	s := &scene{NVLink: v.nvlinkSets()}
 	forests := v.forests()

@@ -1,4 +1,4 @@
-// Package listview shows what there is on this machine as tables: labs, emulated hosts, images and templates.
+// Package listview shows tables of this machine's labs, emulated hosts, images and templates.
 package listview
 
 import (

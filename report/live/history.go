@@ -130,7 +130,7 @@ func (h *history) rdma(lab string, at time.Time, nodes []NodeRDMA) {
 	}
 }
 
-// nextEvents adds what a device counts. Where a counter fell, the device counts anew.
+// nextEvents adds what a device counts. Where a counter fell, the device counts again.
 func nextEvents(all []events, now events) []events {
 	kept := events{now.at, make(map[string]uint64)}
 	for _, name := range lists.Keys(now.all) {
@@ -174,7 +174,7 @@ func (h *history) wanted(lab string, now time.Time) bool {
 	return l != nil && !l.asked.IsZero() && now.Sub(l.asked) <= deviceHour.span
 }
 
-// keep forgets labs that are gone, and those that were made anew under their name.
+// keep forgets labs that are gone, and those that were made again under their name.
 func (h *history) keep(labs []Lab) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

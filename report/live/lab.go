@@ -87,7 +87,7 @@ func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
 		if x.Lab != l.Name {
 			continue
 		}
-		// A lab that was made anew under its name has other nodes: checks of the one before say nothing of it.
+		// A lab that was made again under its name has other nodes: checks of the one before say nothing of it.
 		if x.Generated.After(l.Created) {
 			since = append(since, x)
 		}

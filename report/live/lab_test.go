@@ -102,7 +102,7 @@ func TestTheHourHasGapsWhereNothingWasRead(t *testing.T) {
 	if gaps := all.gaps(end, portHour); len(gaps) != 3 || gaps[1].to.Sub(gaps[1].from) < 5*time.Minute {
 		t.Errorf("got %v, want three gaps", gaps)
 	}
-	// An hour later nothing of it is left, and another switch begins anew.
+	// An hour later nothing of it is left, and another switch begins again.
 	read(80*time.Minute, made, 1<<30)
 	if n := len(h.opened("pair", start).ports["p"].past); n != 0 {
 		t.Errorf("%d points are older than the hour", n)

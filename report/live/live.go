@@ -1,5 +1,5 @@
-// Package live serves what rackless knows of this machine as pages that move, and as metrics for
-// Prometheus: labs with an hour of their counters, the host, studies as they run, results.
+// Package live serves live pages about this machine, and metrics for Prometheus: labs with an hour of their counters,
+// the host, studies as they run, results.
 //
 // It knows nothing of how things are read: a [Source] gives them. A source may be slow, wrong or
 // gone at any time; what it does not give is said where it would stand, and the rest of the page is

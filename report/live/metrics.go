@@ -24,7 +24,7 @@ type family struct {
 	kind prometheus.ValueType
 }
 
-// counter is a family of what only grows, until its source starts anew.
+// counter is a family of what only grows, until its source starts again.
 func counter(name, help string, labels ...string) family {
 	return family{prometheus.NewDesc("rackless_"+name, help, labels, nil), prometheus.CounterValue}
 }

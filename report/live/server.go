@@ -304,7 +304,7 @@ func (s *server) studyState(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, kindHTML, render("nav", v))
 }
 
-// result sends the page of a measurement. It is read anew each time: unlike the overview it does
+// result sends the page of a measurement. It is read again each time: unlike the overview it does
 // not ask for itself again.
 func (s *server) result(w http.ResponseWriter, r *http.Request) {
 	all, _, err := s.results.get(r.Context())

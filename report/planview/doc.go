@@ -1,5 +1,5 @@
-// Package planview prints plans for people: where the lab nodes go, why, what others would have
-// done, and what a change would do.
+// Package planview prints plans for people: where the lab nodes go and why, what other tools would do, and what a
+// change would do.
 //
 // Everything is plain text without colours, folded to a width. The form for programs is the JSON of [plan.Plan] itself.
 package planview

@@ -1,4 +1,4 @@
-// Package studyview shows what a study came to: as text, Markdown, CSV and JSON, and as one self-contained HTML page.
+// Package studyview shows the result of a study: as text, Markdown, CSV and JSON, and as one self-contained HTML page.
 //
 // Everything is decided in study and study/stats; here it is only said. The package is pure but for the io.Writer.
 package studyview

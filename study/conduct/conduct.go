@@ -1,6 +1,5 @@
-// Package conduct makes the runs of a study: in the order that the design says, each written down
-// as it begins and as it ends, so that after a kill or a reboot the next one goes on. What a run is
-// made on is behind an interface.
+// Package conduct makes the runs of a study: in the order of the design. Each run is recorded when it begins and when
+// it ends, so that the study continues after a kill or a reboot. What a run is made on is behind an interface.
 //
 // A run is in the file before it begins, with the status "running", and gets its figures in one transaction when
 // it ends. So whatever ends the process leaves either a whole run or one that is found running by the next

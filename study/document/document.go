@@ -1,4 +1,4 @@
-// Package document reads studies from their file and analyses them, for whoever shows them.
+// Package document reads studies from their file and analyses them, for all outputs.
 package document
 
 import (
@@ -50,7 +50,7 @@ func Load(ctx context.Context, db *store.DB, name, repeat string) (*studyview.Do
 	if err != nil {
 		return nil, fmt.Errorf("study %s: %w", name, err)
 	}
-	// The analysis is made anew from the raw runs each time, so that a newer rackless judges old studies by its own
+	// The analysis is made again from the raw runs each time, so that a newer rackless judges old studies by its own
 	// rules.
 	doc := &studyview.Document{Result: result, Data: rec.Data, Emulated: rec.Emulated, Repeat: repeat,
 		Environment: rec.Study.Environment, Generated: time.Now().UTC().Truncate(time.Second),

@@ -801,7 +801,7 @@ func TestWhatCannotBeImportedIsNamedWithItsPlace(t *testing.T) {
 		{"no node", map[string]string{"a.jsonl": `{"x/y": 1}`}, importer.Options{Format: importer.SuperBench},
 			`r/a.jsonl:1: node "": want 1 to 100 bytes`},
 		{"a node that is no name", map[string]string{"a.jsonl": `{"node": 3, "x/y": 1}`},
-			importer.Options{Format: importer.SuperBench}, "r/a.jsonl:1: node 3 is no name"},
+			importer.Options{Format: importer.SuperBench}, "r/a.jsonl:1: node 3 is not a name"},
 		{"a node with a control character", map[string]string{"a.jsonl": `{"node": "\u001b[2J", "x/y": 1}`},
 			importer.Options{}, `r/a.jsonl:1: node "\x1b[2J"`},
 		{"a member of no benchmark", map[string]string{"a.jsonl": `{"node": "a", "y": 1}`}, importer.Options{},

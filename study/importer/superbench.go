@@ -79,7 +79,7 @@ func superBenchNode(f *file, line int, members []member) (o *outcome, left int, 
 	for _, m := range members {
 		if m.key == "node" {
 			if err := json.Unmarshal(m.value, &o.level); err != nil {
-				return nil, 0, fmt.Errorf("node %s is no name", bench.Shorten(string(m.value)))
+				return nil, 0, fmt.Errorf("node %s is not a name", bench.Shorten(string(m.value)))
 			}
 		}
 	}

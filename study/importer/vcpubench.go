@@ -373,7 +373,7 @@ func (c *copies) read(line string) error {
 	} else if m := cudaRow.FindStringSubmatch(line); m != nil && c.direction != "" && c.scale > 0 {
 		size, err := strconv.ParseInt(m[1], 10, 64)
 		if err != nil {
-			return fmt.Errorf("size %q is no number of bytes", bench.Shorten(m[1]))
+			return fmt.Errorf("size %q is not a number of bytes", bench.Shorten(m[1]))
 		}
 		return c.add(c.direction, m[2], c.scale, size)
 	} else if strings.HasPrefix(line, "Result = PASS") {

@@ -278,7 +278,7 @@ func (c *Choice) drop(p pair, w weighing) (out string) {
 // or is where evidence is from, unless it has been said already.
 func (c Carry) or(other Carry) Carry { return words.Either(c == NoEvidence, other, c) }
 
-// farNodes says what is known of nodes that are pinned far from their devices, which is never recommended.
+// farNodes says what is known about nodes that are pinned far from their devices, which is never recommended.
 func (c *Choice) farNodes(all []Evidence) {
 	for rank := range ranks {
 		w := weigh(all, rank, pair{levelWrong, levelPin})

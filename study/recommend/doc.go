@@ -1,4 +1,4 @@
-// Package recommend says which configuration a lab should have on a host, and on whose measurements that rests.
+// Package recommend recommends a configuration for a lab on a host, and names the measurements behind it.
 //
 // # Words
 //

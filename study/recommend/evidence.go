@@ -108,7 +108,7 @@ func (e *Evidence) shown() string {
 	return words.Either(e.isTurned, fmt.Sprintf("%s with %s in place of %s", e.Effect, e.From, e.To), e.Effect)
 }
 
-// A Study is a study as it was made, with what is known of the machine that it was made on.
+// A Study is a study as it was made, with what is known about the machine that it was made on.
 type Study struct {
 	Name        string
 	Data        *study.Data
@@ -353,7 +353,7 @@ func published(documents []Document, h *topology.Host, l *lab.Lab) []Evidence {
 	return all
 }
 
-// evidence retells a figure. The verdict is the author's: no runs are published that could be judged anew.
+// evidence retells a figure. The verdict is the author's: no runs are published that could be judged again.
 func (f *Figure) evidence(title string, carry Carry) Evidence {
 	e := Evidence{
 		Setting: f.Setting, From: f.From, To: f.To, Verdict: f.Verdict, Test: f.Test, Metric: f.Metric, Where: f.Where,

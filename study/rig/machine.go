@@ -174,7 +174,7 @@ func (m machine) pids(meant func(pid int) bool) []int {
 // own returns the CPU time that the study itself has used: nodes, switch, load, this process and
 // what works for it, in seconds.
 func (r *Rig) own() float64 {
-	// The total of all processes that ever were: a run is judged by a difference, and nodes may have been started anew
+	// The total of all processes that ever were: a run is judged by a difference, and nodes may have been started again
 	// in it.
 	r.remember()
 	sum := r.spent

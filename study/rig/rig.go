@@ -1,6 +1,6 @@
-// Package rig brings a lab, emulated or on this host, and the machine below it into a cell of a
-// study, measures there, and says in which state the machine is. What it changes is gone when it is
-// closed: load ends, links are whole, threads may run everywhere again.
+// Package rig sets up a lab, emulated or on this host, and the machine below it for a cell of a study, measures there,
+// and records the state of the machine. What it changes is gone when it is closed: load ends, links are whole, threads
+// may run everywhere again.
 //
 // What a setting takes differs between emulated labs and labs on a host; the difference is behind
 // the interface site.
@@ -74,7 +74,7 @@ type site interface {
 	ready(settings map[string]string) error
 	// apply brings the lab up as the settings have it, but for load.
 	apply(ctx context.Context, l *lab.Lab, settings map[string]string) error
-	// restore takes back what apply has changed.
+	// restore undoes what apply has changed.
 	restore(ctx context.Context) error
 	// loadCPUs returns the CPUs that load on this machine may use at a level of isolation, and
 	// whether it has to leave what prepare confined all slices of systemd to.
@@ -307,7 +307,7 @@ func (r *Rig) system() *change.System { return &change.System{Root: "/"} }
 // Leave ends the load, and leaves the lab as the last cell had it: for who takes it down.
 func (r *Rig) Leave() error { return errors.Join(r.Rest(context.Background()), r.closeRack()) }
 
-// Close takes back what was changed: the load ends, links are whole again, nodes run where they
+// Close undoes what was changed: the load ends, links are whole again, nodes run where they
 // may, or as planned. The lab stays up.
 func (r *Rig) Close() error {
 	ctx := context.Background()

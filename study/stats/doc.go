@@ -1,5 +1,5 @@
-// Package stats says what the measurements of a study show: how large an effect is, how sure that
-// is, and when nothing can be said.
+// Package stats says what the measurements of a study show: how large an effect is, how certain that is, and when the
+// runs do not tell.
 //
 // A study makes its runs in blocks, each with every level of a factor, in random order. What
 // changes slowly on a machine (temperature, other load) then moves all levels of a block alike and

@@ -150,7 +150,7 @@ func newRand(seed uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)) // the second half is arbitrary but fixed
 }
 
-// bootstrapResamples is how many times the blocks are drawn anew: 50 of 2000 lie beyond each limit of a 95 % interval.
+// bootstrapResamples is how many times the blocks are drawn again: 50 of 2000 lie beyond each limit of a 95 % interval.
 const bootstrapResamples = 2000
 
 // bootstrapMean is the block bootstrap's interval of a mean: whole blocks are drawn with

@@ -1,5 +1,5 @@
 // Package store keeps studies in one SQLite file: what was asked, every run with the state of the
-// host around it, every figure, every latency histogram, raw. What it all comes to is computed anew
+// host around it, every figure, every latency histogram, raw. What it all comes to is computed again
 // from there. docs/study.md documents the tables for whoever reads them with SQL.
 //
 // One process writes, any number read while it does (write-ahead log).

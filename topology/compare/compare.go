@@ -1,5 +1,5 @@
-// Package compare holds accounts of machines against each other, fact by fact: Join makes one host of accounts of the
-// same machine, and Diff says how two machines differ.
+// Package compare compares descriptions of machines, fact by fact: Join makes one host of accounts of the same machine,
+// and Diff says how two machines differ.
 package compare
 
 import (

@@ -59,8 +59,8 @@ func step(path, text string) string {
 		"\n" + strings.TrimSuffix(text, "\n") + "\nEND_OF_SCRIPT\n"
 }
 
-// customizeOf writes what the guests of machines are told of themselves, and returns the keys that it is made of; none
-// where it would not be all that the file says.
+// customizeOf writes what the guests of machines are told about themselves, and returns the keys that it is made of;
+// none where it would not be all that the file says.
 func customizeOf(machines []machine) (text string, told []string) {
 	told = []string{"ip", "is_dhcp", "netmask", "gateway", "domain", "dns"}
 	first := machines[0].keys

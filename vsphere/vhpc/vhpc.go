@@ -1,4 +1,4 @@
-// Package vhpc reads the cluster files of VMware's archived vHPC toolkit, and writes lab files of them. Sources: the
+// Package vhpc reads the cluster files of VMware's archived vHPC toolkit, and writes lab files from them. Sources: the
 // toolkit's docs/common-commands.md and examples/cluster-scripts, commit b8429bc.
 package vhpc
 
