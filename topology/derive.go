@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Kinds of GPUs.
@@ -452,12 +454,28 @@ const KindGPUMemory = "gpu"
 // nodesOfGPU is how many NUMA nodes the firmware of Grace sets aside for each GPU: one for each MIG instance.
 const nodesOfGPU = 8
 
+// firstPOWER9 is the lowest number of a node that is a GPU's on POWER9, which has up to six of them.
+const firstPOWER9 = 250
+
 // completeGPUNodes tells the memory of Grace's GPUs, which only NVIDIA's driver calls so: for each GPU there are eight
 // nodes without CPUs, of which one has memory unless the GPU is cut into MIG instances. Other memory without CPUs, such
 // as CXL, has no empty nodes beside it.
+//
+// POWER9 numbers the memory of its GPUs from 255 down.
 func (h *Host) completeGPUNodes() {
+	told := func(n *NUMANode, why string) {
+		if n.Kind == "" && words.Value(n.MemoryBytes) > 0 {
+			h.Inferred = lists.Add(h.Inferred, fmt.Sprintf("NUMA node %d is the memory of a GPU: %s", n.ID, why))
+		}
+		n.Kind = KindGPUMemory
+	}
 	var all []*NUMANode
 	full := 0
+	for n := range lists.Refs(h.NUMANodes) {
+		if n.CPUs.IsEmpty() && n.Kind == "" && n.ID >= firstPOWER9 && strings.HasPrefix(h.System.CPUModel, "POWER9") {
+			told(n, "POWER9 numbers those from 255 down")
+		}
+	}
 	for n := range lists.Refs(h.NUMANodes) {
 		if !n.CPUs.IsEmpty() {
 			continue
@@ -472,11 +490,7 @@ func (h *Host) completeGPUNodes() {
 		return
 	}
 	for _, n := range all {
-		if n.Kind == "" && *n.MemoryBytes > 0 {
-			h.Inferred = lists.Add(h.Inferred, fmt.Sprintf("NUMA node %d is the memory of a GPU: it has no CPUs, and "+
-				"the empty nodes beside it are those that Grace has for MIG", n.ID))
-		}
-		n.Kind = KindGPUMemory
+		told(n, "it has no CPUs, and the empty nodes beside it are those that Grace has for MIG")
 	}
 }
 

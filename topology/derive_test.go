@@ -510,3 +510,18 @@ func TestMemoryOfGraceGPUs(t *testing.T) {
 		}
 	}
 }
+
+func TestMemoryOfPOWER9GPUs(t *testing.T) {
+	t.Parallel()
+	h := &Host{System: System{CPUModel: "POWER9, altivec supported"}, NUMANodes: []NUMANode{
+		{ID: 0, CPUs: CPURange(0, 7)}, {ID: 8}, {ID: 254, MemoryBytes: new(uint64(16 << 30))},
+		{ID: 255, MemoryBytes: new(uint64(16 << 30))}}}
+	h.Complete()
+	var got []string
+	for _, n := range h.NUMANodes {
+		got = append(got, n.Kind)
+	}
+	if diff := cmp.Diff([]string{"", "", "gpu", "gpu"}, got); diff != "" || len(h.Inferred) != 2 {
+		t.Errorf("kinds (-want +got):\n%s\ninferred %q", diff, h.Inferred)
+	}
+}

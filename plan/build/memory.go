@@ -40,7 +40,8 @@ func (b *problemBuilder) memory() *memoryUse {
 	n := len(b.p.NUMANodes)
 	m := &memoryUse{bytes: make([]*uint64, n), unusable: make([]bool, n), reserve: make([]uint64, n),
 		held: make([]uint64, n)}
-	var unknown topology.CPUSet
+	var unknown, alone topology.CPUSet
+	var aloneBytes uint64
 	for at := range m.bytes {
 		node := b.hostNode(at)
 		if node != nil {
@@ -57,8 +58,7 @@ func (b *problemBuilder) memory() *memoryUse {
 				b.note("NUMA node %d: %s memory, not given to the lab", node.ID, cmp.Or(node.Kind, "gpu"))
 			}
 		} else if node != nil && n > 1 && node.Kind == "" && node.CPUs.IsEmpty() && words.Value(m.bytes[at]) > 0 {
-			b.note("NUMA node %d has %s and no CPUs, and the host does not tell what memory that is: the lab may get "+
-				"it, also if it is a GPU's, or CXL", node.ID, words.Size(*node.MemoryBytes))
+			alone, aloneBytes = alone.Union(b.nodeSet(at)), aloneBytes+*node.MemoryBytes
 		} else if m.bytes[at] == nil {
 			unknown = unknown.Union(b.nodeSet(at))
 		}
@@ -66,6 +66,10 @@ func (b *problemBuilder) memory() *memoryUse {
 	if !unknown.IsEmpty() {
 		b.note("the host does not tell the memory of its NUMA nodes (%s): the plan cannot say whether it is enough",
 			unknown)
+	}
+	if !alone.IsEmpty() {
+		b.note("NUMA nodes without CPUs (%s) have %s, and the host does not tell what memory that is: the lab may get "+
+			"it, also if it is a GPU's, or CXL", alone, words.Size(aloneBytes))
 	}
 	b.reserveMemory(m)
 	b.holdMemory(m)

@@ -82,8 +82,8 @@ func TestPagesOfNUMANodes(t *testing.T) {
 		}), lab.Reserve{}, "60 60", nil},
 		{"memory without CPUs of an unknown kind is said", altered(memoryHost(t, 64, 64), func(h *topology.Host) {
 			h.NUMANodes[1].CPUs = topology.CPUSet{}
-		}), lab.Reserve{}, "60 60", []string{"NUMA node 1 has 64 GiB and no CPUs, and the host does not tell what " +
-			"memory that is: the lab may get it, also if it is a GPU's, or CXL"}},
+		}), lab.Reserve{}, "60 60", []string{"NUMA nodes without CPUs (1) have 64 GiB, and the host does not tell " +
+			"what memory that is: the lab may get it, also if it is a GPU's, or CXL"}},
 		{"a tenant bound to a node", altered(memoryHost(t, 32, 32), func(h *topology.Host) {
 			h.Tenants = []topology.Tenant{{Name: "web", MemoryBytes: new(8 * gib), MemoryNodes: nodes("1")}}
 		}), lab.Reserve{}, "30 22", nil},
