@@ -153,7 +153,7 @@ func (c *domainCheck) pinned(f finding.Finding, threads []*facts.Thread, want to
 	for _, t := range threads {
 		// One that may use fewer of them is QEMU's choice: it keeps a thread on each NUMA node with memory.
 		if t.Allowed.IsEmpty() || !t.Allowed.IsSubsetOf(want) {
-			wrong = append(wrong, fmt.Sprintf("%d %s may use %s", t.TID, printable(t.Name), list(t.Allowed)))
+			wrong = append(wrong, fmt.Sprintf("%d %s may use %s", t.TID, words.Printable(t.Name), list(t.Allowed)))
 		}
 	}
 	f.Have = fmt.Sprintf("%s on %s", words.Count(len(threads), "thread"), list(want))

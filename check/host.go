@@ -115,7 +115,7 @@ func list(s topology.CPUSet) string { return words.Either(s.IsEmpty(), "none", s
 // few joins the first of many.
 func few(all []string, most int) string {
 	if len(all) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
+		return words.Names(all, most)
 	}
 	return strings.Join(all, ", ")
 }

@@ -209,7 +209,7 @@ func (c *hostCheck) threads() {
 		if !here {
 			continue
 		}
-		text := fmt.Sprintf("%d %s (may use %s, last on %d)", t.TID, printable(t.Name), t.Allowed, t.LastCPU)
+		text := fmt.Sprintf("%d %s (may use %s, last on %d)", t.TID, words.Printable(t.Name), t.Allowed, t.LastCPU)
 		if t.Kernel {
 			kernel = append(kernel, text)
 		} else {
@@ -234,11 +234,6 @@ func (c *hostCheck) servesOwn(t *facts.Thread) bool {
 	return t.Kernel && slices.ContainsFunc(c.own, func(pid int) bool { return t.Name == fmt.Sprintf("vhost-%d", pid) })
 }
 
-// printable replaces what could move a terminal's cursor: anybody may name a thread.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune { return words.Either(r < ' ' || r > '~', '?', r) }, s)
-}
-
 // interrupts finds interrupts of the host on the lab's CPUs. What runs now tells for each CPU how
 // often it served one; a snapshot has only the sum of all CPUs, which proves something where all
 // CPUs that may serve are the lab's.
@@ -261,8 +256,8 @@ func (c *hostCheck) interrupts() {
 				c.tree.ForGuest(q.Device) {
 				continue
 			}
-			foreign = append(foreign, fmt.Sprintf("%d %s on %s (%d served)", q.Number, printable(q.Device), q.CPUs,
-				*q.Count))
+			foreign = append(foreign, fmt.Sprintf("%d %s on %s (%d served)", q.Number, words.Printable(q.Device),
+				q.CPUs, *q.Count))
 		}
 		n = len(c.h.IRQs)
 	default:
@@ -272,8 +267,8 @@ func (c *hostCheck) interrupts() {
 				served += q.Counts[cpu]
 			}
 			if served > 0 && !c.tree.ForGuest(q.Action) {
-				foreign = append(foreign, fmt.Sprintf("%d %s on %s (%d served there)", q.Number, printable(q.Action),
-					q.CPUs.Intersect(c.lab), served))
+				foreign = append(foreign, fmt.Sprintf("%d %s on %s (%d served there)", q.Number,
+					words.Printable(q.Action), q.CPUs.Intersect(c.lab), served))
 			}
 		}
 		n = len(c.run.Interrupts)

@@ -124,7 +124,7 @@ func someNames(names []string, all int) string {
 	case len(names) == all && all > 2:
 		return "All lab nodes"
 	case len(names) > 6:
-		return strings.Join(names[:5], ", ") + fmt.Sprintf(" and %d more", len(names)-5)
+		return words.Names(names, 5)
 	}
 	return words.List(names)
 }

@@ -120,7 +120,7 @@ func subject(t *plan.Term) string {
 	case t.Node != "":
 		return t.Node
 	case len(t.Among) > 3:
-		return fmt.Sprintf("%s and %d more", t.Among[0], len(t.Among)-1)
+		return words.Names(t.Among, 1)
 	}
 	return words.List(t.Among)
 }
