@@ -60,7 +60,7 @@ type inspectOptions struct {
 func init() {
 	inspect.Results = func(text []byte) string {
 		tool := importer.Tool(text)
-		return words.If(tool != "", "results of "+tool+": rackless results check FILE holds the figures against a "+
+		return words.If(tool != "", "results of "+tool+": rackless results check FILE compares the figures with a "+
 			"machine, and rackless results import FILE keeps them as a study")
 	}
 }

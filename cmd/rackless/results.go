@@ -23,7 +23,7 @@ import (
 
 // newResultsCmd makes rackless results, which only groups its subcommands.
 func newResultsCmd(a *app) *cobra.Command {
-	return grouping("results", "Query the study database in SQL, import other results, hold them against a machine",
+	return grouping("results", "Query the study database in SQL, import other results, compare them with a machine",
 		newResultsQueryCmd(a), newResultsRawCmd(a), newResultsImportCmd(a), newResultsCheckCmd(a))
 }
 

@@ -56,8 +56,8 @@ func Steps(s *change.System, args, why []string) ([]change.Step, error) {
 		Op:   op,
 		What: "give the kernel " + strconv.Itoa(len(args)) + " arguments, " + op.where(),
 		Why:  strings.Join(reasons, "\n"),
-		Risk: "a machine that does not come up with them is started with the entry edited: press e in the boot " +
-			"menu, and take them off the line of the kernel",
+		Risk: "if the machine does not boot with them, edit the entry: press e in the boot " +
+			"menu, and remove them from the kernel's line",
 		Boot:    true,
 		InForce: inForce(args),
 		Guard:   op.guard,

@@ -306,11 +306,11 @@ func (b *builder) risk(a topology.PCIAddr) string {
 	if d := b.h.Device(a); d != nil && d.Class != nil {
 		switch d.Class.Base() {
 		case topology.ClassNetwork:
-			return "its network devices go from the host"
+			return "the host loses its network devices"
 		case topology.ClassDisplay:
-			return "its screens go dark, and the host computes on it no more"
+			return "its screens go dark, and the host can no longer compute on it"
 		case topology.ClassStorage:
-			return "its disks go from the host"
+			return "the host loses its disks"
 		}
 	}
 	return "the host cannot use it any more"

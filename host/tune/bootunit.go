@@ -57,7 +57,7 @@ func BootUnit(binary string) []change.Step {
 	return []change.Step{{
 		Op:   bootedUnit(bootUnitName, bootUnit(binary)),
 		What: "go on at each boot (" + bootUnitName + ")",
-		Why:  "a boot brings devices, pages and values back to what the kernel makes them",
+		Why:  "a boot resets devices, pages and values to the kernel's defaults",
 		Risk: "machines that libvirt starts by itself wait for it at boot",
 		Guard: func(_ context.Context, s *change.System) error {
 			return guardProgram(s, binary, func(uid uint32) bool { return uid == 0 })

@@ -258,9 +258,9 @@ func (v *view) pages() []change.Step {
 				return p.guard(s)
 			},
 		}
-		step.Risk = "the memory is gone for everything else, until a rollback"
+		step.Risk = "no other program can use the memory, until a rollback"
 		if p.Boot {
-			step.Risk += "; where too few are found now, the kernel arguments set them aside at the next boot"
+			step.Risk += "; if too few are found now, the kernel arguments set them aside at the next boot"
 		}
 		steps = append(steps, step)
 	}

@@ -99,11 +99,11 @@ func (v *view) sysctls() []sysctl {
 	// (Documentation/admin-guide/sysctl/kernel.rst).
 	if want, ok := map[string]string{"0": "0", "1": "0", "2": "2", "3": "2"}[v.host.Memory.NUMABalancing]; ok {
 		all = append(all, sysctl{"kernel.numa_balancing", want,
-			"guests are pinned, memory and all: moving pages between NUMA nodes could only cost"})
+			"guests and their memory are pinned: moving pages between NUMA nodes only costs time"})
 	}
 	if !v.given.IsEmpty() {
 		all = append(all, sysctl{"vm.stat_interval", "10",
-			"statistics of memory are gathered on every CPU, those of guests too: every 10 seconds will do"})
+			"memory statistics are gathered on every CPU, also on those of guests: every 10 seconds is enough"})
 	}
 	return all
 }
@@ -151,7 +151,7 @@ func (v *view) kernelValues() []change.Step {
 		add("/sys/kernel/mm/transparent_hugepage/enabled", "madvise", "use transparent hugepages only where "+
 			"programs ask for them", "khugepaged compacts and copies memory in the background, and allocations wait "+
 			"for compaction: outliers in latency; the lab nodes have hugepages of their own", "programs of the host "+
-			"that profit from them without asking get slower")
+			"that use them without asking get slower")
 	}
 	return steps
 }
