@@ -403,11 +403,7 @@ func (s *snapshot) replaced(d *identities) *snapshot {
 		out.commands = []snapshotCommand{}
 	}
 	for _, c := range s.commands {
-		argv := make([]string, len(c.Argv))
-		for i, a := range c.Argv {
-			argv[i] = string(d.text([]byte(a)))
-		}
-		c.Argv = argv
+		c.Argv = lists.Map(c.Argv, func(arg string) string { return string(d.text([]byte(arg))) })
 		c.Error = string(d.text([]byte(c.Error)))
 		c.out = d.output(c.out)
 		out.commands = append(out.commands, c)

@@ -13,6 +13,7 @@ import (
 	api "github.com/digitalocean/go-libvirt"
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/parallel"
 	"github.com/rackless/rackless/render"
 )
@@ -77,11 +78,7 @@ func (c *Conn) Compare(ctx context.Context, specs []Spec) ([]Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	changes := make([]Change, len(steps))
-	for i, s := range steps {
-		changes[i] = s.Change
-	}
-	return changes, nil
+	return lists.Map(steps, func(s step) Change { return s.Change }), nil
 }
 
 // A step is what is to be done to one domain.

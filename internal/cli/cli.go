@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/internal/words"
 )
@@ -388,10 +389,7 @@ func (d Defaults) set(cmd *cobra.Command, flag string, env func(string) string) 
 // the program, and are none: a value that nothing reads is not what its user wants. Variables that resemble nothing are
 // somebody else's.
 func Slips(root *cobra.Command, environ []string, others ...string) error {
-	known := make(map[string]bool)
-	for _, name := range others {
-		known[name] = true
-	}
+	known := lists.SetOf(others, func(name string) string { return name })
 	verbs := commands(root)
 	delete(verbs, AllVerbs)
 	for verb, flags := range verbs {
