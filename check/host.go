@@ -76,14 +76,9 @@ func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int)
 	for i := range p.Nodes {
 		c.lab = c.lab.Union(cpuSet(p.Nodes[i].VCPUs))
 	}
-	c.whole = c.lab
 	// A core is taken whole as soon as one of its threads runs a virtual CPU: what runs on the sibling
 	// shares its caches and units.
-	for i := range h.Cores {
-		if h.Cores[i].CPUs.Overlaps(c.lab) {
-			c.whole = c.whole.Union(h.Cores[i].CPUs)
-		}
-	}
+	c.whole = c.lab.Union(h.WholeCores(c.lab))
 	if run != nil {
 		c.groups = group(run.Cgroups, c.whole)
 	}

@@ -31,10 +31,9 @@ import (
 
 // A Report holds the findings of Look. Its JSON is the output of rackless doctor, see docs/json.md.
 type Report struct {
-	Ready    bool              `json:"ready"` // up has everything that it needs
-	Checks   []finding.Finding `json:"checks"`
-	Emulated Part              `json:"emulated_hosts"` // what emulate needs beside that
-	RealHost Part              `json:"real_host"`      // what prepare, and up on devices of this host, need
+	Part          // what up needs
+	Emulated Part `json:"emulated_hosts"` // what emulate needs beside that
+	RealHost Part `json:"real_host"`      // what prepare, and up on devices of this host, need
 }
 
 // Options are the options of Look.
@@ -52,8 +51,7 @@ func Look(ctx context.Context, o Options) Report {
 	d := &doctor{dirs: o.Dirs, root: root, system: distro.Of(root), look: exec.LookPath, probe: o.Probe,
 		noBoot: o.NoBoot, progress: o.Progress}
 	d.run(ctx)
-	r := d.report()
-	r.Emulated, r.RealHost = d.emulated(ctx), d.realHost()
+	r := Report{part(d.items), d.emulated(ctx), d.realHost()}
 	d.progress.End(nil)
 	return r
 }
@@ -71,10 +69,6 @@ type doctor struct {
 	items []finding.Finding
 	qemu  qemu.Driver  // filled in by checkQEMU
 	image *image.Image // the current image, complete; nil if there is none
-}
-
-func (d *doctor) report() Report {
-	return Report{Ready: finding.Count(d.items, finding.Lack) == 0, Checks: d.items}
 }
 
 // ok returns the finding of a check that passed. It needs no fix.

@@ -183,7 +183,7 @@ func (r Report) Text(paint func(code, s string) string) string {
 		title, lacking string
 		Part
 	}{
-		{"labs", "rackless up will not work before that is there", Part{r.Ready, r.Checks}},
+		{"labs", "rackless up will not work before that is there", r.Part},
 		{"emulated hosts", "rackless emulate will not work before that is there", r.Emulated},
 		{"this host as a real host", "no lab gets devices of this host before that is there", r.RealHost},
 	} {

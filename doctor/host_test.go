@@ -77,11 +77,11 @@ func TestToolsOfEmulatedHosts(t *testing.T) {
 }
 
 func TestTextHasThreePartsAndTheFixBelowWhatIsLacking(t *testing.T) {
-	r := Report{Ready: false, Checks: []finding.Finding{
+	r := Report{Part: Part{Ready: false, Checks: []finding.Finding{
 		{ID: "a", Status: finding.OK, Title: "good", Evidence: "there"},
 		{ID: "b", Status: finding.Warn, Title: "not so good", Evidence: "slow", Fix: "wait"},
 		{ID: "c", Status: finding.Lack, Title: "bad", Evidence: "missing", Fix: "get it"},
-	}, Emulated: Part{Ready: true}, RealHost: Part{Ready: true, Checks: []finding.Finding{
+	}}, Emulated: Part{Ready: true}, RealHost: Part{Ready: true, Checks: []finding.Finding{
 		{ID: "root", Status: finding.Warn, Title: "root", Evidence: "no", Fix: "sudo"}}}}
 	want := "labs\n" +
 		"  ok    good         there\n" +

@@ -38,11 +38,7 @@ func (c *comparison) note(format string, args ...any) {
 
 // given returns the CPUs of the lab nodes.
 func (c *comparison) given() topology.CPUSet {
-	var all topology.CPUSet
-	for i := range c.p.Plan.Nodes {
-		all = all.Union(topology.CPUs(c.p.Plan.Nodes[i].VCPUs...))
-	}
-	return all
+	return c.p.Plan.NodeCPUs()
 }
 
 // cores compares the cores that lab nodes have: their threads and their NUMA nodes.

@@ -18,7 +18,6 @@ import (
 	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
@@ -303,17 +302,9 @@ func (j *job) place(ctx context.Context, cells bool, absent topology.CPUSet) (st
 // housekeeping returns CPUs for the threads of a machine's emulator: online, not isolated, of no tenant, and as far as
 // there are such, no sibling of a tenant's and on the NUMA nodes of its own CPUs.
 func housekeeping(h *topology.Host, t *topology.Tenant) topology.CPUSet {
-	var cores topology.CPUSet
 	own := t.Pinned()
-	taken := own
-	for o := range lists.Refs(h.Tenants) {
-		taken = taken.Union(o.Pinned())
-	}
-	for i := range h.Cores {
-		if h.Cores[i].CPUs.Overlaps(taken) {
-			cores = cores.Union(h.Cores[i].CPUs)
-		}
-	}
+	taken := own.Union(topology.UnionOf(h.Tenants, func(o topology.Tenant) topology.CPUSet { return o.Pinned() }))
+	cores := h.WholeCores(taken)
 	var near topology.CPUSet
 	for _, n := range h.NUMANodes {
 		if n.CPUs.Overlaps(own) {

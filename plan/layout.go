@@ -193,13 +193,12 @@ func (p *Plan) GivenCPUs(h *topology.Host) (topology.CPUSet, error) {
 		}
 		own = own.Union(topology.CPUs(p.Nodes[i].VCPUs...))
 	}
-	all := own
-	for _, c := range h.Cores {
-		if c.CPUs.Overlaps(own) {
-			all = all.Union(c.CPUs)
-		}
-	}
-	return all, nil
+	return own.Union(h.WholeCores(own)), nil
+}
+
+// NodeCPUs returns the CPUs that virtual CPUs of lab nodes are pinned to.
+func (p *Plan) NodeCPUs() topology.CPUSet {
+	return topology.UnionOf(p.Nodes, func(n Node) topology.CPUSet { return topology.CPUs(n.VCPUs...) })
 }
 
 // PageSizes returns the sizes of hugepages that the plan uses, in bytes, in order.

@@ -43,6 +43,14 @@ func bounded(name string, n, most int) error {
 	return nil
 }
 
+// UnionOf returns all that is in one of the sets that of returns for the values.
+func UnionOf[E any](values []E, of func(E) CPUSet) (all CPUSet) {
+	for _, v := range values {
+		all = all.Union(of(v))
+	}
+	return all
+}
+
 // CPURange returns the set first to last, both included; it is empty when last is below first.
 func CPURange(first, last int) CPUSet {
 	var s CPUSet

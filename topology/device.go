@@ -176,6 +176,12 @@ func IsSoftRDMA(name string) bool {
 	return strings.HasPrefix(name, "rxe") || strings.HasPrefix(name, "siw")
 }
 
+// WholeCores returns all CPUs of the cores that some CPUs are of.
+func (h *Host) WholeCores(cpus CPUSet) CPUSet {
+	touched := lists.Filter(h.Cores, func(c Core) bool { return c.CPUs.Overlaps(cpus) })
+	return UnionOf(touched, func(c Core) CPUSet { return c.CPUs })
+}
+
 // Pool returns the hugepages of a size in a list; nil where there are none.
 func Pool(pools []HugepagePool, bytes uint64) *HugepagePool {
 	return lists.Ref(pools, func(p *HugepagePool) bool { return p.SizeBytes == bytes })

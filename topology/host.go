@@ -328,11 +328,7 @@ type TenantCell struct {
 
 // Pinned returns all CPUs that virtual CPUs of the tenant are pinned to.
 func (t *Tenant) Pinned() CPUSet {
-	var all CPUSet
-	for _, p := range t.Pins {
-		all = all.Union(p.CPUs)
-	}
-	return all
+	return UnionOf(t.Pins, func(p Pin) CPUSet { return p.CPUs })
 }
 
 // UnmarshalJSON refuses virtual CPUs that no CPUSet can hold.

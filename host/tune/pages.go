@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/topology"
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/cmdline"
@@ -289,12 +290,6 @@ func (v *view) pagesBefore(p *Pool) func(context.Context, *change.System) (chang
 
 // pagesOf returns how many pages of a pool the host had when the plan was made.
 func (v *view) pagesOf(p *Pool) uint64 {
-	if n := v.host.NUMANode(p.NUMANode); n != nil {
-		for _, pool := range n.Hugepages {
-			if pool.SizeBytes == p.PageBytes {
-				return pool.Total
-			}
-		}
-	}
-	return 0
+	node := words.Value(v.host.NUMANode(p.NUMANode))
+	return words.Value(topology.Pool(node.Hugepages, p.PageBytes)).Total
 }

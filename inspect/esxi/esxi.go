@@ -221,10 +221,7 @@ func cpuSet(what string, list []int16) (set topology.CPUSet, err error) {
 			return set, fmt.Errorf("%s has CPU %d", what, c)
 		}
 	}
-	for _, c := range list {
-		set = set.Union(topology.CPUs(int(c)))
-	}
-	return set, nil
+	return topology.UnionOf(list, func(c int16) topology.CPUSet { return topology.CPUs(int(c)) }), nil
 }
 
 // cpus reads sockets, and cuts their threads into cores.

@@ -90,9 +90,7 @@ func (r *reader) lscpu() {
 		r.h.CPUs.Online = topology.CPURange(0, *n-1)
 	}
 	if r.h.CPUs.Online.IsEmpty() { // a piece of the text
-		for _, node := range r.h.NUMANodes {
-			r.h.CPUs.Online = r.h.CPUs.Online.Union(node.CPUs)
-		}
+		r.h.CPUs.Online = topology.UnionOf(r.h.NUMANodes, func(n topology.NUMANode) topology.CPUSet { return n.CPUs })
 	}
 	if off := read["Off-line CPU(s) list"]; off != "" {
 		r.h.CPUs.Offline = r.cpus(0, off)

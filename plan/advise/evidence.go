@@ -89,11 +89,7 @@ func memoryText(p *plan.Problem, memory []plan.NodePage) string {
 
 // cpusOf is the CPU list of cores.
 func (o *oracle) cpusOf(cores []int) string {
-	var set topology.CPUSet
-	for _, id := range cores {
-		set = set.Union(topology.CPUs(o.Cores[id].CPUs...))
-	}
-	return set.String()
+	return topology.UnionOf(cores, func(id int) topology.CPUSet { return topology.CPUs(o.Cores[id].CPUs...) }).String()
 }
 
 // nodesText is "NUMA node 0", "NUMA nodes 0 and 2".

@@ -58,11 +58,7 @@ func sameForm(a, b *plan.Node) bool {
 
 // homes are the NUMA nodes that a lab node is on, as a set.
 func homes(n *plan.Node) topology.CPUSet {
-	var all topology.CPUSet
-	for _, c := range n.Cells {
-		all = all.Union(topology.CPUs(c.NUMANodes...))
-	}
-	return all
+	return topology.UnionOf(n.Cells, func(c plan.Cell) topology.CPUSet { return topology.CPUs(c.NUMANodes...) })
 }
 
 // housekeeping returns the cores of the host that nobody has, by NUMA node, all but the first of

@@ -128,12 +128,8 @@ func (v *view) onlineCPUs() topology.CPUSet {
 	h := v.Host
 	all := h.CPUs.Online
 	if all.IsEmpty() {
-		for c := range lists.Refs(h.Cores) {
-			all = all.Union(c.CPUs)
-		}
-		for n := range lists.Refs(h.NUMANodes) {
-			all = all.Union(n.CPUs)
-		}
+		all = topology.UnionOf(h.Cores, func(c topology.Core) topology.CPUSet { return c.CPUs }).Union(
+			topology.UnionOf(h.NUMANodes, func(n topology.NUMANode) topology.CPUSet { return n.CPUs }))
 	}
 	return all
 }

@@ -88,10 +88,8 @@ func owners(pl *plan.Plan, h *topology.Host) []hostview.Owner {
 // free are the CPUs that nobody has.
 func free(pl *plan.Plan, h *topology.Host) topology.CPUSet {
 	// CPUs that are offline belong to nobody. A host that does not tell which are online has those of its NUMA nodes.
-	left := h.CPUs.Online
-	for i := range h.NUMANodes {
-		left = left.Union(h.NUMANodes[i].CPUs)
-	}
+	left := h.CPUs.Online.Union(topology.UnionOf(h.NUMANodes,
+		func(n topology.NUMANode) topology.CPUSet { return n.CPUs }))
 	if h.CPUs.Online.Len() > 0 {
 		left = left.Intersect(h.CPUs.Online)
 	}
@@ -105,13 +103,7 @@ func free(pl *plan.Plan, h *topology.Host) topology.CPUSet {
 
 // siblings are the other threads of the cores that some CPUs are of. Nobody can be given them.
 func siblings(h *topology.Host, cpus topology.CPUSet) topology.CPUSet {
-	var out topology.CPUSet
-	for i := range h.Cores {
-		if c := &h.Cores[i]; c.CPUs.Overlaps(cpus) {
-			out = out.Union(c.CPUs)
-		}
-	}
-	return out.Difference(cpus)
+	return h.WholeCores(cpus).Difference(cpus)
 }
 
 // shares are the parts of NUMA nodes: memory of lab nodes, what others hold of the pages, and the rest, which is the

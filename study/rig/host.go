@@ -35,15 +35,6 @@ type hostSite struct {
 	arranged bool                  // the lab was brought into a cell
 }
 
-// labCPUs are those that the plan gives to lab nodes.
-func labCPUs(p *plan.Plan) topology.CPUSet {
-	var all topology.CPUSet
-	for _, n := range p.Nodes {
-		all = all.Union(topology.CPUs(n.VCPUs...))
-	}
-	return all
-}
-
 // pageSizes are the levels of hugepages, in bytes.
 var pageSizes = map[string]uint64{"off": 0, "2MiB": 2 << 20, "1GiB": 1 << 30}
 
@@ -89,7 +80,7 @@ func (r *hostSite) planOf(l *lab.Lab) (*plan.Plan, error) {
 
 // preparedFor says whether a host that is prepared for the whole lab can have another one as planned.
 func (r *hostSite) preparedFor(whole, l *lab.Lab, p *plan.Plan) error {
-	if more := labCPUs(p).Difference(r.protected); !more.IsEmpty() {
+	if more := p.NodeCPUs().Difference(r.protected); !more.IsEmpty() {
 		return fmt.Errorf("the host is prepared for a lab on CPUs %s, and the plan of this one has nodes on CPUs %s",
 			r.protected, more)
 	}
@@ -238,14 +229,8 @@ func (r *hostSite) confined() bool { return !r.protected.IsSubsetOf(r.all) }
 // pagesThere says whether the host has the hugepages of a plan.
 func (r *hostSite) pagesThere(p *plan.Plan) error {
 	for _, want := range p.Hugepages {
-		total := uint64(0)
-		for _, n := range r.host.NUMANodes {
-			for _, pool := range n.Hugepages {
-				if n.ID == want.NUMANode && pool.SizeBytes == want.PageBytes {
-					total = pool.Total
-				}
-			}
-		}
+		node := words.Value(r.host.NUMANode(want.NUMANode))
+		total := words.Value(topology.Pool(node.Hugepages, want.PageBytes)).Total
 		if need := uint64(want.Count + want.Held); total < need {
 			return fmt.Errorf("NUMA node %d has %d pages of %d KiB, and the lab needs %d in one of the cells: write "+
 				"the number to /sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages",
@@ -273,7 +258,7 @@ func (r *hostSite) survey() error {
 	if r.host, err = inspect.Read(context.Background(), inspect.Live()); err != nil {
 		return err
 	}
-	r.protected = labCPUs(r.place.Plan)
+	r.protected = r.place.Plan.NodeCPUs()
 	if r.protected.IsEmpty() {
 		return errors.New("the plan gives the lab no CPUs")
 	}
