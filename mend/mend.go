@@ -80,11 +80,7 @@ func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Ma
 	if others.Empty() {
 		state = m.Tenant.State
 	}
-	j := job{host: &others, state: state, machine: m, hostName: hostName}
-	j.syntax = domainXML{}
-	if isProxmox(m.Text) {
-		j.syntax = proxmox{}
-	}
+	j := job{host: &others, state: state, machine: m, hostName: hostName, syntax: syntaxOf(m.Text)}
 	v := &Verdict{Machine: m.Tenant.Name, Host: hostName, Findings: j.judge(m.Tenant), Unread: m.Unread}
 	if v.Findings == nil {
 		v.Findings = []finding.Finding{} // as JSON a list, even when it is empty
@@ -94,6 +90,10 @@ func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Ma
 	}
 	if others.Empty() {
 		v.Unmended = "it takes the host to mend it: name one with --host"
+		return v, nil
+	}
+	if j.syntax == nil {
+		v.Unmended = "only domain XML (virsh dumpxml) and a configuration of Proxmox VE (qm config) can be mended"
 		return v, nil
 	}
 	return v, j.mend(ctx, v)

@@ -112,6 +112,11 @@ var machines = []struct{ name, text, beside, host, wrong, left, after string }{
 		"affinity: 2-3\r\nscsihw: virtio-scsi-single\r\n\r\n[before]\r\ncores: 2\r\n", wrong: "RL068"},
 	{name: "Proxmox with more to plug in than the host has", host: twoNodes, text: "name: vm\ncores: 40\nvcpus: 6\n" +
 		"memory: 4096\nnuma: 1\nnuma0: cpus=0-39,hostnodes=5,memory=4096,policy=bind", wrong: "RL070"},
+	{name: "less memory than a node of a lab", host: twoNodes, text: strings.Replace(domain("vm", 3, 214, pins(emulator,
+		2, 3)), "'GiB'", "'MiB'", 1), wrong: "RL063"},
+	{name: "virsh vcpuinfo", host: twoNodes, text: "VCPU:           0\nCPU:            2\nState:          running\n" +
+		"CPU time:       7.0s\nCPU Affinity:   ---------------------------------------------------------------y\n",
+		wrong: "RL062 RL064", left: "RL062 RL064"},
 	{name: "CRLF", host: twoNodes, text: strings.ReplaceAll(domain("vm", 2, 4, pins(emulator, 2, 3),
 		"<numatune><memory mode='strict' nodeset='1'/></numatune>"), "\n", "\r\n"), wrong: "RL071"},
 	{name: "oVirt with more to plug in than the host has", host: twoNodes, text: plugged(domain("vm", 40, 4,

@@ -37,6 +37,12 @@ func (p *placement) cpus() []int {
 	return cpus
 }
 
+// labName is the name of the file of that lab, which nobody sees, and minMemory the least that a node has.
+const (
+	labName   = "lab"
+	minMemory = 256 << 20
+)
+
 // nodeName is what the machine is called in its lab.
 const nodeName = "vm"
 
@@ -49,9 +55,11 @@ func (j *job) plan(ctx context.Context, cells bool, absent topology.CPUSet) (*pl
 		if err != nil {
 			return nil, err
 		}
-		l, err := lab.Parse(j.machine.File, []byte(file))
+		l, err := lab.Parse(labName, []byte(file))
 		if err != nil {
-			return nil, fmt.Errorf("rackless cannot plan %s: %w", j.machine.Tenant.Name, err)
+			why, _, _ := strings.Cut(err.Error(), "\n") // the rest shows lines of a file that nobody wrote
+			return nil, fmt.Errorf("rackless cannot plan %s: %s", j.machine.Tenant.Name,
+				strings.TrimPrefix(why, labName+":"))
 		}
 		q, err := planner.New(j.hostName, j.machine.File, l, "")
 		if err != nil {
@@ -91,8 +99,8 @@ func (j *job) lab(cells, withDevices bool, absent int) (string, error) {
 	if cells {
 		numa = "on"
 	}
-	node := []string{fmt.Sprintf("cpus: %d", t.VCPUs-absent), fmt.Sprintf("memory: %dMiB", *t.MemoryBytes>>20),
-		"smt: " + smt, "guest_numa: " + numa}
+	node := []string{fmt.Sprintf("cpus: %d", t.VCPUs-absent),
+		fmt.Sprintf("memory: %dMiB", max(*t.MemoryBytes, minMemory)>>20), "smt: " + smt, "guest_numa: " + numa}
 	asked := map[string][]string{"gpus": nil, "nics": nil, "vfs": nil}
 	for _, td := range t.Devices {
 		d := j.host.Device(td.PCI)

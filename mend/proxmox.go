@@ -13,8 +13,19 @@ import (
 // proxmox is a configuration of Proxmox VE: a line for each key.
 type proxmox struct{}
 
-// isProxmox tells the two descriptions apart: XML begins with an angle bracket.
-func isProxmox(text string) bool { return !strings.HasPrefix(strings.TrimSpace(text), "<") }
+// proxmoxKey matches a line that only such a configuration has, and no other text that tells a part of a machine.
+var proxmoxKey = lazyregexp.New(`(?m)^(?:affinity|boot|cores|cpu|memory|name|numa\d*|ostype|sockets|vcpus): `)
+
+// syntaxOf tells the two descriptions apart: XML begins with an angle bracket. It is nil for other texts.
+func syntaxOf(text string) syntax {
+	switch {
+	case strings.HasPrefix(strings.TrimSpace(text), "<"):
+		return domainXML{}
+	case proxmoxKey.MatchString(text):
+		return proxmox{}
+	}
+	return nil
+}
 
 func (proxmox) emulator(string, topology.CPUSet) (string, error) {
 	return "", errors.New("in Proxmox VE the affinity of a machine holds QEMU's own threads too")
