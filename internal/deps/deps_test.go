@@ -328,6 +328,42 @@ func TestArchitectureDocumentMentionsEveryPackage(t *testing.T) {
 	}
 }
 
+// The marks of CONTRIBUTING.md for the length of files. A file is split at about 500 lines; these are far beyond that.
+const (
+	maxLines     = 700
+	maxTestLines = 1000
+)
+
+func TestFilesAreSplitBeforeTheyAreLong(t *testing.T) {
+	if text := readDoc(t, "CONTRIBUTING.md"); !strings.Contains(text, fmt.Sprintf("more than %d lines, and tests of more "+
+		"than %d", maxLines, maxTestLines)) {
+		t.Errorf("CONTRIBUTING.md does not name the marks: %d and %d lines", maxLines, maxTestLines)
+	}
+	tree, err := readTree(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pkg := range tree {
+		files, err := filepath.Glob(filepath.Join(root, pkg, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			most := maxLines
+			if strings.HasSuffix(file, "_test.go") {
+				most = maxTestLines
+			}
+			if n := strings.Count(string(text), "\n"); n > most {
+				t.Errorf("%s has %d lines, more than %d: split it", file, n, most)
+			}
+		}
+	}
+}
+
 // rows returns the first column of the table under a heading of docs/dependencies.md, without its backquotes.
 func rows(t *testing.T, text, heading string) []string {
 	t.Helper()
