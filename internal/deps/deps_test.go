@@ -335,8 +335,8 @@ const (
 )
 
 func TestFilesAreSplitBeforeTheyAreLong(t *testing.T) {
-	if text := readDoc(t, "CONTRIBUTING.md"); !strings.Contains(text, fmt.Sprintf("more than %d lines, and tests of more "+
-		"than %d", maxLines, maxTestLines)) {
+	marks := fmt.Sprintf("more than %d lines, and tests of more than %d", maxLines, maxTestLines)
+	if !strings.Contains(readDoc(t, "CONTRIBUTING.md"), marks) {
 		t.Errorf("CONTRIBUTING.md does not name the marks: %d and %d lines", maxLines, maxTestLines)
 	}
 	tree, err := readTree(root)
