@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/appraise"
 	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/planner"
@@ -108,7 +109,7 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, de
 	}
 	studies, err := importer.Import(sources, o)
 	if err != nil {
-		return err
+		return ofMachine(ctx, err)
 	}
 	out := appraise.NewResult(name, h, diagnose.Host(h), studies, device)
 	bad, unknown := out.Count()
@@ -124,6 +125,18 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, de
 		return faultf("not what %s should give: %d of %s", out.Host, bad, words.Count(len(out.Figures), "figure"))
 	}
 	return nil
+}
+
+// ofMachine adds to an error of the importer that inspect reads the file, where that is so.
+func ofMachine(ctx context.Context, err error) error {
+	wrong, ok := errors.AsType[*importer.Error](err)
+	if !ok || !wrong.Unknown {
+		return err
+	}
+	if _, unread := inspect.ReadFile(ctx, wrong.File); unread != nil {
+		return err
+	}
+	return fmt.Errorf("%s describes a machine, and is no result: rackless inspect reads it", wrong.File)
 }
 
 // resultsImportOptions are the flags of results import.
@@ -159,7 +172,7 @@ func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []
 	defer closeAll()
 	studies, err := importer.Import(sources, o.Options)
 	if err != nil {
-		return fmt.Errorf("%w\nnothing was imported", err)
+		return fmt.Errorf("%w\nnothing was imported", ofMachine(ctx, err))
 	}
 	path, err := a.dbPath(o.db)
 	if err != nil {

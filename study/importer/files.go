@@ -174,7 +174,7 @@ func detect(files []*file) (string, error) {
 		}
 	}
 	if found == "" {
-		return "", &Error{File: files[0].name,
+		return "", &Error{File: files[0].name, Unknown: true,
 			What: fmt.Sprintf("of no known format; if it is one of %s, say which with --format",
 				strings.Join(Formats()[1:], ", "))}
 	}

@@ -130,6 +130,8 @@ type Error struct {
 	File string
 	Line int // 0 where the whole file is meant
 	What string
+	// Unknown is set where the file is in no format of results.
+	Unknown bool
 }
 
 func (e *Error) Error() string {
