@@ -108,7 +108,7 @@ func (c *domainCheck) status() string { return fmt.Sprintf("/proc/%d/task/*/stat
 func (c *domainCheck) vcpus() {
 	n := len(c.n.VCPUs)
 	f := finding.Finding{ID: IDVCPUAffinity, Want: fmt.Sprintf("%s, each on its CPU of %s",
-		words.Count(n, "virtual CPU"), cpuSet(c.n.VCPUs)), Evidence: c.status()}
+		words.Count(n, "virtual CPU"), topology.ValidCPUs(c.n.VCPUs)), Evidence: c.status()}
 	if len(c.d.VCPUs) == 0 {
 		c.unread(f, "which threads are virtual CPUs is not known")
 		return
@@ -129,7 +129,7 @@ func (c *domainCheck) vcpus() {
 			wrong = append(wrong, fmt.Sprintf("thread %d of virtual CPU %d is not there", c.d.VCPUs[i], i))
 			continue
 		}
-		if want := cpuSet(c.n.VCPUs[i : i+1]); !t.Allowed.Equal(want) {
+		if want := topology.ValidCPUs(c.n.VCPUs[i : i+1]); !t.Allowed.Equal(want) {
 			wrong = append(wrong, fmt.Sprintf("virtual CPU %d may use %s, not just %s", i, list(t.Allowed), want))
 			fixes = append(fixes, fmt.Sprintf("virsh vcpupin %s %d %s --live --config", c.d.Name, i, want))
 		}
@@ -251,7 +251,7 @@ func (c *domainCheck) pins() {
 			}
 			continue
 		}
-		differs(fmt.Sprintf("vcpupin %d", i), have, cpuSet([]int{cpu}))
+		differs(fmt.Sprintf("vcpupin %d", i), have, topology.ValidCPUs([]int{cpu}))
 	}
 	differs("emulatorpin", def.EmulatorCPUs, c.emulatorPin())
 	if len(c.d.IOThreads) > 0 {
@@ -267,7 +267,7 @@ func (c *domainCheck) pins() {
 				nodes = append(nodes, m.NUMANode)
 			}
 		}
-		differs("numatune nodeset", def.MemoryNodes, cpuSet(nodes))
+		differs("numatune nodeset", def.MemoryNodes, topology.ValidCPUs(nodes))
 		if def.MemoryNodes != nil && def.MemoryMode != "strict" {
 			wrong = append(wrong, fmt.Sprintf("numatune mode %q, not strict", def.MemoryMode))
 		}

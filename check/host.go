@@ -74,7 +74,7 @@ func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int)
 	c := &hostCheck{p: p, h: h, run: run, own: own, tree: topology.NewTree(h),
 		sheet: sheet{subject: hostSubject}} // a plan from a file may name nothing
 	for i := range p.Nodes {
-		c.lab = c.lab.Union(cpuSet(p.Nodes[i].VCPUs))
+		c.lab = c.lab.Union(topology.ValidCPUs(p.Nodes[i].VCPUs))
 	}
 	// A core is taken whole as soon as one of its threads runs a virtual CPU: what runs on the sibling
 	// shares its caches and units.
@@ -83,14 +83,6 @@ func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int)
 		c.groups = group(run.Cgroups, c.whole)
 	}
 	return c
-}
-
-// cpuSet returns a list as a set. A plan may be from a file: numbers that no kernel has are left
-// out, and miss where they are looked for.
-func cpuSet(list []int) topology.CPUSet {
-	return topology.CPUs(slices.DeleteFunc(slices.Clone(list), func(c int) bool {
-		return c < 0 || c >= topology.MaxCPUs
-	})...)
 }
 
 // unread adds a finding on what could not be read.

@@ -39,15 +39,12 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 	own := t.Pinned()
 	var order []int
-	var outside topology.CPUSet
 	for c := range lists.Refs(v.Cores) {
 		if both := c.CPUs.Intersect(own); both.Len() > 1 {
 			order = slices.AppendSeq(order, both.All())
 		}
-		if c.CPUs.Overlaps(own) {
-			outside = outside.Union(c.CPUs.Difference(own))
-		}
 	}
+	outside := v.WholeCores(own).Difference(own)
 	f := finding.Finding{Subject: t.Name,
 		Evidence: all(domain(t, fmt.Sprintf("topology threads=%d", t.GuestThreads), words.Few(torn, 3, ", ")),
 			at(siblings(own.Min()), v.Core(own.Min()).CPUs.String())),

@@ -120,13 +120,8 @@ func (v *view) memoryOf(nodes *topology.CPUSet) (sum uint64, facts []string) {
 
 // pinnedOf returns the CPUs that some virtual CPUs of t are pinned to.
 func pinnedOf(t *topology.Tenant, vcpus topology.CPUSet) topology.CPUSet {
-	var s topology.CPUSet
-	for _, p := range t.Pins {
-		if vcpus.Contains(p.VCPU) {
-			s = s.Union(p.CPUs)
-		}
-	}
-	return s
+	pins := lists.Filter(t.Pins, func(p topology.Pin) bool { return vcpus.Contains(p.VCPU) })
+	return topology.UnionOf(pins, func(p topology.Pin) topology.CPUSet { return p.CPUs })
 }
 
 // farMemory is silent where one node is right: memory that is spread over nodes can be meant.

@@ -211,15 +211,7 @@ func (n *Node) Topology() (sockets, cores, threads int, equal bool) {
 
 // CPUs returns the host CPUs of the virtual CPUs. Numbers that no CPU has, in a plan from a file,
 // are left out.
-func (n *Node) CPUs() topology.CPUSet {
-	var set topology.CPUSet
-	for _, c := range n.VCPUs {
-		if c >= 0 && c < topology.MaxCPUs {
-			set = set.Union(topology.CPUs(c))
-		}
-	}
-	return set
-}
+func (n *Node) CPUs() topology.CPUSet { return topology.ValidCPUs(n.VCPUs) }
 
 // DeviceName is "GPU 0000:06:00.0", or the ID alone where it says what it is, as the names of a
 // GPU matrix do: "GPU0".
@@ -281,11 +273,7 @@ func isolatedTenants(h *topology.Host, pl *Plan) topology.CPUSet {
 
 // given returns all CPUs of cores that lab nodes have, idle siblings too.
 func (a *assembly) given() topology.CPUSet {
-	var all topology.CPUSet
-	for _, n := range a.pl.Nodes {
-		for _, id := range n.Cores {
-			all = all.Union(topology.CPUs(a.Cores[id].CPUs...))
-		}
-	}
-	return all
+	return topology.UnionOf(a.pl.Nodes, func(n NodePlacement) topology.CPUSet {
+		return topology.UnionOf(n.Cores, func(id int) topology.CPUSet { return topology.CPUs(a.Cores[id].CPUs...) })
+	})
 }

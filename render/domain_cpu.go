@@ -250,13 +250,9 @@ func pageBytes(n *plan.Node, c *plan.Cell) uint64 {
 // memoryNodes returns the host's NUMA nodes that hold the memory of a cell. A cell may stand for
 // nodes that have only cores of it.
 func memoryNodes(n *plan.Node, c *plan.Cell) topology.CPUSet {
-	var set topology.CPUSet
-	for _, m := range n.Memory {
-		if m.Bytes > 0 && slices.Contains(c.NUMANodes, m.NUMANode) {
-			set = set.Union(topology.CPUs(m.NUMANode))
-		}
-	}
-	return set
+	held := lists.Filter(n.Memory,
+		func(m plan.NodeMemory) bool { return m.Bytes > 0 && slices.Contains(c.NUMANodes, m.NUMANode) })
+	return topology.UnionOf(held, func(m plan.NodeMemory) topology.CPUSet { return topology.CPUs(m.NUMANode) })
 }
 
 // numaTune binds memory to where the plan counted it; nil where the plan binds nothing. The mode is

@@ -35,6 +35,11 @@ func CPUs(cpus ...int) CPUSet {
 	return s
 }
 
+// ValidCPUs is CPUs for numbers from outside: those that no kernel has are left out.
+func ValidCPUs(cpus []int) CPUSet {
+	return CPUs(lists.Filter(cpus, func(c int) bool { return c >= 0 && c < MaxCPUs })...)
+}
+
 // bounded returns an error where a number that JSON has under a name is none that a CPUSet can hold.
 func bounded(name string, n, most int) error {
 	if n < 0 || n > most {

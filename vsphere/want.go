@@ -38,10 +38,7 @@ func (m *maker) want(n *plan.Node) (map[string]string, error) {
 	if m.lab.Workload == lab.WorkloadRDMALatency && n.Threads == 1 {
 		w["latency_sensitivity"], w["cpu_affinity"] = "high", ""
 	}
-	var nodes topology.CPUSet
-	for _, mem := range n.Memory {
-		nodes = nodes.Union(topology.CPUs(mem.NUMANode))
-	}
+	nodes := topology.UnionOf(n.Memory, func(m plan.NodeMemory) topology.CPUSet { return topology.CPUs(m.NUMANode) })
 	w[esxi.NodeAffinity] = numbers(nodes)
 	if err := virtualNodes(n, w); err != nil {
 		return nil, err

@@ -109,7 +109,7 @@ func (c *checker) tenantCores(i int) {
 		}
 	}
 	for _, tenant := range slices.Sorted(maps.Keys(held)) {
-		c.of(i, "vcpus: host CPUs %s belong to tenant %q", cpusWithin(held[tenant]), tenant)
+		c.of(i, "vcpus: host CPUs %s belong to tenant %q", topology.ValidCPUs(held[tenant]), tenant)
 	}
 }
 
@@ -126,9 +126,9 @@ func (c *checker) housekeeping() {
 		}
 		switch {
 		case k.tenant != "":
-			tenants = tenants.Union(cpusWithin(k.cpus))
+			tenants = tenants.Union(topology.ValidCPUs(k.cpus))
 		case k.owner < 0:
-			free = free.Union(cpusWithin(k.cpus))
+			free = free.Union(topology.ValidCPUs(k.cpus))
 			cores++
 			onNode[k.node]++
 			onPackage[k.pkg]++
@@ -193,7 +193,7 @@ func (c *checker) extra(set string, cpus topology.CPUSet) {
 	}
 	delete(whose, "")
 	for _, by := range slices.Sorted(maps.Keys(whose)) {
-		c.fault("%s: CPUs %s %s", set, cpusWithin(whose[by]), by)
+		c.fault("%s: CPUs %s %s", set, topology.ValidCPUs(whose[by]), by)
 	}
 }
 

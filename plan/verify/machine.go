@@ -82,9 +82,7 @@ func (c *checker) readMachine() {
 	c.readCores()
 	m.online = c.h.CPUs.Online
 	if m.online.IsEmpty() {
-		for _, k := range m.cores {
-			m.online = m.online.Union(cpusWithin(k.cpus))
-		}
+		m.online = m.coreCPUs()
 	}
 	for _, k := range m.cores {
 		for _, cpu := range k.cpus {
@@ -249,13 +247,15 @@ func (c *checker) readTenants() {
 
 func tenantName(t *topology.Tenant) string { return cmp.Or(t.Name, t.UUID, "without a name") }
 
+// coreCPUs returns the CPUs of all cores.
+func (m *machineView) coreCPUs() topology.CPUSet {
+	return topology.UnionOf(m.cores, func(k *coreView) topology.CPUSet { return topology.ValidCPUs(k.cpus) })
+}
+
 // heldBy returns the CPUs that a tenant is pinned to, whether it runs or not. To be pinned to all
 // CPUs of the host is to be pinned to none.
 func (c *checker) heldBy(t *topology.Tenant) topology.CPUSet {
-	var all, held topology.CPUSet
-	for _, k := range c.m.cores {
-		all = all.Union(cpusWithin(k.cpus))
-	}
+	all, held := c.m.coreCPUs(), topology.CPUSet{}
 	sets := []*topology.CPUSet{t.EmulatorCPUs, t.IOThreadCPUs}
 	pinned := map[int]bool{}
 	for i := range t.Pins {
@@ -273,13 +273,6 @@ func (c *checker) heldBy(t *topology.Tenant) topology.CPUSet {
 	return held
 }
 
-// cpusWithin makes a set of numbers from outside: those that no CPU can have are left out.
-func cpusWithin(cpus []int) topology.CPUSet {
-	return topology.CPUs(slices.DeleteFunc(slices.Clone(cpus), func(cpu int) bool {
-		return cpu < 0 || cpu >= topology.MaxCPUs
-	})...)
-}
-
 // kernelArgs checks that the kernel's arguments say the same as the plan, as far as they are there:
 // a host may be prepared without them. Source of their form:
 // Documentation/admin-guide/kernel-parameters.txt.
@@ -290,7 +283,7 @@ func (c *checker) kernelArgs() {
 	var given topology.CPUSet
 	for _, k := range c.m.cores {
 		if k.owner >= 0 {
-			given = given.Union(cpusWithin(k.cpus))
+			given = given.Union(topology.ValidCPUs(k.cpus))
 		}
 	}
 	// Tenants that are isolated now stay so.
