@@ -5,7 +5,7 @@ GO ?= $(or $(shell hack/setup.sh go),false)
 export GOTOOLCHAIN ?= auto
 export CGO_ENABLED ?= 0
 
-# A build from an archive, or by root from another user's checkout, has no git to ask.
+# A build from an archive, or by root from another user's checkout, cannot use git.
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 LAB     ?= examples/pair.yaml
 FUZZTIME ?= 20s
@@ -38,7 +38,7 @@ lab: setup ## from nothing to a measured two-node lab that keeps running (LAB=fi
 	bin/rackless bench $(LAB)
 	@echo "The lab is up. To take it down: bin/rackless down $(LAB)"
 
-study-demo: setup ## a small real study in some minutes: what loss does to RDMA and TCP; its page is out/demo.html
+study-demo: setup ## a small real study in some minutes: the effect of loss on RDMA and TCP; its page is out/demo.html
 	@$(MAKE) --no-print-directory build
 	@mkdir -p out
 	bin/rackless study run examples/studies/demo.yaml --restart
@@ -78,7 +78,7 @@ publish-studies: build ## write docs/studies from the runs in out/studies.db, an
 		bin/rackless study report examples/studies/$$s.yaml --db out/studies.db --format html --out out/studies/$$s.html && \
 		bin/rackless study report examples/studies/$$s.yaml --db out/studies.db --format md --out docs/studies/$$s.md || exit 1; \
 	done
-	@# What the programs printed is most of the file, and no report reads it.
+	@# The output of the programs is most of the file, and no report reads it.
 	cp out/studies.db out/studies/studies.db && sqlite3 out/studies/studies.db "DELETE FROM output; VACUUM"
 	gzip -9nc out/studies/studies.db >docs/studies/studies.db.gz
 
@@ -88,7 +88,7 @@ publish-cluster: build ## write the tests of the last make cluster-demo, with th
 		cp "$$dir/samples.jsonl" "$$dir/report.json" docs/studies/cluster-tests/
 	bin/rackless report cluster --format md >docs/studies/cluster-tests.md
 
-test: ## install what the tests need and run them all, those that start labs too
+test: ## install what the tests need and run all of them, also those that start labs
 	@hack/setup.sh test
 	@$(MAKE) --no-print-directory run-tests
 
@@ -107,16 +107,16 @@ run-tests:
 	@echo "What the tests counted:"
 	@find $(TALLY) -type f | sort | xargs cat
 
-test-fast: ## the tests that start no machine and no lab, in a few minutes
+test-fast: ## run the tests that start no machine and no lab, in a few minutes
 	# Some packages wait for programs that they start: a third one at a time keeps two cores busy.
 	$(GO_TEST) -short -p $$(($$(nproc) + 1)) ./...
 
-test-long: ## the long form of tests that only compute: more simulated studies, and more plans held against other solvers
+test-long: ## the long form of tests that only compute: more simulated studies, and more plans compared with other solvers
 	@hack/setup.sh test
 	$(GO_TEST) -timeout 30m ./internal/planbench ./plan/build ./plan/search ./study ./study/stats -long
 
 AXE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rackless/judges/axe/package/axe.min.js
-test-judges: build site ## the files of rackless export held against the programs that read them (KubeVirt, Nova, Incus, Ansible, Open MPI, ReFrame); plan --compare against Nova and the kubelet; the pages against axe-core (npm, Chromium); the first time it fetches 700 MB, and compiles a kube-apiserver
+test-judges: build site ## check the files of rackless export with the programs that read them (KubeVirt, Nova, Incus, Ansible, Open MPI, ReFrame), plan --compare with Nova and the kubelet, the pages with axe-core (npm, Chromium); the first run downloads 700 MB and compiles a kube-apiserver
 	@hack/setup.sh test
 	hack/judges.sh
 	$(GO_TEST) -count=1 -timeout 30m ./render/export ./plan/rivals -judges
@@ -124,7 +124,7 @@ test-judges: build site ## the files of rackless export held against the program
 	$(GO_TEST) -count=1 -run ChromiumShowsTheSite ./internal/browsertest -site $(CURDIR)/out/site -axe $(AXE)
 
 .PHONY: site
-site: build ## the documents as a site with a search, in out/site; the first time it compiles Hugo, which takes minutes
+site: build ## write the documents as a site with a search into out/site; the first run compiles Hugo, which takes minutes
 	GO="$(GO)" hack/site/build.sh
 
 test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and studies over boots of one, of every placement and by a clock that is set: takes over an hour
@@ -154,23 +154,23 @@ lint: ## gofmt, width of lines, go vet, builds for macOS and Windows, staticchec
 	@dead=$$($(GO) run $(DEADCODE) ./cmd/rackless) && test -z "$$dead" || { echo "rackless never calls: $$dead"; exit 1; }
 	@if command -v shellcheck >/dev/null; then shellcheck hack/*.sh hack/site/*.sh .ci/run && shellcheck -s sh bench/*.sh check/*.sh emulate/*.sh driver/*/*.sh rack/*/*.sh; else echo "no shellcheck: scripts not checked"; fi
 
-release: ## packages and archives for users in out/release, with checksums and the list of modules in them; needs no network
+release: ## build packages and archives for users in out/release, with checksums and the list of their modules; needs no network
 	cd hack/release && $(GO) run .
 
-release-images: ## one file that labs need and nothing else, and QEMU and node images alone, amd64 and arm64, in out/release; KEY=FILE signs these
+release-images: ## build one file with everything for labs, and one with QEMU and node images only, for amd64 and arm64, in out/release; KEY=FILE signs these
 	cd hack/release && $(GO) run . -images -key "$(if $(KEY),$(abspath $(KEY)))"
 
 PREFIX ?= /usr/local
 install: ## compile rackless and put it with its manual pages and completions below PREFIX (/usr/local; DESTDIR stands for /)
 	cd hack/release && $(GO) run . -install "$(PREFIX)" -destdir "$(DESTDIR)"
 
-uninstall: ## remove what install has put below PREFIX
+uninstall: ## remove the files that install put below PREFIX
 	cd hack/release && $(GO) run . -uninstall "$(PREFIX)" -destdir "$(DESTDIR)"
 
 test-release: ## make the release twice and compare, install and remove its package in a fresh Debian, and measure labs on systems that have nothing but one file of it: about 15 minutes
 	cd hack/release && $(GO) vet . && $(GO) test -timeout 60m -v . -whole -deb-chroot "$$(mktemp -d)"
 
-# By default go test makes each input of interest smaller for a minute, which leaves no time for others.
+# By default go test minimises each interesting input for a minute, which leaves no time for others.
 fuzz: ## fuzz each target for FUZZTIME (20s), starting from the committed corpus
 	@set -e; grep -roH --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | \
 	while IFS=: read -r file target; do \
@@ -184,5 +184,5 @@ bench: build ## measure packages and whole labs, medians of five; see docs/perfo
 update: ## rewrite the golden files; then read the diff
 	$(GO) test $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs dirname | sort -u) -update
 
-clean: ## remove what a build leaves; labs, images and caches stay
+clean: ## remove the files of a build; labs, images and caches stay
 	rm -rf bin out

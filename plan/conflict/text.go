@@ -320,7 +320,7 @@ func (c *conflict) devicesThere(what string) string {
 		}
 		return thereAre(all, deviceWord(what))
 	}
-	text := fmt.Sprintf("of %s %d will do", words.Count(all, deviceWord(what)), len(can))
+	text := fmt.Sprintf("%d of %s can be used", len(can), words.Count(all, deviceWord(what)))
 	if len(can) == 0 || len(can) > 4 {
 		return text
 	}
