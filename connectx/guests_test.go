@@ -17,6 +17,7 @@ import (
 
 	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/internal/kerneltest"
 )
 
 // firstProgram loads the driver of the adapter, gives it an address, and runs what comes over the console.
@@ -50,6 +51,13 @@ while read -r line; do
 	echo "END@$?"
 done
 `
+
+// guestFiles are what the guests have of the node's image: the drivers, what opens them, and the tools.
+var guestFiles = []string{
+	"bin/busybox", "etc/*", "etc/libibverbs.d/mlx5.driver", "lib/modules/*", "lib/*/libgcc_s.so.1",
+	"usr/lib/*/libibverbs/libmlx5-*", "sbin/dcb", "sbin/ethtool", "usr/bin/ib_*", "usr/bin/ibv_devinfo", "usr/bin/rdma",
+	"usr/bin/rping", "usr/sbin/ibstat",
+}
 
 // A machine is a guest with an emulated adapter, whose unmodified driver runs.
 type machine struct {
@@ -168,24 +176,9 @@ func TestUnmodifiedDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	initrd := filepath.Join(dir, "initrd")
-	b, err := os.ReadFile(node.InitramfsPath())
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The kernel unpacks one archive after another.
-	buf := bytes.NewBuffer(append(b, make([]byte, 512-len(b)%512)...))
-	w := cpio.Newc.Writer(buf)
-	err = cpio.WriteRecords(w, []cpio.Record{cpio.StaticFile("first", firstProgram, 0o755)})
-	if err == nil {
-		err = cpio.WriteTrailer(w)
-	}
-	if err == nil {
-		err = os.WriteFile(initrd, buf.Bytes(), 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := &kerneltest.Machine{Image: node, Initrd: node.InitramfsPath()}
+	m.Keep(t, guestFiles...)
+	m.Add(t, cpio.StaticFile("first", firstProgram, 0o755))
 
 	s := connectx.NewServer(connectx.Options{Log: t.Logf})
 	defer s.Close()
@@ -199,7 +192,7 @@ func TestUnmodifiedDriver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ms[i] = boot(t, dir, name, fmt.Sprintf("10.0.0.%d", i+1), adapter, qemu, node, initrd)
+		ms[i] = boot(t, dir, name, fmt.Sprintf("10.0.0.%d", i+1), adapter, qemu, node, m.Initrd)
 	}
 	for _, m := range ms {
 		if _, up := m.until(`READY (\w+)\s`, 2*time.Minute); up[1] != "up" {

@@ -37,6 +37,7 @@ func TestTheGuestHasTheTreeOfTheHost(t *testing.T) {
 		t.Skip("machines are not booted with -short")
 	}
 	m := kerneltest.Find(t)
+	m.Keep(t, "bin/busybox", "bin/sh")
 	m.Add(t, cpio.StaticFile("tree", guestInit, 0o755))
 	host, buses, want := render.SwitchedGuest(t)
 	text := m.Run(t, append([]string{"-machine", "q35", "-m", "512M"}, buses...), "rdinit=/tree")

@@ -47,6 +47,7 @@ func TestInspectInAMachineOfKnownTopology(t *testing.T) {
 		t.Skip("machines are not booted with -short")
 	}
 	m := kerneltest.Find(t)
+	m.Keep(t, "bin/busybox", "bin/sh")
 	// By the name of rackless this program is rackless: TestMain.
 	m.Add(t, kerneltest.Self(t, "rackless"), cpio.StaticFile("inspect", guestInit, 0o755))
 	text := m.Run(t, hostArgs, "rdinit=/inspect intel_iommu=on iommu=pt isolcpus=2-3")

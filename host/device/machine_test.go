@@ -75,6 +75,7 @@ func TestInAMachineWithARealKernel(t *testing.T) {
 		"16M").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	m.Keep(t, "bin/busybox", "bin/sh", "bin/ip")
 	m.Add(t, insideFiles(t, m.Image)...)
 	text := m.Run(t, append(slices.Clone(machineArgs), "-drive", "file="+disk+",if=none,id=d0,format=raw"),
 		"rdinit=/device-init intel_iommu=on iommu=pt mitigations=off")

@@ -75,6 +75,7 @@ func TestOnARealKernelUnderSystemd(t *testing.T) {
 		t.Skip("machines are not booted with -short")
 	}
 	m := kerneltest.Find(t, guestPrograms...)
+	m.Keep(t, "bin/busybox", "usr/bin/numactl", "lib/modules/load", "lib/modules/virtio*")
 	m.Add(t, guestRecords(t)...)
 	report := m.Run(t, guestArgs, "rdinit=/usr/lib/systemd/systemd systemd.show_status=0 "+
 		"systemd.unified_cgroup_hierarchy=1")

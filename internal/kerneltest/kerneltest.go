@@ -36,7 +36,13 @@ type TB interface {
 // (iotlb_to_section), and lost ends of interrupts, after which a CPU waits for ever. The kernel maps devices whenever a
 // PCI bridge wakes up. The clock counts instructions, and jumps where all CPUs wait: the kernel sees neither how busy
 // this machine is, nor waits for a driver's delays.
-var accel = strings.Fields("-accel tcg,thread=single -icount shift=3,sleep=off")
+//
+// Machines have no HPET, as nodes have none: its timer runs on after the kernel has turned to another.
+var accel = strings.Fields("-accel tcg,thread=single -icount shift=3,sleep=off -machine hpet=off")
+
+// kernelArgs are for all machines. By itself the kernel does not trust the TSC of several CPUs here, and reads a
+// device's clock instead, which the Go runtime asks for all the time. This TSC counts instructions, as all clocks do.
+const kernelArgs = "console=ttyS0 loglevel=3 panic=-1 cryptomgr.notests tsc=reliable "
 
 // limit is for a machine that never ends: no test depends on how long one takes.
 const limit = 20 * time.Minute
@@ -45,7 +51,7 @@ const limit = 20 * time.Minute
 type Machine struct {
 	QEMU   string // path
 	Image  *image.Image
-	Initrd string // path, see Add
+	Initrd string // path, see Keep and Add
 }
 
 // Find returns the image of lab nodes, built if need be, and the QEMU of this machine. Where there is none, the test is
@@ -92,25 +98,25 @@ func Self(t TB, name string) cpio.Record {
 // Add adds files to the initial file system: the kernel takes several archives, one after the other.
 func (m *Machine) Add(t TB, files ...cpio.Record) {
 	t.Helper()
+	in, err := os.Open(m.Initrd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
 	path := filepath.Join(t.TempDir(), "initrd")
-	if err := appendTo(path, m.Initrd, files); err != nil {
+	if err := writeAfter(path, in, files); err != nil {
 		t.Fatal(err)
 	}
 	m.Initrd = path
 }
 
-// appendTo writes a file of archives: those of another file, and one of files.
-func appendTo(path, archives string, files []cpio.Record) (err error) {
+// writeAfter writes a file of what was read from in, and of an archive of files.
+func writeAfter(path string, in io.Reader, files []cpio.Record) (err error) {
 	out, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	in, err := os.Open(archives)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
 	if _, err := io.Copy(out, in); err != nil {
 		return err
 	}
@@ -123,13 +129,13 @@ func appendTo(path, archives string, files []cpio.Record) (err error) {
 
 // Run boots the machine with more arguments of QEMU and of the kernel, and ends it when its program has printed the
 // line END. It returns and logs the lines since BEGIN.
-func (m *Machine) Run(t TB, args []string, kernelArgs string) string {
+func (m *Machine) Run(t TB, args []string, moreArgs string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, m.QEMU, append(append(append([]string(nil), accel...), args...),
 		"-nodefaults", "-display", "none", "-no-reboot", "-kernel", m.Image.KernelPath(), "-initrd", m.Initrd,
-		"-serial", "stdio", "-append", "console=ttyS0 loglevel=3 panic=-1 cryptomgr.notests "+kernelArgs)...)
+		"-serial", "stdio", "-append", kernelArgs+moreArgs)...)
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
 	out, err := cmd.StdoutPipe()
