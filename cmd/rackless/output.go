@@ -76,6 +76,10 @@ func (a *app) exactFor(cmd *cobra.Command) {
 	// Verbs whose result is a file or the output of another program, in whatever form.
 	case "capture", "export", "lab defaults", "lab schema", "logs", "results raw", "snapshot":
 		w.Exact()
+	case "check": // patch reads the diff alone, and line ends are a part of it
+		if f := cmd.Flags().Lookup("diff"); f.Value.String() == "true" {
+			w.Exact()
+		}
 	}
 	for _, name := range []string{"output", "format"} {
 		if f := cmd.Flags().Lookup(name); f != nil && slices.Contains(append([]string{formatJSON, formatYAML, formSVG,
