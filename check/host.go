@@ -73,9 +73,7 @@ func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int)
 	h = cmp.Or(h, &topology.Host{})
 	c := &hostCheck{p: p, h: h, run: run, own: own, tree: topology.NewTree(h),
 		sheet: sheet{subject: hostSubject}} // a plan from a file may name nothing
-	for i := range p.Nodes {
-		c.lab = c.lab.Union(topology.ValidCPUs(p.Nodes[i].VCPUs))
-	}
+	c.lab = p.NodeCPUs()
 	// A core is taken whole as soon as one of its threads runs a virtual CPU: what runs on the sibling
 	// shares its caches and units.
 	c.whole = c.lab.Union(h.WholeCores(c.lab))

@@ -198,7 +198,7 @@ func (p *Plan) GivenCPUs(h *topology.Host) (topology.CPUSet, error) {
 
 // NodeCPUs returns the CPUs that virtual CPUs of lab nodes are pinned to.
 func (p *Plan) NodeCPUs() topology.CPUSet {
-	return topology.UnionOf(p.Nodes, func(n Node) topology.CPUSet { return topology.CPUs(n.VCPUs...) })
+	return topology.UnionOf(p.Nodes, func(n Node) topology.CPUSet { return n.CPUs() })
 }
 
 // PageSizes returns the sizes of hugepages that the plan uses, in bytes, in order.

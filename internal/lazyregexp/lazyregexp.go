@@ -25,7 +25,7 @@ func (r *Regexp) Get() *regexp.Regexp {
 	return r.re
 }
 
-// The methods are those of regexp.Regexp.
+// The methods are those of regexp.Regexp that are used.
 
 func (r *Regexp) FindSubmatch(b []byte) [][]byte             { return r.Get().FindSubmatch(b) }
 func (r *Regexp) String() string                             { return r.text }
@@ -35,20 +35,14 @@ func (r *Regexp) Find(b []byte) []byte                       { return r.Get().Fi
 func (r *Regexp) FindString(s string) string                 { return r.Get().FindString(s) }
 func (r *Regexp) FindIndex(b []byte) []int                   { return r.Get().FindIndex(b) }
 func (r *Regexp) FindStringIndex(s string) []int             { return r.Get().FindStringIndex(s) }
-func (r *Regexp) FindSubmatchIndex(b []byte) []int           { return r.Get().FindSubmatchIndex(b) }
 func (r *Regexp) FindStringSubmatch(s string) []string       { return r.Get().FindStringSubmatch(s) }
 func (r *Regexp) FindStringSubmatchIndex(s string) []int     { return r.Get().FindStringSubmatchIndex(s) }
-func (r *Regexp) FindAll(b []byte, n int) [][]byte           { return r.Get().FindAll(b, n) }
 func (r *Regexp) FindAllString(s string, n int) []string     { return r.Get().FindAllString(s, n) }
 func (r *Regexp) FindAllIndex(b []byte, n int) [][]int       { return r.Get().FindAllIndex(b, n) }
-func (r *Regexp) FindAllStringIndex(s string, n int) [][]int { return r.Get().FindAllStringIndex(s, n) }
 func (r *Regexp) FindAllSubmatch(b []byte, n int) [][][]byte { return r.Get().FindAllSubmatch(b, n) }
-func (r *Regexp) FindAllSubmatchIndex(b []byte, n int) [][]int {
-	return r.Get().FindAllSubmatchIndex(b, n)
-}
-func (r *Regexp) ReplaceAll(b, repl []byte) []byte       { return r.Get().ReplaceAll(b, repl) }
-func (r *Regexp) ReplaceAllString(s, repl string) string { return r.Get().ReplaceAllString(s, repl) }
-func (r *Regexp) SubexpIndex(name string) int            { return r.Get().SubexpIndex(name) }
+func (r *Regexp) ReplaceAll(b, repl []byte) []byte           { return r.Get().ReplaceAll(b, repl) }
+func (r *Regexp) ReplaceAllString(s, repl string) string     { return r.Get().ReplaceAllString(s, repl) }
+func (r *Regexp) SubexpIndex(name string) int                { return r.Get().SubexpIndex(name) }
 func (r *Regexp) ReplaceAllFunc(b []byte, repl func([]byte) []byte) []byte {
 	return r.Get().ReplaceAllFunc(b, repl)
 }
