@@ -386,9 +386,16 @@ var kernelLog = lazyregexp.New(`(?m)^(?:<\d+>)?(?:\[ *\d+\.\d{6}\] |\[\w{3} \w{3
 var Results func(text []byte) string
 
 // Misplaced adds to an error about a text what it is, where it is a file of rackless that something else than want
-// takes.
+// takes, or describes a machine.
 func Misplaced(path string, text []byte, want string, err error) error {
-	if is := Relative(text); is != "" && !strings.HasPrefix(is, want) {
+	is := Relative(text)
+	if is == "" {
+		if o, unread := openStream(bytes.NewReader(text), path, ""); unread == nil {
+			is = "the description of a machine (" + o.Format + "): rackless inspect reads it, --host takes that of a " +
+				"host, and rackless check that of a virtual machine"
+		}
+	}
+	if is != "" && !strings.HasPrefix(is, want) {
 		return fmt.Errorf("%s is not %s: it is %s\n%w", path, want, is, err)
 	}
 	return err

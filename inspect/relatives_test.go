@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -24,6 +25,20 @@ func TestAFileOfRacklessThatIsNoMachineIsCalledWhatItIs(t *testing.T) {
 		}
 		if err := unknownError(nil, text); !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.file, err, c.want)
+		}
+	}
+}
+
+func TestADescriptionOfAMachineIsCalledWhatItIs(t *testing.T) {
+	why := errors.New("not YAML")
+	for text, want := range map[string]string{
+		someHwloc:  "host.txt is not a lab file: it is the description of a machine (hwloc XML): rackless inspect",
+		someText:   "it is the description of a machine (text archive)",
+		"Dear all": "not YAML",
+	} {
+		err := Misplaced("host.txt", []byte(text), "a lab file", why)
+		if !strings.HasSuffix(err.Error(), "not YAML") || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q and the error", err, want)
 		}
 	}
 }
