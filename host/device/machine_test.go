@@ -2,8 +2,11 @@ package device
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"debug/elf"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -16,7 +19,9 @@ import (
 	"github.com/u-root/u-root/pkg/cpio"
 
 	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/kerneltest"
+	"github.com/rackless/rackless/rack"
 )
 
 // insideEnv is set where this test binary runs in the machine that it has booted.
@@ -87,13 +92,50 @@ func TestInAMachineWithARealKernel(t *testing.T) {
 // insideFiles are this test binary and the modules, for the machine's initial file system.
 func insideFiles(t *testing.T, img *image.Image) []cpio.Record {
 	t.Helper()
-	dir := modulesOf(t, img)
-	records := []cpio.Record{
+	return append([]cpio.Record{
 		kerneltest.Self(t, "device.test"),
 		cpio.StaticFile("device-init", strings.NewReplacer("PART", os.Getenv(partEnv), "EVERY",
 			strconv.FormatBool(*everyPoint)).Replace(insideInit), 0o755),
 		cpio.Directory("lib/modules", 0o755), cpio.Directory("lib/modules/"+img.KernelVer, 0o755),
+	}, keptModules(t, img)...)
+}
+
+// keptModules returns the modules for the machine as files. They are kept in the cache beside the images, since the
+// package of the kernel takes nearly as long to unpack as the kernel to boot.
+func keptModules(t *testing.T, img *image.Image) []cpio.Record {
+	t.Helper()
+	d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
+	if err != nil {
+		t.Fatal(err)
 	}
+	key := sha256.Sum256(fmt.Append(nil, img.Packages, insideModules))
+	path := filepath.Join(d.Cache, "test-modules", hex.EncodeToString(key[:8])+".cpio")
+	if kept, err := os.ReadFile(path); err == nil {
+		records, err := cpio.ReadAllRecords(cpio.Newc.Reader(bytes.NewReader(kept)))
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		return records
+	}
+	records := moduleFiles(t, img)
+	var archive bytes.Buffer
+	w := cpio.Newc.Writer(&archive)
+	if err := errors.Join(cpio.WriteRecords(w, records), cpio.WriteTrailer(w)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := atomicfile.WriteFile(path, archive.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return records
+}
+
+// moduleFiles makes the files of keptModules from the package of the kernel.
+func moduleFiles(t *testing.T, img *image.Image) (records []cpio.Record) {
+	t.Helper()
+	dir := modulesOf(t, img)
 	for name, data := range moduleClosure(t, dir, insideModules) {
 		records = append(records, cpio.StaticFile("lib/modules/"+img.KernelVer+"/"+name+".ko", string(data), 0o644))
 	}
