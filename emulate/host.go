@@ -554,5 +554,5 @@ func (h *Host) DiskUse() int64 {
 	if err != nil { // it has none, or is being removed
 		return 0
 	}
-	return 512 * s.Blocks
+	return s.Data
 }

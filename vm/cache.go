@@ -95,7 +95,7 @@ func (c Cache) open(key string) (*Template, error) {
 		if err != nil {
 			return t, fmt.Errorf("incomplete: %v", err)
 		}
-		if have.Size != want.Size || have.Modified != want.Modified || have.Blocks < want.Blocks {
+		if have.Size != want.Size || have.Modified != want.Modified || have.Data < want.Data {
 			return t, fmt.Errorf("%s is not what was written", want.Name)
 		}
 	}
@@ -217,8 +217,8 @@ func (c Cache) List() ([]Listed, error) {
 		t.Key = key
 		l := Listed{Template: *t, Damaged: damaged}
 		for _, f := range files {
-			if fi, err := f.Info(); err == nil { // else removed since
-				l.Disk += 512 * stamp(fi).Blocks // of 512 bytes whatever the file system
+			if s, err := StampOf(filepath.Join(c.Dir, key, f.Name())); err == nil { // else removed since
+				l.Disk += s.Data
 			}
 		}
 		all = append(all, l)

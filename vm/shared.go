@@ -2,6 +2,7 @@ package vm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,33 +72,43 @@ func NewSharedMemory(template string, size int64) (_ *os.File, err error) {
 	return f, copyData(f, from, size)
 }
 
-// copyData copies what is not a hole. A file system that knows no holes says that all is data, and all is copied.
-func copyData(to, from *os.File, size int64) error {
-	for at := int64(0); at < size; {
-		data, err := unix.Seek(int(from.Fd()), at, unix.SEEK_DATA)
+// eachData calls f for what is not a hole of a file, from its beginning to size. A file system that knows no holes says
+// that all is data.
+func eachData(file *os.File, size int64, f func(begin, end int64) error) error {
+	for end := int64(0); end < size; {
+		begin, err := unix.Seek(int(file.Fd()), end, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) { // a hole up to the end
 			return nil
 		}
+		if err == nil {
+			end, err = unix.Seek(int(file.Fd()), begin, unix.SEEK_HOLE)
+		}
+		if err == nil {
+			err = f(begin, end)
+		}
 		if err != nil {
-			return fmt.Errorf("memory of the template: %w", err)
-		}
-		end, err := unix.Seek(int(from.Fd()), data, unix.SEEK_HOLE)
-		if err != nil {
-			return fmt.Errorf("memory of the template: %w", err)
-		}
-		// sendfile writes where the target is, and reads at its own position, which it moves. One call copies at most
-		// 0x7ffff000 bytes (sendfile(2)).
-		if _, err := to.Seek(data, io.SeekStart); err != nil {
-			return err
-		}
-		for at = data; at < end; {
-			n, err := unix.Sendfile(int(to.Fd()), int(from.Fd()), &at, int(min(end-at, 1<<30)))
-			if err != nil || n == 0 {
-				return fmt.Errorf("copy the memory of the template: %d bytes, %w", n, err)
-			}
+			return fmt.Errorf("%s: %w", file.Name(), err)
 		}
 	}
 	return nil
+}
+
+// copyData copies what is not a hole.
+func copyData(to, from *os.File, size int64) error {
+	return eachData(from, size, func(at, end int64) error {
+		// sendfile writes where the target is, and reads at its own position, which it moves. One call copies at most
+		// 0x7ffff000 bytes (sendfile(2)).
+		if _, err := to.Seek(at, io.SeekStart); err != nil {
+			return err
+		}
+		for at < end {
+			n, err := unix.Sendfile(int(to.Fd()), int(from.Fd()), &at, int(min(end-at, 1<<30)))
+			if err != nil || n == 0 {
+				return fmt.Errorf("copied %d bytes into the guest's memory: %w", n, cmp.Or(err, io.ErrUnexpectedEOF))
+			}
+		}
+		return nil
+	})
 }
 
 // MakeOverlay makes a disk whose contents are those of the image below until they are written to. A

@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +21,7 @@ import (
 )
 
 // templateFormat is raised when templates that an older rackless made must not be used.
-const templateFormat = 3
+const templateFormat = 4
 
 // Files in the directory of a template, beside its memory and its disk.
 const (
@@ -53,29 +52,31 @@ type Template struct {
 
 // A Stamp is by what a file is known again that is too large to be summed each time: one that was cut
 // short or written to is noticed by size, time and, since a crash of the machine may leave holes, by
-// what it occupies.
+// how much of it is data. The blocks that it occupies would not do: while ext4 writes a file to the
+// disk, it counts some MiB for a moment neither as reserved nor as allocated.
 type Stamp struct {
 	Name     string `json:"name"`
 	Size     int64  `json:"size"`
 	Modified int64  `json:"modified"` // ns since 1970
-	Blocks   int64  `json:"blocks"`   // of 512 bytes, that it occupies
+	Data     int64  `json:"data"`     // bytes that are no hole
 }
 
 // StampOf looks at a file.
 func StampOf(path string) (Stamp, error) {
-	fi, err := os.Stat(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return Stamp{}, err
 	}
-	return stamp(fi), nil
-}
-
-func stamp(fi os.FileInfo) Stamp {
-	s := Stamp{Name: fi.Name(), Size: fi.Size(), Modified: fi.ModTime().UnixNano()}
-	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-		s.Blocks = st.Blocks
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return Stamp{}, err
 	}
-	return s
+	s := Stamp{Name: fi.Name(), Size: fi.Size(), Modified: fi.ModTime().UnixNano()}
+	return s, eachData(f, s.Size, func(begin, end int64) error {
+		s.Data += end - begin
+		return nil
+	})
 }
 
 // Key names the template for a machine: a hash of everything that its guest can see, as far as the
