@@ -213,7 +213,9 @@ func (p *Port) counters(q *queue) *roce.Counters {
 	if c := p.Counters[q.Counter]; c != nil {
 		return c
 	}
-	p.count.noSet = cmp.Or(p.count.noSet, &roce.Counters{})
+	if p.count.noSet == nil { // not cmp.Or: that would allocate for each message
+		p.count.noSet = &roce.Counters{}
+	}
 	return p.count.noSet
 }
 

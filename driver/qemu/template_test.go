@@ -227,7 +227,7 @@ func rewrite(t *testing.T, path string, change func([]byte) []byte) {
 // spoil writes a template whose state is not the one that its manifest names.
 func spoil(t *testing.T, dir, key string) {
 	t.Helper()
-	manifest, err := json.Marshal(vm.Template{Format: 3, Key: key, StateSHA256: "00"})
+	manifest, err := json.Marshal(vm.Template{Format: 4, Key: key, StateSHA256: "00"})
 	if err != nil {
 		t.Fatal(err)
 	}
