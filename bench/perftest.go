@@ -343,18 +343,20 @@ const (
 	factDMABuf     = "DMA-BUF" // how the card got at that memory
 )
 
-// perftestMemory are the lines that say that the buffers are not in main memory.
+// perftestMemory are the lines that say that the buffers are not in main memory, and a word that each has: to
+// search for it takes less time than the expression.
 var perftestMemory = []struct {
+	word string
 	line *lazyregexp.Regexp
 	fact string
 }{
-	{lazyregexp.New(`^Picking device No\. ([0-9]+)`), factCUDA},
-	{lazyregexp.New(`^Using ROCm Device with ID: ([0-9]+)`), factROCm},
-	{lazyregexp.New(`^using (DMA-BUF) for GPU buffer`), factDMABuf},
+	{"Picking", lazyregexp.New(`^Picking device No\. ([0-9]+)`), factCUDA},
+	{"ROCm", lazyregexp.New(`^Using ROCm Device with ID: ([0-9]+)`), factROCm},
+	{"DMA-BUF", lazyregexp.New(`^using (DMA-BUF) for GPU buffer`), factDMABuf},
 	// The command line above the output.
-	{lazyregexp.New(`\bib_\w+ .*--use_cuda(?:=| +)([0-9]+)`), factCUDA},
-	{lazyregexp.New(`\bib_\w+ .*--use_rocm(?:=| +)([0-9]+)`), factROCm},
-	{lazyregexp.New(`\bib_\w+ .*--use_(?:cuda|rocm)_(dmabuf)`), factDMABuf},
+	{"--use_cuda", lazyregexp.New(`\bib_\w+ .*--use_cuda(?:=| +)([0-9]+)`), factCUDA},
+	{"--use_rocm", lazyregexp.New(`\bib_\w+ .*--use_rocm(?:=| +)([0-9]+)`), factROCm},
+	{"_dmabuf", lazyregexp.New(`\bib_\w+ .*--use_(?:cuda|rocm)_(dmabuf)`), factDMABuf},
 }
 
 // addFacts takes the facts out of a line above the table.
@@ -363,6 +365,9 @@ func (r *PerftestResult) addFacts(line string) {
 		r.Test = line
 	}
 	for _, m := range perftestMemory {
+		if !strings.Contains(line, m.word) {
+			continue
+		}
 		if found := m.line.FindStringSubmatch(line); found != nil && r.Facts[m.fact] == "" {
 			r.Facts[m.fact] = found[1]
 		}
