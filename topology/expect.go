@@ -51,7 +51,7 @@ var expected = map[PathClass]struct{ gen4, gen5, us [2]float64 }{
 // Generation returns the PCI Express generation of a speed in GT/s: 2.5 is 1, 5 is 2, 8 is 3, ...,
 // 64 is 6. It is 0 for any other speed.
 func Generation(gts float64) int {
-	return map[float64]int{2.5: 1, 5: 2, 8: 3, 16: 4, 32: 5, 64: 6}[gts]
+	return 1 + slices.Index([]float64{2.5, 5, 8, 16, 32, 64}, gts)
 }
 
 // LinkGBps returns what a link can carry one way after line coding, in 10^9 bytes per second:
