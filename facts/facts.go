@@ -228,13 +228,26 @@ func (p *parser) joinDevices() {
 	}
 }
 
-// set reads one line. Lines of a thing have its name as the second part of their key.
+// texts are where values go that are kept as they are, by the first part of their key.
+var texts = map[string]func(*parser) *string{
+	"hostname":   func(p *parser) *string { return &p.Hostname },
+	"machine-id": func(p *parser) *string { return &p.MachineID },
+	"boot-id":    func(p *parser) *string { return &p.BootID },
+	"uuid":       func(p *parser) *string { return &p.UUID },
+	"kernel":     func(p *parser) *string { return &p.Kernel.Release },
+	"nvidia":     func(p *parser) *string { return &p.NVIDIA },
+}
+
+// things have their name as the second part of a key, and a field as the third.
+var things = map[string]func(p *parser, name, field, value string) error{"cpu": (*parser).setCPU,
+	"node": (*parser).setNUMA, "pci": (*parser).setPCI, "net": (*parser).setNet, "rdma": (*parser).setRDMA}
+
+// set reads one line.
 func (p *parser) set(key, value string) (err error) {
 	kind, rest, _ := strings.Cut(key, "/")
 	name, field, named := strings.Cut(rest, "/")
-	if text := map[string]*string{"hostname": &p.Hostname, "machine-id": &p.MachineID, "boot-id": &p.BootID,
-		"uuid": &p.UUID, "kernel": &p.Kernel.Release, "nvidia": &p.NVIDIA}[kind]; text != nil {
-		*text = value
+	if text := texts[kind]; text != nil {
+		*text(p) = value
 	}
 	switch kind {
 	case "module":
@@ -242,12 +255,10 @@ func (p *parser) set(key, value string) (err error) {
 	case "cpus":
 		p.CPUs.Online, err = topology.ParseCPUSet(value)
 	}
-	set := map[string]func(name, field, value string) error{"cpu": p.setCPU, "node": p.setNUMA, "pci": p.setPCI,
-		"net": p.setNet, "rdma": p.setRDMA}[kind]
-	if !named || set == nil {
-		return err
+	if thing := things[kind]; thing != nil && named {
+		return thing(p, name, field, value)
 	}
-	return set(name, field, value)
+	return err
 }
 
 // known is a value that was read; nil where that failed.

@@ -205,12 +205,16 @@ func largest(d time.Duration, units ...string) string {
 	return strconv.Itoa(n) + units[3]
 }
 
-// Clip shortens a text from outside for a message: to most characters, and three dots that say so.
+// Clip shortens a text from outside for a message: to most characters, and three dots that say so. It looks at no more
+// of the text, which may have many MB.
 func Clip(s string, most int) string {
-	if utf8.RuneCountInString(s) <= most {
-		return s
+	for i := range s {
+		if most == 0 {
+			return s[:i] + "..."
+		}
+		most--
 	}
-	return string([]rune(s)[:most]) + "..."
+	return s
 }
 
 // maxPlain bounds, in characters, how much of a text from outside a message repeats.
