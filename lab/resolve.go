@@ -29,7 +29,11 @@ func Parse(name string, data []byte) (*Lab, error) {
 	// Two passes: the first reads each value on its own, so that one run shows all slips.
 	// What concerns several keys at once is only checked where each of them is right.
 	if len(d.Errs) == 0 {
-		if l := d.resolve(f); len(d.Errs) == 0 {
+		l := d.resolve(f)
+		if len(d.Errs) == 0 {
+			d.checkWritten(l, len(data))
+		}
+		if len(d.Errs) == 0 {
 			return l, nil
 		}
 	}
@@ -99,7 +103,6 @@ func (d *decoder) resolve(f *file) *Lab {
 		return nil
 	}
 	l.connect()
-	d.checkWritten(l)
 	return l
 }
 
@@ -293,9 +296,10 @@ func (d *decoder) checkExpanded(entry, name string, from map[string]string) bool
 }
 
 // checkWritten refuses a lab that Parse could not read back from YAML: counts multiply what every
-// node of an entry asks for.
-func (d *decoder) checkWritten(l *Lab) {
-	if len(d.Errs) > 0 {
+// node of an entry asks for. Size is that of the file, in bytes; those of usual labs need no writing.
+func (d *decoder) checkWritten(l *Lab, size int) {
+	// A node has at most 64 tokens beside those of the file, and an affinity at most two of each node for a byte.
+	if 2*len(l.Nodes)*(size+64) < maxTokens {
 		return
 	}
 	text := l.YAML()

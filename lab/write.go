@@ -21,16 +21,11 @@ var written = template.Must(template.New("lab").Funcs(template.FuncMap{
 	"scalar":  func(v any) string { return scalar(fmt.Sprint(v)) },
 	"word":    func(v any) string { return word(fmt.Sprint(v)) },
 	"reserve": Reserve.flow, "affinity": flow[Affinity], "vsphere": flow[*VSphere], "mtuNote": mtuNote,
-	"vfsOf": Node.vfs,
+	"node":  Node.flow,
 	"links": func(all [][]string) string { return list(all, flowLink) },
-	"setup": func(all []Step) string { return list(all, Step.flow) },
 	"nic":   func() NICModel { return DefaultNIC },
 	"vfs":   func() int { return DefaultVFs },
 	"auto":  func() Setting { return DefaultSetting },
-	"node": func(n Node) string {
-		return fmt.Sprintf("%s: {cpus: %s, memory: %s, image: %s, nics: %s, gpus: %s", scalar(n.Name), n.cpus(),
-			n.memory(), scalar(n.Image), n.nics(), n.gpus())
-	},
 }).Parse(writtenText))
 
 // YAML returns the lab as a lab file with every default written out and the reasons beside them. Parse gives the same
@@ -41,6 +36,31 @@ func (l *Lab) YAML() []byte {
 		panic(err) // the template is of this package
 	}
 	return b.Bytes()
+}
+
+// flow writes a node as an entry of nodes, and its NICs as a comment: beside it if there is one, else a line each. It
+// is Go rather than template because Parse writes every lab to see its size.
+func (n Node) flow() string {
+	var b strings.Builder
+	b.Grow(128 + 48*len(n.NICs)) // enough for most
+	b.WriteString(scalar(n.Name))
+	b.WriteString(": ")
+	b.WriteString(mapping("cpus", n.cpus(), "memory", n.memory(), "image", scalar(n.Image), "nics", n.nics(),
+		"gpus", n.gpus(), "nic", unless(n.NIC, DefaultNIC), "vfs", words.If(n.VFs > 0, n.vfs()),
+		"smt", unless(n.SMT, DefaultSetting), "guest_numa", unless(n.GuestNUMA, DefaultSetting),
+		"setup", sequence(n.Setup, Step.flow)))
+	before := words.Either(len(n.NICs) > 1, "\n    # ", " # ")
+	for _, nic := range n.NICs {
+		for _, s := range []string{before, nic.Name, " ", nic.Addr.String(), " ", nic.MAC} {
+			b.WriteString(s)
+		}
+	}
+	return b.String()
+}
+
+// unless writes a word other than the default.
+func unless[T ~string](value, otherwise T) string {
+	return words.If(value != otherwise, word(string(value)))
 }
 
 // The values of a node's keys, as a lab file writes them.
@@ -105,13 +125,15 @@ func flowOf(v reflect.Value) string {
 // mapping writes keys, each with its value behind it, in braces. A key whose value is "" is left out; without any
 // key, the mapping is "".
 func mapping(pairs ...string) string {
-	var keys []string
-	for pair := range slices.Chunk(pairs, 2) {
-		if pair[1] != "" {
-			keys = append(keys, pair[0]+": "+pair[1])
+	var b strings.Builder
+	b.Grow(128) // enough for most
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			before := words.Either(b.Len() == 0, "{", ", ")
+			b.WriteString(before + pairs[i] + ": " + pairs[i+1])
 		}
 	}
-	return words.If(len(keys) > 0, "{"+strings.Join(keys, ", ")+"}")
+	return words.If(b.Len() > 0, b.String()+"}")
 }
 
 // sequence writes a list in brackets, and nothing for an empty one.
@@ -121,7 +143,10 @@ func sequence[T any](all []T, text func(T) string) string {
 
 // given writes what may be missing, and known a text that may be "".
 func given[T any](value *T) string {
-	return words.If(value != nil, fmt.Sprint(words.Value(value)))
+	if value == nil {
+		return ""
+	}
+	return fmt.Sprint(*value)
 }
 
 func known(s string) string { return words.If(s != "", scalar(s)) }

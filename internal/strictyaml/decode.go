@@ -94,6 +94,13 @@ func (d *Reader) Pairs(path string, n ast.Node, read func(ast.Node) (string, *Er
 
 // Integer decodes a whole number. Only plain decimals are numbers here: 010 is eight in YAML 1.1 and ten in 1.2.
 func (d *Reader) Integer(path string, n ast.Node, low, high int) *int {
+	digits := n.GetToken().Value
+	v, err := strconv.Atoi(digits)
+	_, number := n.(*ast.IntegerNode)
+	plain := err == nil && strconv.Itoa(v) == digits
+	if number && plain && low <= v && v <= high {
+		return &v
+	}
 	want := fmt.Sprintf("a whole number from %d to %d", low, high)
 	switch {
 	case low == math.MinInt:
@@ -101,26 +108,18 @@ func (d *Reader) Integer(path string, n ast.Node, low, high int) *int {
 	case high == math.MaxInt:
 		want = fmt.Sprintf("a whole number from %d", low)
 	}
-	e := Error{Key: path, What: "wrong type", Have: Describe(n), Want: want}
-	if _, ok := n.(*ast.IntegerNode); !ok {
+	e := Error{Key: path, What: "out of range", Have: Describe(n), Want: want}
+	switch {
+	case !number:
+		e.What = "wrong type"
 		if s, isText := n.(*ast.StringNode); isText && s.Value != "" && strings.Trim(s.Value, "0123456789") == "" {
 			e.Fix = "remove the quotes"
 			if s.Token.Type == token.StringType { // no quotes: the YAML library gives a number past 64 bits as text
 				e.What, e.Have, e.Fix = "out of range", Shorten(s.Value), ""
 			}
 		}
-		d.Fail(d.ValuePlace(path, n), e)
-		return nil
-	}
-	digits := n.GetToken().Value
-	v, err := strconv.Atoi(digits)
-	switch {
-	case err == nil && strconv.Itoa(v) != digits, err != nil && strings.Trim(digits, "-0123456789") != "": // also 1_000
+	case !plain && (err == nil || strings.Trim(digits, "-0123456789") != ""): // also 1_000
 		e.What, e.Fix = "not a plain decimal number", "write it with the digits 0 to 9 and no leading zero"
-	case err != nil || v < low || v > high:
-		e.What = "out of range"
-	default:
-		return &v
 	}
 	d.Fail(d.ValuePlace(path, n), e)
 	return nil

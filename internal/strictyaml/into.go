@@ -121,17 +121,10 @@ func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 func (d *Reader) Fields(path string, n ast.Node, v any) { d.fields(path, n, reflect.ValueOf(v).Elem()) }
 
 func (d *Reader) fields(path string, n ast.Node, v reflect.Value) {
-	var names []string
-	var fields []reflect.StructField
-	for _, f := range reflect.VisibleFields(v.Type()) {
-		name, _, _ := strings.Cut(cmp.Or(f.Tag.Get("yaml"), f.Tag.Get("json")), ",")
-		if name != "" && name != "-" {
-			names, fields = append(names, name), append(fields, f)
-		}
-	}
-	d.Mapping(path, n, names, func(i int, path string, n ast.Node) {
-		f := v.FieldByIndex(fields[i].Index)
-		rule := d.Format.Rules[fields[i].Tag.Get("rule")]
+	keys := d.keysOf(v.Type())
+	d.Mapping(path, n, keys.names, func(i int, path string, n ast.Node) {
+		f := v.FieldByIndex(keys.fields[i].Index)
+		rule := d.Format.Rules[keys.fields[i].Tag.Get("rule")]
 		switch {
 		case rule == nil && IsNull(n) && !d.needsValue(f.Type()):
 		case rule == nil:
@@ -143,6 +136,28 @@ func (d *Reader) fields(path string, n ast.Node, v reflect.Value) {
 			rule(path, n, f)
 		}
 	})
+}
+
+// The keys that a struct's mapping may have, and the fields that they are read into.
+type structKeys struct {
+	names  []string
+	fields []reflect.StructField
+}
+
+// keysOf returns the keys of a struct, which a long list asks for many times.
+func (d *Reader) keysOf(t reflect.Type) *structKeys {
+	if known := d.keys[t]; known != nil {
+		return known
+	}
+	k := &structKeys{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(cmp.Or(f.Tag.Get("yaml"), f.Tag.Get("json")), ",")
+		if name != "" && name != "-" {
+			k.names, k.fields = append(k.names, name), append(k.fields, f)
+		}
+	}
+	d.keys[t] = k
+	return k
 }
 
 // needsValue reports whether a key of a field without a rule must have a value.

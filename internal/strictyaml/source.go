@@ -70,12 +70,13 @@ type Reader struct {
 	text  string
 	lines []string        // of text, split once: a bad file can have thousands of faults
 	meant map[string]bool // keys that an unknown key was probably meant to be
+	keys  map[reflect.Type]*structKeys
 }
 
 // New makes a Reader of a file in a format. The file's name is only used in messages.
 func New(f *Format, file string) *Reader {
 	return &Reader{Format: f, file: file, Keys: map[string]Place{}, Values: map[string]Place{},
-		meant: map[string]bool{}}
+		meant: map[string]bool{}, keys: map[reflect.Type]*structKeys{}}
 }
 
 // Fail records a fault. The caller fills in everything but file, place and excerpt.
