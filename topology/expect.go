@@ -93,19 +93,23 @@ func (t *Tree) Trained(d *PCIDevice) (r Rate, ok bool) {
 		return Rate{}, false
 	}
 	gts, lanes := d.Link.Best()
-	now := d.Link.SpeedGTs
-	end := d
-	if d.IsBridge() {
-		end = t.OnlyDevice(d.Address)
-	}
-	if now == nil || end != nil && (end.IsGPU() || end.PowerState == "D3hot") {
-		now = cmp.Or(gts, now)
+	now := cmp.Or(d.Link.SpeedGTs, gts)
+	if gts != nil && *gts != *now && t.mayIdle(d) {
+		now = gts
 	}
 	if d.Link.Port != nil {
 		now = lesser(now, d.Link.Port.MaxSpeedGTs)
 	}
 	r = Rate{Speed(now), Lanes(cmp.Or(d.Link.Width, lanes))}
 	return r, r.GBps() > 0
+}
+
+// mayIdle reports whether the link of d serves one device alone that slows it down while it is idle.
+func (t *Tree) mayIdle(d *PCIDevice) bool {
+	if d.IsBridge() {
+		d = t.OnlyDevice(d.Address)
+	}
+	return d != nil && (d.IsGPU() || d.PowerState == "D3hot")
 }
 
 // Expect returns what a path usually gives over its narrowest link: those of the two devices and of
@@ -121,7 +125,8 @@ func (t *Tree) Expect(p Path) (e Expectation, ok bool) {
 	}
 	crossed, above := t.crossed(a, b)
 	class := p.Class
-	if (class == PathPIX || class == PathPXB) && (t.noPeers(a) || t.noPeers(b) || len(t.Redirecting(a, b)) > 0) {
+	redirects := func() bool { return len(redirecting(a, b, crossed, above)) > 0 }
+	if (class == PathPIX || class == PathPXB) && (t.noPeers(a) || t.noPeers(b) || redirects()) {
 		class, e.Detour = PathPHB, len(above) > 0
 	}
 	var narrowest Rate

@@ -178,7 +178,7 @@ const maxDepth = 256
 
 // Ancestors returns the bridges above a, the nearest first. A loop ends the list.
 func (t *Tree) Ancestors(a PCIAddr) []*PCIDevice {
-	var up []*PCIDevice
+	up := make([]*PCIDevice, 0, 4) // enough for most: this is asked for each pair of devices
 	d := t.byAddr[a]
 	for d != nil && d.Parent != nil && len(up) < maxDepth {
 		next := t.byAddr[*d.Parent]
@@ -441,10 +441,14 @@ func (t *Tree) crossed(a, b *PCIDevice) (crossed, above []*PCIDevice) {
 // on the other side. A device with ATS sends translated requests, which a port with Direct
 // Translated P2P lets through.
 func (t *Tree) Redirecting(a, b *PCIDevice) []PCIAddr {
+	crossed, above := t.crossed(a, b)
+	return redirecting(a, b, crossed, above)
+}
+
+func redirecting(a, b *PCIDevice, crossed, above []*PCIDevice) []PCIAddr {
 	if a.Address.SameDevice(b.Address) {
 		return nil
 	}
-	crossed, above := t.crossed(a, b)
 	translated := words.Value(a.ATS) || words.Value(b.ATS)
 	var ports []PCIAddr
 	for _, p := range crossed {

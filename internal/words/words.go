@@ -288,14 +288,16 @@ func Printable(s string) string {
 // shown reports whether Visible keeps a character as it is. Among those that Go calls printable are some without a
 // shape of their own, which make two names look the same.
 func shown(r rune) bool {
-	return r == '\n' || r == '\t' ||
-		unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+	if r < utf8.RuneSelf { // nearly all, and a picture has thousands
+		return ' ' <= r && r <= '~' || r == '\n' || r == '\t'
+	}
+	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // Visible is Printable with line breaks and tabs kept, for a page, where errors and command lines
 // may have several lines, and for a terminal.
 func Visible(s string) string {
-	// Nearly all texts are clean, and a picture has thousands: those are not built again.
+	// Nearly all texts are clean: those are not built again.
 	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !shown(r) }) {
 		return s
 	}

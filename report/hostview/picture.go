@@ -138,10 +138,12 @@ func (p *picture) place(q *picture, x, y int) {
 
 // placed adds shapes moved by x, y to others. at gives the place of a shape.
 func placed[S any](to, shapes []S, x, y int, at func(*S) *rect) []S {
-	for _, s := range shapes {
-		at(&s).X += x
-		at(&s).Y += y
-		to = append(to, s)
+	known := len(to)
+	to = append(to, shapes...)
+	for i := range shapes {
+		moved := at(&to[known+i])
+		moved.X += x
+		moved.Y += y
 	}
 	return to
 }

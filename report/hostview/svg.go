@@ -50,13 +50,17 @@ var pictureSVG string
 // the machine, and it escapes them.
 var pictureTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("picture").Funcs(template.FuncMap{
-		"text":   escaped,
-		"mark":   svgMark,
+		"text":  escaped,
+		"boxes": func(all []boxShape) string { return each(all, svgBox) },
+		"marks": func(all []markShape) string { return each(all, svgMark) },
+		"texts": func(id string, all []textShape) string {
+			return each(all, func(s textShape) string { return svgText(id, s) })
+		},
 		"tenths": func(n int) string { return strconv.FormatFloat(float64(n)/10, 'f', -1, 64) },
 		"points": func(all [][2]int) string {
 			return strings.Join(lists.Map(all, func(p [2]int) string { return fmt.Sprintf("%d,%d", p[0], p[1]) }), " ")
 		},
-		"named": func(element, title string) any { return struct{ Element, Title string }{element, title} },
+		"close": closed,
 	}).Parse(pictureSVG))
 })
 
@@ -73,8 +77,43 @@ func (p *picture) svg(b *bytes.Buffer, v *view, id, class, style string) {
 	}
 }
 
-// Baseline is the line that the letters of a text stand on.
-func (s textShape) Baseline() int { return s.Y + s.Font.Size*ascent/10 }
+// each writes shapes one after the other.
+func each[S any](shapes []S, svg func(S) string) string {
+	return strings.Join(lists.Map(shapes, svg), "")
+}
+
+// svgBox is a box. It and svgText are Go rather than template, because most of a picture is boxes and texts.
+func svgBox(s boxShape) string {
+	return fmt.Sprintf(`<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="%d"`, s.Class, s.X, s.Y, s.W, s.H,
+		s.Radius) + closed("rect", s.Title)
+}
+
+// closed ends an element, which may have a title.
+func closed(element, title string) string {
+	if title == "" {
+		return "/>\n"
+	}
+	return "><title>" + escaped(title) + "</title></" + element + ">\n"
+}
+
+// svgText is a text in the picture with this ID.
+func svgText(picture string, s textShape) string {
+	var b strings.Builder
+	if s.Link != "" {
+		fmt.Fprintf(&b, `<a href="#%s-%s">`, picture, s.Link)
+	}
+	b.WriteString("<text")
+	if s.Class != "" {
+		fmt.Fprintf(&b, ` class="%s"`, s.Class)
+	}
+	if s.ID != "" {
+		fmt.Fprintf(&b, ` id="%s-%s"`, picture, s.ID)
+	}
+	baseline := s.Y + s.Font.Size*ascent/10 // the line that the letters stand on
+	fmt.Fprintf(&b, ` x="%d" y="%d" font-size="%d"`, s.X, baseline, s.Font.Size)
+	b.WriteString(words.If(s.Font.Bold, ` font-weight="700"`) + ">" + escaped(s.Text) + "</text>")
+	return b.String() + words.If(s.Link != "", "</a>") + "\n"
+}
 
 // An svgPath is cores of one colour, or lines and hatches on them.
 type svgPath struct {
