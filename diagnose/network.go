@@ -172,14 +172,12 @@ func smallMTU(v *view, add func(finding.Finding)) {
 func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
 	var out []*topology.IRQ
 	for q := range lists.Refs(v.IRQs) {
-		if q.CPUs.IsEmpty() || served(q) == 0 || v.tree.ForGuest(q.Device) {
-			continue
-		}
 		// The reader names the function; actions do so with mlx5 ("mlx5_comp3@pci:0000:41:00.0"),
 		// or name the network device ("enp65s0f0-TxRx-3").
 		// The hyphen keeps eth1 from taking the interrupts of eth10.
-		if n.Address != nil && strings.Contains(q.Device, n.Address.String()) ||
-			slices.ContainsFunc(n.Netdevs, func(s string) bool { return strings.HasPrefix(q.Device+"-", s+"-") }) {
+		of := n.Address != nil && strings.Contains(q.Device, n.Address.String()) ||
+			slices.ContainsFunc(n.Netdevs, func(s string) bool { return strings.HasPrefix(q.Device+"-", s+"-") })
+		if of && !q.CPUs.IsEmpty() && served(q) > 0 && !v.tree.ForGuest(q.Device) {
 			out = append(out, q)
 		}
 	}
