@@ -14,6 +14,9 @@ import (
 // never is a time that does not come, in nanoseconds of the switch's monotonic clock.
 const never = math.MaxInt64
 
+// turns is how many priorities have turns: those below the two for control.
+const turns = priorities - 2
+
 // A parked frame lies, with its prefix, in a chunk that it may share with others.
 type parked struct {
 	in       *chunk
@@ -71,9 +74,10 @@ type shaper struct {
 	// What has not left the switch, by priority: 7 and 6, which are for control, go first, and the others have turns. A
 	// lossless one that is always full would otherwise starve those below it.
 	wait   [priorities]line
-	served int  // the priority that had its turn
-	flight line // is delayed; due in this order
-	out    line // has crossed the link and is to be given to the node
+	busy   uint8 // a bit for each of wait that is not empty
+	served int   // which of those that have turns had the last
+	flight line  // is delayed; due in this order
+	out    line  // has crossed the link and is to be given to the node
 
 	free uint64 // when the wire is free, in nanoseconds
 	rest uint64 // the part of free below a nanosecond, in 1/Rate nanoseconds
@@ -130,11 +134,11 @@ func (s *shaper) set(name string, l Link, limit int, now int64) {
 // sort puts what waits into the queues of its priorities, when these are others. Frames of a flow keep their order.
 func (s *shaper) sort() {
 	old := s.wait
-	s.wait = [priorities]line{}
+	s.wait, s.busy = [priorities]line{}, 0
 	for i := len(old) - 1; i >= 0; i-- {
 		for !old[i].empty() {
 			f := old[i].pop()
-			s.wait[s.link.Trust.of(f.data()[prefixLen:])].push(f)
+			s.put(s.link.Trust.of(f.data()[prefixLen:]), f)
 		}
 	}
 }
@@ -150,19 +154,33 @@ func (s *shaper) waiting() (n int) {
 	return n
 }
 
-// turn is the priority whose frame goes next; -1 if none waits.
-func (s *shaper) turn() int {
-	const shared = priorities - 2
-	for i := range priorities {
-		prio := priorities - 1 - i
-		if i >= 2 {
-			prio = (s.served + 1 + i - 2) % shared
-		}
-		if !s.wait[prio].empty() {
-			return prio
-		}
+// put adds a frame to what waits.
+func (s *shaper) put(prio int, f parked) {
+	s.wait[prio].push(f)
+	s.busy |= 1 << prio
+}
+
+// take removes the first frame that waits in a priority, which is not empty.
+func (s *shaper) take(prio int) parked {
+	f := s.wait[prio].pop()
+	if s.wait[prio].empty() {
+		s.busy &^= 1 << prio
 	}
-	return -1
+	return f
+}
+
+// turn is the priority whose frame goes next; -1 if none waits. It is asked twice for each frame.
+func (s *shaper) turn() int {
+	if s.busy == 0 {
+		return -1
+	}
+	if highest := bits.Len8(s.busy) - 1; highest >= turns {
+		return highest
+	}
+	if later := s.busy >> (s.served + 1); later != 0 {
+		return s.served + 1 + bits.TrailingZeros8(later)
+	}
+	return bits.TrailingZeros8(s.busy)
 }
 
 // admit takes a frame with its prefix, or drops it. It copies b, and returns the frame's priority.
@@ -179,7 +197,7 @@ func (s *shaper) admit(b []byte, backlog int, now int64) (prio int) {
 	if p := s.link.ECN.at(q); p > 0 && (p >= 1 || s.mark.Float64() < p) && markCE(f.data()[prefixLen:]) {
 		s.counters.ECNMarked++
 	}
-	s.wait[prio].push(f)
+	s.put(prio, f)
 	return prio
 }
 
@@ -204,7 +222,6 @@ func (s *shaper) advance(now int64) {
 		if prio < 0 {
 			return
 		}
-		wait := &s.wait[prio]
 		if s.flight.bytes >= maxInFlight {
 			s.full = true
 			return
@@ -212,13 +229,15 @@ func (s *shaper) advance(now int64) {
 		if s.full { // what was missed is not made up for
 			s.full, s.open, s.free = false, now, max(s.free, uint64(now))
 		}
-		leave, free, rest := s.departure(wait.first())
+		leave, free, rest := s.departure(s.wait[prio].first())
 		if leave > now {
 			return
 		}
 		s.free, s.rest = free, rest
-		f := wait.pop()
-		s.served = prio
+		f := s.take(prio)
+		if prio < turns {
+			s.served = prio
+		}
 		switch {
 		case s.link.Loss > 0 && s.loss.Float64() < s.link.Loss:
 			s.counters.Drops.Lost++
@@ -313,6 +332,6 @@ func (s *shaper) clear() uint64 {
 			s.release(l.pop())
 		}
 	}
-	s.last = 0
+	s.last, s.busy = 0, 0
 	return uint64(n)
 }

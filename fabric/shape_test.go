@@ -489,6 +489,30 @@ func TestPropertyNothingIsDamagedAndNothingLeaks(t *testing.T) {
 	})
 }
 
+// Control goes first, the highest priority before the other. All others have turns, which control does not end.
+func TestPrioritiesHaveTurns(t *testing.T) {
+	s := simulate(Link{Rate: 1e9, Trust: TrustDSCP})
+	add := func(prios ...int) {
+		for _, prio := range prios {
+			f := ipv4Frame(station(1), station(2), 0, 200, uint32(prio))
+			f[minFrame+1] = byte(prio) << 5
+			s.admit(framed(f), 0, s.now)
+		}
+	}
+	add(0, 0, 0, 5, 5, 5, 2, 6, 7)
+	s.run()
+	add(1, 0, 6)
+	s.run()
+	var order []int
+	for _, f := range s.frames {
+		order = append(order, int(f[minFrame+1]>>5))
+	}
+	want := []int{7, 6, 2, 5, 0, 5, 0, 5, 0, 6, 1, 0}
+	if !slices.Equal(order, want) || s.busy != 0 {
+		t.Errorf("came in the order %v, want %v; busy %b", order, want, s.busy)
+	}
+}
+
 func TestClearCountsAllThatIsUnderWay(t *testing.T) {
 	s := simulate(Link{Rate: 1e6, Delay: time.Second})
 	s.send(numbered(10, 1514)...)
