@@ -260,11 +260,15 @@ var (
 	distanceLine = lazyregexp.New(`^(\d+):((?: +\d+)+)$`)
 )
 
-// numactl reads nodes, their memory and their distances.
+// numactl reads nodes, their memory and their distances. Where the text was cut, what is missing is said: a node
+// whose CPUs were not read would look like one that has none.
 func (r *reader) numactl() {
-	rows := map[int][]int{}
+	rows, listed, available := map[int][]int{}, map[int]bool{}, 0
 	for n, line := range r.lines() {
 		key, value, _ := strings.Cut(line, ":")
+		if nodes := strings.Fields(value); key == "available" && len(nodes) > 0 { // "available: 2 nodes (0-1)"
+			available = words.Value(count(nodes[0]))
+		}
 		if m := nodeLine.FindStringSubmatch(key); m != nil {
 			id := count(m[1])
 			if id == nil {
@@ -273,6 +277,7 @@ func (r *reader) numactl() {
 			node, value := r.node(*id), strings.TrimSpace(value)
 			switch m[2] {
 			case "cpus":
+				listed[*id] = true
 				if set := r.cpus(n, strings.Join(strings.Fields(value), ",")); set != nil {
 					node.CPUs = *set
 					r.h.CPUs.Online = r.h.CPUs.Online.Union(*set)
@@ -291,10 +296,18 @@ func (r *reader) numactl() {
 			}
 		}
 	}
+	for node := range lists.Refs(r.h.NUMANodes) {
+		if !listed[node.ID] {
+			r.note(0, "the CPUs of node %d are missing", node.ID)
+		}
+	}
 	if len(r.h.NUMANodes) == 0 && len(rows) <= topology.MaxCPUs { // the matrix alone
 		for id := range rows {
 			r.node(id)
 		}
+	}
+	if available > len(r.h.NUMANodes) {
+		r.note(0, "%d nodes are available, and the text has %d", available, len(r.h.NUMANodes))
 	}
 	// The columns of the matrix are the nodes in the order of their numbers, which may have gaps.
 	for node := range lists.Refs(r.h.NUMANodes) {
