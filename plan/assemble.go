@@ -24,7 +24,7 @@ type Outcome struct {
 // Assemble makes a plan of a placement: CPUs, pages, addresses, kernel arguments. The placement has
 // to keep the rules, as that of a search does. Decisions and Advice are left empty.
 func Assemble(h *topology.Host, l *lab.Lab, p *Problem, o Outcome) *Plan {
-	a := assembly{newEvaluation(p, &o.Placement), h}
+	a := assembly{newEvaluation(NewLayout(p), &o.Placement), h}
 	terms := Evaluate(p, &o.Placement)
 	pl := &Plan{
 		Schema: Schema, Lab: p.Lab, Workload: p.Workload,

@@ -28,8 +28,13 @@ func Cost(terms []Term) int64 { return lists.Sum(terms, func(t Term) int64 { ret
 // placement has to be one that keeps the rules; package plan/verify says whether it does.
 //
 // docs/planner.md defines each term; the comments here repeat it in a line.
-func Evaluate(p *Problem, pl *Placement) []Term {
-	e := newEvaluation(p, pl)
+func Evaluate(p *Problem, pl *Placement) []Term { return NewLayout(p).evaluate(pl) }
+
+// Cost returns what a placement costs, as the sum of what [Evaluate] returns.
+func (l *Layout) Cost(pl *Placement) int64 { return Cost(l.evaluate(pl)) }
+
+func (l *Layout) evaluate(pl *Placement) []Term {
+	e, p := newEvaluation(l, pl), l.p
 	var terms []Term
 	own := make([]int64, len(p.Requests)) // what each lab node's devices and cores cost, for "unequal"
 	for i := range p.Requests {
@@ -169,7 +174,6 @@ func (n *NodePlacement) nics() []int { return lists.Distinct(n.ports()) }
 type evaluation struct {
 	*Layout
 	pl      *Placement
-	wiring  *Wiring
 	hybrid  bool
 	coresOn []map[int]int64      // of each lab node: cores by NUMA node
 	small   []int64              // of each lab node: efficiency cores
@@ -180,9 +184,9 @@ type evaluation struct {
 // tenantOwner stands for tenants among the owners of an L3 cache.
 const tenantOwner = -1
 
-func newEvaluation(p *Problem, pl *Placement) *evaluation {
-	e := &evaluation{Layout: NewLayout(p), pl: pl, wiring: p.Wiring(), small: make([]int64, len(pl.Nodes)),
-		left: map[int][]*Core{}, owners: map[int]map[int]bool{}}
+func newEvaluation(l *Layout, pl *Placement) *evaluation {
+	e := &evaluation{Layout: l, pl: pl, small: make([]int64, len(pl.Nodes)), left: map[int][]*Core{},
+		owners: map[int]map[int]bool{}}
 	own := func(c *Core, owner int) {
 		if c.L3 < 0 {
 			return
@@ -192,7 +196,7 @@ func newEvaluation(p *Problem, pl *Placement) *evaluation {
 		}
 		e.owners[c.L3][owner] = true
 	}
-	for c := range lists.Refs(p.Cores) {
+	for c := range lists.Refs(l.p.Cores) {
 		e.hybrid = e.hybrid || c.Efficiency
 		if c.Tenant != "" {
 			own(c, tenantOwner)

@@ -15,13 +15,14 @@ import (
 // changed at one point, checked against the rules and evaluated in full. The explanations look for
 // runner-ups by it, and the search for a place that leaves CPU 0 to the host.
 type Layout struct {
-	p     *Problem
-	Cores map[int]*Core // by ID
+	p      *Problem
+	Cores  map[int]*Core // by ID
+	wiring *Wiring
 }
 
 // NewLayout makes the Layout of a problem.
 func NewLayout(p *Problem) *Layout {
-	l := &Layout{p: p, Cores: make(map[int]*Core, len(p.Cores))}
+	l := &Layout{p: p, Cores: make(map[int]*Core, len(p.Cores)), wiring: p.Wiring()}
 	for c := range lists.Refs(p.Cores) {
 		l.Cores[c.ID] = c
 	}
@@ -30,7 +31,7 @@ func NewLayout(p *Problem) *Layout {
 
 // Free returns the cores without an owner, by ID.
 func (l *Layout) Free(pl *Placement) []int {
-	var given, free []int
+	given, free := make([]int, 0, len(l.p.Cores)), make([]int, 0, len(l.p.Cores))
 	for _, n := range pl.Nodes {
 		given = append(given, n.Cores...)
 	}

@@ -253,7 +253,7 @@ func TestExchangesKeepTheRules(t *testing.T) {
 			tried++
 			from := o.mainNode(&r.Placement.Nodes[i])
 			if !l.Fits(best) || l.CoresOn(best.Nodes[i].Cores)[from] != 0 || r.Optimal && cost < r.Cost ||
-				cost != o.cost(best) {
+				cost != o.Cost(best) {
 				t.Errorf("seed %d, %s: other cores %v cost %d, fits %v; the optimum is %d", seed, p.Requests[i].Name,
 					best.Nodes[i].Cores, cost, l.Fits(best), r.Cost)
 			}

@@ -101,7 +101,7 @@ func (o *oracle) otherCores(i, tries int) (best *plan.Placement, cost int64) {
 					return best, cost
 				}
 				if next := o.elsewhere(pl, i, from, to.ID, other, freeFirst); next != nil {
-					if c := o.cost(next); best == nil || c < cost {
+					if c := o.Cost(next); best == nil || c < cost {
 						best, cost = next, c
 					}
 				}
@@ -127,7 +127,7 @@ func (o *oracle) otherMemory(i, tries int) (best *plan.Placement, cost int64) {
 		if tries--; tries < 0 {
 			break
 		}
-		if c := o.cost(next); best == nil || c < cost {
+		if c := o.Cost(next); best == nil || c < cost {
 			best, cost = next, c
 		}
 	}
@@ -173,7 +173,7 @@ func (o *oracle) otherHousekeeping(tries int) *hostSwap {
 				if !o.Spread(next, i) || !o.Fits(next) {
 					continue
 				}
-				if c := o.cost(next); best == nil || c < best.cost {
+				if c := o.Cost(next); best == nil || c < best.cost {
 					best = &hostSwap{gives, takes, i, c}
 				}
 			}

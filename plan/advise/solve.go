@@ -91,9 +91,6 @@ func enough(q *plan.Problem) bool {
 	return true
 }
 
-// cost returns what a placement costs under the problem as it is.
-func (o *oracle) cost(pl *plan.Placement) int64 { return plan.Cost(plan.Evaluate(o.p, pl)) }
-
 // changed returns a copy of p that can be changed without changing p.
 func changed(p *plan.Problem) *plan.Problem { return deepCopy(p) }
 
@@ -201,7 +198,7 @@ func (o *oracle) otherDevices(i int) alternative {
 		case solved:
 			// A class of its own takes the request out of TermUnequal: the bound of q is one of p all the more.
 			least = min(least, r.Bound)
-			if c := o.cost(&r.Placement); best.placement == nil || c < best.cost {
+			if c := o.Cost(&r.Placement); best.placement == nil || c < best.cost {
 				best = alternative{placement: &r.Placement, cost: c, found: solved}
 			}
 			if o.base.Optimal && best.cost <= o.base.Cost {

@@ -128,7 +128,7 @@ const maxBootTries = 8
 // machine, and on x86 has timers and interrupts that cannot be moved: the kernel takes it out of
 // nohz_full again (kernel/time/tick-sched.c). It is no term of the cost, because a cost must not
 // depend on how CPUs are numbered.
-func keepBootCore(p *plan.Problem, pl *plan.Placement, cost int64) {
+func keepBootCore(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64) {
 	k := slices.IndexFunc(p.Cores, func(c plan.Core) bool { return slices.Contains(c.CPUs, 0) })
 	if k < 0 {
 		return
@@ -144,7 +144,6 @@ func keepBootCore(p *plan.Problem, pl *plan.Placement, cost int64) {
 		small         bool
 	}
 	tried := map[kind]bool{}
-	l := plan.NewLayout(p)
 	for _, id := range l.Free(pl) {
 		c := l.Cores[id]
 		k := kind{c.NUMANode, c.Package, c.L3, c.Efficiency}
@@ -156,7 +155,7 @@ func keepBootCore(p *plan.Problem, pl *plan.Placement, cost int64) {
 		n := &next.Nodes[owner]
 		n.Cores[slices.Index(n.Cores, boot.ID)] = id
 		slices.Sort(n.Cores)
-		if l.Spread(next, owner) && l.Fits(next) && plan.Cost(plan.Evaluate(p, next)) == cost {
+		if l.Spread(next, owner) && l.Fits(next) && l.Cost(next) == cost {
 			*pl = *next
 			return
 		}
@@ -168,8 +167,8 @@ const maxTieTries = 64
 
 // splitTies splits the cores of a lab node evenly over its NUMA nodes where that costs the same.
 // Columns are tried with full NUMA nodes first, so that a tie would else end lopsided.
-func splitTies(p *plan.Problem, pl *plan.Placement, cost int64) {
-	l, tries := plan.NewLayout(p), 0
+func splitTies(l *plan.Layout, pl *plan.Placement, cost int64) {
+	tries := 0
 	for i := range pl.Nodes {
 		for even := false; !even && tries < maxTieTries; {
 			on := l.CoresOn(pl.Nodes[i].Cores)
@@ -180,8 +179,8 @@ func splitTies(p *plan.Problem, pl *plan.Placement, cost int64) {
 			even = true
 			for n := (on[rich] - on[poor]) / 2; n > 0 && even && tries < maxTieTries; n /= 2 {
 				tries++
-				if next := moveCores(l, pl, i, int(n), rich, poor); next != nil && l.Spread(next, i) && l.Fits(next) &&
-					plan.Cost(plan.Evaluate(p, next)) == cost {
+				next := moveCores(l, pl, i, int(n), rich, poor)
+				if next != nil && l.Spread(next, i) && l.Fits(next) && l.Cost(next) == cost {
 					*pl, even = *next, false
 				}
 			}

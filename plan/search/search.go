@@ -62,10 +62,11 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 		return nil, ErrInfeasible
 	}
 	r := &Result{Outcome: plan.Outcome{Placement: m.emit(t.best), Stopped: work.stopped}, Steps: work.steps}
-	r.Cost = plan.Cost(plan.Evaluate(p, &r.Placement))
+	l := plan.NewLayout(p)
+	r.Cost = l.Cost(&r.Placement)
 	if ctx.Err() == nil { // who cancels has no time for what is nice to have
-		splitTies(p, &r.Placement, r.Cost)
-		keepBootCore(p, &r.Placement, r.Cost)
+		splitTies(l, &r.Placement, r.Cost)
+		keepBootCore(l, p, &r.Placement, r.Cost)
 	}
 	r.Bound = min(bound, r.Cost)
 	r.Optimal = r.Bound == r.Cost
