@@ -240,6 +240,13 @@ func TestFiguresAreHeldAgainstTheMachine(t *testing.T) {
 		{"copies within a GPU", h200(), log(t, "nvbandwidth/recorded-0.8-h200.txt"), "", "gpu_bandwidth_local",
 			appraise.Normal, "87.3% of the 2400 GB/s that the memory allows: it carries 4800 GB/s by the data sheet " +
 				"of NVIDIA H200, and a copy reads and writes each byte"},
+		{"copies by CUDA's sample", host(good, good, good), log(t, "cuda-bandwidthtest/synthetic-quick.txt"), "",
+			"cuda_bandwidthtest_h2d", appraise.Normal, "GB/s"},
+		{"small copies", host(good, good, good), log(t, "cuda-bandwidthtest/synthetic-quick.txt", "32000000\t\t\t24.6",
+			"100000\t\t\t2.6"), "", "cuda_bandwidthtest_h2d", appraise.Unknown, "less than 2 MB"},
+		{"copies by CUDA's sample within a GPU", host(good, good, good),
+			log(t, "cuda-bandwidthtest/synthetic-quick.txt"), "", "cuda_bandwidthtest_d2d", appraise.Unknown,
+			"with pinned memory are judged"},
 		{"copies within an H100", h100(), log(t, "nvbandwidth/recorded-0.8-h100.txt"), "", "gpu_bandwidth_local",
 			appraise.Normal, "89% of the 1675 GB/s"},
 		{"slow copies within a GPU", h200(), log(t, "nvbandwidth/recorded-0.8-h200.txt", "2094.08", "1094.08"), "",

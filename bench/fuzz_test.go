@@ -170,6 +170,7 @@ func figuresOfApp(read func([]byte) (appRun, error)) func([]byte) ([]Figure, err
 func FuzzTests(f *testing.F) {
 	parse := map[string]func([]byte) ([]Figure, error){"imb": parsers["imb"], "fio": parsers["fio"],
 		"stress-ng": figuresOf(ParseStressNG), "nvbandwidth": figuresOf(ParseNVBandwidths),
+		"cuda-bandwidthtest": figuresOf(ParseCUDABandwidth),
 		"nccl-tests": figuresOf(func(in []byte) (Tests, error) {
 			res, err := ParseNCCLKinds(in)
 			for i := range res.All {

@@ -44,8 +44,8 @@ type setup struct {
 
 // logFormats are read here. The first one whose text or JSON matches is that of a log.
 var logFormats = []logFormat{ncclFormat, perftestFormat, osuFormat, sysbenchFormat, libfabricFormat, streamFormat,
-	iperf3Format, imbFormat, fioFormat, stressFormat, nvFormat, ucxFormat, nvshmemFormat, deepEPFormat,
-	namdFormat, wrfFormat,
+	iperf3Format, imbFormat, fioFormat, stressFormat, nvFormat, cudaFormat, ucxFormat, nvshmemFormat,
+	deepEPFormat, namdFormat, wrfFormat,
 	{name: Rackless}, // read by the method rackless
 }
 
@@ -381,6 +381,12 @@ func nvGPUs(log []byte) (at Where) {
 	}
 	return at
 }
+
+// cudaFormat is of bandwidthTest, one of NVIDIA's CUDA samples. People copy its lines alone.
+var cudaFormat = logFormat{name: CUDABandwidth,
+	head:  lazyregexp.New(`(?m)^[ \t]*\[CUDA Bandwidth Test\] - Starting|^bandwidthTest-[HD]2[HD][-,]`),
+	start: lazyregexp.New(`(?m)^[ \t]*\[CUDA Bandwidth Test\] - Starting`),
+	read:  several(CUDABandwidth, bench.ParseCUDABandwidth, nil)}
 
 // streamFormat is of STREAM.
 var streamFormat = logFormat{name: Stream, head: streamHead, read: plain(testStream, "STREAM", stream),

@@ -36,6 +36,7 @@ const (
 	Fio            = "fio"
 	StressNG       = "stress-ng"
 	NVBandwidth    = "nvbandwidth"
+	CUDABandwidth  = "cuda-bandwidthtest"
 	UCX            = "ucx"
 	NVSHMEM        = "nvshmem"
 	DeepEP         = "deepep"
@@ -434,6 +435,8 @@ func (im *importing) measures(s *Study) []study.Measure {
 		// Small messages measure how long a launch takes. The largest one measures the links.
 		case strings.HasPrefix(name, "nccl"), strings.HasPrefix(name, "rccl"):
 			m.Bytes, m.Metrics = t.largest, []string{bench.MetricBusBandwidth}
+		case strings.HasPrefix(name, "cuda_bandwidthtest"):
+			m.Bytes = t.largest
 		case im.Format == Stream, im.Format == Logs && name == testStream:
 			m.Metrics = []string{"triad"} // the one that STREAM's results are ranked by
 		case im.Format == VCPUBenchmarks && !ok:

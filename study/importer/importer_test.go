@@ -646,6 +646,9 @@ func TestALogOfSeveralRuns(t *testing.T) {
 		{"nvbandwidth's JSON", "x.json", bench("nvbandwidth/synthetic-0.8.json"), []string{"1: gpu_bandwidth_h2d 1, " +
 			"nvbandwidth_device_to_device_bidirectional_memcpy_read_ce 1, nvbandwidth_host_device_latency_sm 1"},
 			[]string{`status "Error" CUDA_ERROR_OUT_OF_MEMORY`}},
+		{"CUDA's bandwidthTest", "x.txt", bench("cuda-bandwidthtest/synthetic-quick.txt") +
+			bench("cuda-bandwidthtest/superbench-h2d.log"), []string{"1: cuda_bandwidthtest_d2d 1, " +
+			"cuda_bandwidthtest_d2h/pageable 1, cuda_bandwidthtest_h2d 1", "2: cuda_bandwidthtest_h2d 81"}, nil},
 		{"nccl-tests' JSON", "x.json", bench("nccl-tests/synthetic-2.17-all_reduce.json"),
 			[]string{"1: nccl_all_reduce 2, nccl_all_reduce/half/max 1"}, nil},
 		{"RCCL's tests", "broadcast.txt", bench("nccl-tests/synthetic-rccl-broadcast.txt"),
