@@ -35,8 +35,8 @@ func (l *Layout) Cost(pl *Placement) int64 { return Cost(l.evaluate(pl)) }
 
 func (l *Layout) evaluate(pl *Placement) []Term {
 	e, p := newEvaluation(l, pl), l.p
-	var terms []Term
-	own := make([]int64, len(p.Requests)) // what each lab node's devices and cores cost, for "unequal"
+	terms := make([]Term, 0, 20*len(pl.Nodes)) // a lab node has at most that many
+	own := make([]int64, len(p.Requests))      // what each lab node's devices and cores cost, for "unequal"
 	for i := range p.Requests {
 		r, n, w := &p.Requests[i], &pl.Nodes[i], p.Weights.Of(&p.Requests[i])
 		add := func(name string, value, weight int64) {
