@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rackless/rackless/inspect/esxi"
@@ -228,10 +229,11 @@ func Open(path string) (*Opened, error) {
 			break
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, notThere(path)
+	case err != nil:
+		return nil, err
 	case info.IsDir():
 		return openDir(path)
 	case !info.Mode().IsRegular() && info.Mode()&fs.ModeNamedPipe == 0:
@@ -495,6 +497,15 @@ func rootsBelow(path string) ([]string, error) {
 		return nil, err
 	}
 	return joined(path, tree.FindRoots(os.DirFS(path), 2)), nil
+}
+
+// notThere is the error for a path that leads to nothing. It is an fs.ErrNotExist.
+func notThere(path string) error {
+	fix := "rackless snapshot -o FILE keeps a machine in a file"
+	if strings.HasPrefix(path, "ssh://") {
+		fix = "hosts are read by ssh with: rackless inspect --hosts " + path
+	}
+	return fmt.Errorf("%s: %w; %s", path, syscall.ENOENT, fix)
 }
 
 // dumpSuffixes are ends of names of files that are meant to be machines, whatever is in them: a

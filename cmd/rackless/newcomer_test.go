@@ -32,10 +32,12 @@ func TestWhatANewcomerTypes(t *testing.T) {
 		"console":                        "want a node, which rackless ls shows",
 		"ssh vm00": "node vm00: no lab is running; bring one up with: " +
 			"rackless up LAB.yaml",
-		"snapshot host.tar.zst":   "rackless snapshot -o host.tar.zst",
-		"snapshot -o /none/x.zst": "open /none/x.zst: no such file or directory",
-		"emulate dekstop":         "did you mean desktop?",
-		"emulate desktop ls":      "rackless emulate desktop -- ls",
+		"inspect ssh://node1":                  "hosts are read by ssh with: rackless inspect --hosts ssh://node1",
+		"plan examples/pair.yaml --host node1": "node1: no such file or directory; rackless snapshot -o FILE",
+		"snapshot host.tar.zst":                "rackless snapshot -o host.tar.zst",
+		"snapshot -o /none/x.zst":              "open /none/x.zst: no such file or directory",
+		"emulate dekstop":                      "did you mean desktop?",
+		"emulate desktop ls":                   "rackless emulate desktop -- ls",
 		"emulate examples/pair.yaml": "is not the profile of an emulated host: " +
 			"it is a lab file: rackless up",
 		"study run examples/pair.yaml": "is not the file of a study: it is a lab file: rackless up",
