@@ -298,8 +298,8 @@ func (d *decoder) checkExpanded(entry, name string, from map[string]string) bool
 // checkWritten refuses a lab that Parse could not read back from YAML: counts multiply what every
 // node of an entry asks for. Size is that of the file, in bytes; those of usual labs need no writing.
 func (d *decoder) checkWritten(l *Lab, size int) {
-	// A node has at most 64 tokens beside those of the file, and an affinity at most two of each node for a byte. As no
-	// token of the file has more bytes than ten for each of its own, the text is then far below MaxFileSize as well.
+	// A node has at most 64 tokens beside those of the file, and an affinity at most two of each node for a byte.
+	// A byte of the file takes at most ten when it is written, so the text is far below MaxFileSize too.
 	if 2*len(l.Nodes)*(size+64) < maxTokens {
 		return
 	}
