@@ -76,6 +76,64 @@ func TestHostsWithHolesAndNonsenseNeverPanic(t *testing.T) {
 	})
 }
 
+// Chance takes thousands of hosts to come by each number, so each kind of number of each small case has its turn here.
+func TestNumbersThatNoHostHasNeverPanic(t *testing.T) {
+	t.Parallel()
+	for _, c := range allCases() {
+		h := c.host()
+		h.Reported = nil // a class of path is written, not read
+		text, err := json.Marshal(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(text) > 10_000 { // the others have hundreds of kinds, each of which takes long
+			continue
+		}
+		var tree any
+		if err := json.Unmarshal(text, &tree); err != nil {
+			t.Fatal(err)
+		}
+		judge := func() {
+			text, err := json.Marshal(tree)
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := &topology.Host{}
+			if json.Unmarshal(text, changed) == nil {
+				Host(changed)
+			}
+		}
+		eachNumber(tree, "", map[string]bool{}, func(set func(any)) {
+			for _, n := range []any{-1, 1 << 31} {
+				set(n)
+				judge()
+			}
+		})
+	}
+}
+
+// eachNumber calls change with the first number at each path below v, indices left out, and puts the number back.
+func eachNumber(v any, path string, seen map[string]bool, change func(set func(any))) {
+	visit := func(path string, v any, set func(any)) {
+		if n, ok := v.(float64); ok && !seen[path] {
+			seen[path] = true
+			change(set)
+			set(n)
+		}
+		eachNumber(v, path, seen, change)
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for k := range v {
+			visit(path+"."+k, v[k], func(n any) { v[k] = n })
+		}
+	case []any:
+		for i := range v {
+			visit(path, v[i], func(n any) { v[i] = n })
+		}
+	}
+}
+
 // change returns v with one random change in it.
 func change(t *rapid.T, v any) any {
 	here := rapid.IntRange(0, 9).Draw(t, "here") == 0

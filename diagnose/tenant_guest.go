@@ -115,7 +115,7 @@ func (v *view) guestCards(t *topology.Tenant) (gpus, nics []*topology.PCIDevice,
 			continue
 		}
 		if d.NUMANode != nil {
-			nodes = nodes.Union(topology.CPUs(*d.NUMANode))
+			nodes = nodes.Union(topology.ValidCPUs([]int{*d.NUMANode}))
 		}
 	}
 	return gpus, nics, nodes
