@@ -55,7 +55,7 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 			case errors.Is(err, show.ErrFull):
 				fmt.Fprintln(a.err, err)
 			case err != nil && ctx.Err() != nil:
-				return err
+				return context.Cause(ctx) // the time may end before SQLite has the question, which says less then
 			case err != nil:
 				return cli.Usage(err) // what SQLite refuses is the statement: the caller's error
 			}
