@@ -84,7 +84,7 @@ func startQEMU(t *testing.T, memory string) realQEMU {
 	}
 	ask := func(command string) (ids []int) {
 		var all []thread
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // the machine may be busy
 		defer cancel()
 		var raw json.RawMessage
 		if err := conn.Call(ctx, command, nil, &raw); err != nil {

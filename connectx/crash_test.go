@@ -69,7 +69,7 @@ func TestAPanicFailsOneAdapter(t *testing.T) {
 			repair := c.broken(g)
 			p.unlock()
 			c.provoke(g, q, w)
-			for end := time.Now().Add(10 * time.Second); p.Status().Crash == ""; time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(waitLimit); p.Status().Crash == ""; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatal("it has not failed")
 				}

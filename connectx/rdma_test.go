@@ -616,7 +616,7 @@ func TestClientsConnectBeforeListenReturns(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(waitLimit):
 		t.Fatal("the server does not go on")
 	}
 	close(stop)

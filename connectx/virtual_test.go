@@ -32,7 +32,7 @@ func upsOf(t *testing.T, g []*guest) func(what string, want ...bool) {
 	return func(what string, want ...bool) {
 		t.Helper()
 		for i, w := range want {
-			for end := time.Now().Add(5 * time.Second); g[i].p.Status().Up != w; time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(waitLimit); g[i].p.Status().Up != w; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatalf("%s: the link of function %d is up: %v", what, i, !w)
 				}

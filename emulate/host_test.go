@@ -303,10 +303,14 @@ func bootNode(t *testing.T) Options {
 		Append: "console=ttyS0 loglevel=3 panic=-1 cryptomgr.notests mitigations=off nokaslr"}}
 }
 
+// testLimit ends a test that would hang. It is far above what any of them takes, since the machine may be busy, and a
+// QEMU has to be made first where it is not there yet.
+const testLimit = 30 * time.Minute
+
 // A host goes on from its template, is cut from its power, boots, and leaves nothing.
 func TestLifeOfAHost(t *testing.T) {
 	o := bootNode(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
 	d := testDirs(t)
 	var notes []string
@@ -401,7 +405,7 @@ func again(ctx context.Context, t *testing.T, h *Host, o Options, run func(*Host
 // loader are cut in cmd/rackless, by TestPowerCuts.
 func TestAdaptersComeBackAfterAPowerCut(t *testing.T) {
 	o := bootNode(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // of a QEMU that is not there yet, most of it
+	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
 	r740, err := Find("r740")
 	if err != nil {

@@ -65,7 +65,7 @@ func TestTheFirmwareGivesTheAddressesOfTheNCCLFile(t *testing.T) {
 	args := append([]string{"-nodefaults", "-display", "none", "-machine", "q35", "-accel", "tcg", "-m", "512M",
 		"-drive", "if=pflash,format=raw,readonly=on,file=" + firmwareCode,
 		"-drive", "if=pflash,format=raw,file=" + vars}, busesOf(t, readDomain(t, domains[0].Data))...)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute) // the machine may be busy
 	defer cancel()
 	want := maps.Clone(switchedInGuest)
 	var got map[string]string
