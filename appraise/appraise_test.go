@@ -243,7 +243,7 @@ func TestFiguresAreHeldAgainstTheMachine(t *testing.T) {
 		{"copies by CUDA's sample", host(good, good, good), log(t, "cuda-bandwidthtest/synthetic-quick.txt"), "",
 			"cuda_bandwidthtest_h2d", appraise.Normal, "GB/s"},
 		{"small copies", host(good, good, good), log(t, "cuda-bandwidthtest/synthetic-quick.txt", "32000000\t\t\t24.6",
-			"100000\t\t\t2.6"), "", "cuda_bandwidthtest_h2d", appraise.Unknown, "less than 2 MB"},
+			"100000\t\t\t2.6"), "", "cuda_bandwidthtest_h2d", appraise.Unknown, "less than 16 MB"},
 		{"copies by CUDA's sample within a GPU", host(good, good, good),
 			log(t, "cuda-bandwidthtest/synthetic-quick.txt"), "", "cuda_bandwidthtest_d2d", appraise.Unknown,
 			"with pinned memory are judged"},

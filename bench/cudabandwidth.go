@@ -27,15 +27,17 @@ type cudaCopies struct {
 	res    Tests
 	test   string // of the table; "" above the first
 	unit   string // of its column; "" above it
+	begun  bool   // the head of the program is there
 	passed bool
 }
 
 // ParseCUDABandwidth reads what bandwidthTest of NVIDIA's CUDA samples prints: copies between the host's memory, pinned
 // or pageable, and that of a GPU, and copies within a GPU, of which it counts each byte twice.
+// People copy its lines alone: only what has the program's head must have its end.
 func ParseCUDABandwidth(output []byte) (Tests, error) {
 	var c cudaCopies
 	err := EachLine(toolCUDABandwidth, output, c.read)
-	if err == nil && !c.passed {
+	if err == nil && c.begun && !c.passed {
 		err = BadOutput(toolCUDABandwidth, output, "it is cut off: it does not say Result = PASS")
 	}
 	return c.res.checked(toolCUDABandwidth, output, err)
@@ -53,6 +55,8 @@ func (c *cudaCopies) read(line string) error {
 		return c.add(c.test, m[1], m[2], c.unit)
 	}
 	switch line {
+	case "[CUDA Bandwidth Test] - Starting...":
+		c.begun = true
 	case "PAGEABLE Memory Transfers":
 		c.test += words.If(c.test != "" && !strings.HasSuffix(c.test, cudaPageable), cudaPageable)
 	case "Result = PASS":

@@ -82,6 +82,11 @@ func TestOutputsOfSeveralTests(t *testing.T) {
 			"cuda_bandwidthtest_h2d copy_bandwidth 32000000 0 24.6 GB/s",
 			"cuda_bandwidthtest_d2h/pageable copy_bandwidth 32000000 0 9.1 GB/s",
 			"cuda_bandwidthtest_d2d copy_bandwidth 32000000 0 1166.9 GB/s"}},
+		// Lines alone, and the MB/s of releases up to CUDA 10.
+		{"cuda-bandwidthtest/synthetic-csv.txt", ParseCUDABandwidth, "", []string{"cuda_bandwidthtest_h2d 1",
+			"cuda_bandwidthtest_d2h/pageable 1", "cuda_bandwidthtest_d2d/gpus2 1"}, []string{
+			"cuda_bandwidthtest_h2d copy_bandwidth 33554432 0 12.5829 GB/s",
+			"cuda_bandwidthtest_d2h/pageable copy_bandwidth 33554432 0 6.3 GB/s"}},
 		{"nvbandwidth/synthetic-0.8.json", ParseNVBandwidths, "0.8", []string{"gpu_bandwidth_h2d 1",
 			"nvbandwidth_device_to_device_bidirectional_memcpy_read_ce 1", "nvbandwidth_host_device_latency_sm 1",
 			"nvbandwidth_host_to_all_memcpy_ce 0 failed"}, []string{"gpu_bandwidth_h2d copy_bandwidth 0 0 54.1033 GB/s",

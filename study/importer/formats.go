@@ -382,7 +382,7 @@ func nvGPUs(log []byte) (at Where) {
 	return at
 }
 
-// cudaFormat is of bandwidthTest, one of NVIDIA's CUDA samples. People copy its lines alone.
+// cudaFormat is of bandwidthTest, one of NVIDIA's CUDA samples.
 var cudaFormat = logFormat{name: CUDABandwidth,
 	head:  lazyregexp.New(`(?m)^[ \t]*\[CUDA Bandwidth Test\] - Starting|^bandwidthTest-[HD]2[HD][-,]`),
 	start: lazyregexp.New(`(?m)^[ \t]*\[CUDA Bandwidth Test\] - Starting`),
