@@ -263,7 +263,8 @@ var oneWay = map[string]string{"nvbandwidth_host_to_device_memcpy_sm": "gpu_band
 	"cuda_bandwidthtest_h2d":               "gpu_bandwidth_h2d", "cuda_bandwidthtest_d2h": "gpu_bandwidth_d2h"}
 
 // largeCopy is from where on a copy is bound by the link. On a V100 with PCIe 3.0 one of 2 MB reaches 12.1 GB/s and one
-// of 16 MB the 12.4 of the largest (bench/testdata/cuda-bandwidthtest/superbench-h2d.log); faster links need larger ones.
+// of 16 MB the 12.4 of the largest (bench/testdata/cuda-bandwidthtest/superbench-h2d.log); faster links need larger
+// ones.
 const largeCopy = 16_000_000
 
 // copies judges what nvbandwidth or bandwidthTest copied between the host's memory and GPUs, or between GPUs.
