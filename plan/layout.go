@@ -66,7 +66,7 @@ func (l *Layout) Fits(pl *Placement) bool {
 			held[id] = true
 		}
 	}
-	// Rule 2: the host keeps enough cores in all, on NUMA nodes that the lab names, and in packages that it lives on.
+	// Rule 2: the host keeps enough cores in all, on NUMA nodes that the lab names, and in packages that it uses.
 	free, onNode, onPackage := l.Free(pl), map[int]int{}, map[int]int{}
 	for _, id := range free {
 		onNode[l.Cores[id].NUMANode]++

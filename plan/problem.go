@@ -75,6 +75,8 @@ type Core struct {
 	Efficiency bool `json:"efficiency,omitempty"`
 	// Tenant is who holds the core already; such a core goes to nobody and is not housekeeping.
 	Tenant string `json:"tenant,omitempty"`
+	// Isolated is set where the host's scheduler puts nothing on any CPU of the core as the host runs now.
+	Isolated bool `json:"isolated,omitempty"`
 }
 
 // Kinds of devices.

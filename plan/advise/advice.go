@@ -370,7 +370,7 @@ func (a *advisor) placesFor(device, node, near int) {
 	}
 }
 
-// movable reports whether a device is a card that a hand can move: not one that the host lives on,
+// movable reports whether a device is a card that a hand can move: not one that the host needs,
 // and not one that shares an IOMMU group with other cards, where the slot is what has to change.
 func (a *advisor) movable(device int) bool {
 	d := &a.p.Devices[device]

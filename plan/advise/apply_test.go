@@ -141,7 +141,7 @@ func TestTheDiskThatTheHostLivesOnCannotBeTakenAway(t *testing.T) {
 			continue
 		}
 		_, _, err := Edit{Op: OpWithout, Device: d.PCI.String()}.Apply(h, readLab(t, "pair.yaml"))
-		if err == nil || !strings.Contains(err.Error(), "the host lives on it: disk "+d.Name) {
+		if err == nil || !strings.Contains(err.Error(), "the host uses it: disk "+d.Name) {
 			t.Errorf("without %s: got %v, want an error that names the disk", d.PCI, err)
 		}
 		return

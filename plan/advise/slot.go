@@ -351,7 +351,7 @@ func (e Edit) remove(h *topology.Host, c *card) error {
 	own := func(a *topology.PCIAddr) bool { return c.function(a) != nil }
 	for _, disk := range h.Storage {
 		if own(disk.PCI) && len(disk.Mounts) > 0 {
-			return e.fail(c.id, fmt.Sprintf("the host lives on it: disk %s has %s", disk.Name, someText(disk.Mounts)),
+			return e.fail(c.id, fmt.Sprintf("the host uses it: disk %s has %s", disk.Name, someText(disk.Mounts)),
 				"")
 		}
 	}

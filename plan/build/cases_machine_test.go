@@ -19,7 +19,7 @@ type machine struct {
 	change    func(*topology.Host)
 }
 
-// A device is a GPU, a NIC of 100 Gb/s with virtual functions, or a disk that the host lives on.
+// A device is a GPU, a NIC of 100 Gb/s with virtual functions, or a disk that the host needs.
 type device struct {
 	kind  string // "gpu", "nic" or "disk"
 	node  int

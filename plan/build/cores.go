@@ -67,6 +67,7 @@ func (b *problemBuilder) takeCores() {
 			ID: c.ID, CPUs: slices.Collect(cpus.All()), NUMANode: node,
 			Package: known(c.Package), L3: known(c.L3), Efficiency: c.Kind == topology.KindEfficiency || slow > 0 &&
 				*c.MaxKHz < slow,
+			Isolated: cpus.Difference(words.Value(b.host.CPUs.Isolated)).IsEmpty(),
 		})
 	}
 	if !lost.IsEmpty() {

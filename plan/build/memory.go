@@ -137,7 +137,7 @@ func (b *problemBuilder) reserveMemory(m *memoryUse) {
 }
 
 // holdMemory takes off what tenants hold: what they say, and of hugepages what is in use, if that is
-// more. The larger of the two, and not their sum: pages in use are mostly those of tenants that say so,
+// more. The larger of the two, and not their sum: pages in use are usually those of tenants that say so,
 // but a program that is no tenant may hold some too, and a tenant that is shut off uses none yet.
 func (b *problemBuilder) holdMemory(m *memoryUse) {
 	huge := make([]uint64, len(m.bytes))

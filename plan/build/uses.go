@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A hostUse is a device that the host itself lives on.
+// A hostUse is a device that the host itself needs.
 type hostUse struct {
 	id   string // of the function or disk, for messages
 	node *int   // its NUMA node; nil if it is not known

@@ -62,3 +62,38 @@ func TestTheCoreOfCPU0StaysWithTheHost(t *testing.T) {
 		})
 	}
 }
+
+func TestCoresThatAreNotIsolatedStayWithTheHost(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		isolated []int
+		cores    int
+		free     []int
+	}{
+		{"one on each NUMA node", []int{1, 2, 3, 5, 6, 7}, 6, []int{0, 4}},
+		{"one in the midst", []int{1, 2, 3, 4, 6, 7}, 6, []int{0, 5}},
+		{"CPU 0, though it is isolated", []int{0, 1, 2, 3, 4, 5}, 5, []int{0, 6, 7}},
+		{"the one beside CPU 0 as well", []int{2, 3, 4, 5, 6, 7}, 2, []int{0, 1}},
+		{"no more than the lab node leaves", []int{1, 2, 3}, 7, []int{0}},
+		{"nothing is isolated", nil, 6, []int{0, 7}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p := twoNodes(tt.cores)
+			for _, id := range tt.isolated {
+				p.Cores[id].Isolated = true
+			}
+			r, err := Solve(t.Context(), p, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if free := plan.NewLayout(p).Free(&r.Placement)[:len(tt.free)]; !slices.Equal(free, tt.free) {
+				t.Errorf("the host keeps %v, want %v", free, tt.free)
+			}
+			if got := plan.Cost(plan.Evaluate(p, &r.Placement)); got != r.Cost {
+				t.Errorf("it costs %d, and %d was said", got, r.Cost)
+			}
+		})
+	}
+}

@@ -269,7 +269,7 @@ func (t *tree) subgradient() {
 	t.restore(best)
 }
 
-// roundPrices tries rounder prices. The best prices are mostly differences of costs, and those are
+// roundPrices tries rounder prices. The best prices are usually differences of costs, and those are
 // round; the subgradient method comes close to them and no further.
 func (t *tree) roundPrices() {
 	round := func(list []int64, unit int64) {

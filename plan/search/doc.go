@@ -39,7 +39,7 @@
 //     a port get a price each. For any prices of 0 or more it gives a lower bound. A common price for
 //     all ports comes first; cheapest columns that the work did not last for are looked for again
 //     there; then comes the subgradient method. Round prices near those that it finds are
-//     tried as well, since the best ones mostly are round. Equal lab nodes that cannot all cost the
+//     tried as well, since the best ones usually are round. Equal lab nodes that cannot all cost the
 //     same are told apart by the cost of the cheapest of them, which brings the term "unequal" into
 //     the bound (equal.go). Before and after the subgradient method a linear program with column
 //     generation chooses a pattern for each bin (patterns.go, master.go): it knows what a set of lab
@@ -69,7 +69,7 @@
 // cheapest paths to others; a port to come costs its distance and saves at most so much on the
 // paths of GPUs; and so many NUMA nodes with cores can be next to only so many devices. Core splits
 // are bounded by the memory that finds no room beside them and, for one lab node, by the L3 caches
-// of tenants (spill.go). On a host that is empty the bound mostly meets the first dive.
+// of tenants (spill.go). On a host that is empty the bound usually meets the first dive.
 //
 // One lab node alone competes with nobody: then there are no prices, the root bound is that of the
 // empty choice, and the tree follows the dives.

@@ -120,40 +120,71 @@ func (s *state) pagesOf() [][]plan.NodePage {
 	return out
 }
 
-// maxBootTries bounds the exchanges that are tried. Cores come in their order, and the nearest to
-// that of CPU 0 are among the first.
-const maxBootTries = 8
+// maxKeepTries bounds the exchanges that are tried for one core. Cores come in their order, and the nearest are among
+// the first.
+const maxKeepTries = 8
 
-// keepBootCore leaves the core of CPU 0 to the host where that costs nothing. CPU 0 boots the
-// machine, and on x86 has timers and interrupts that cannot be moved: the kernel takes it out of
-// nohz_full again (kernel/time/tick-sched.c). It is no term of the cost, because a cost must not
-// depend on how CPUs are numbered.
-func keepBootCore(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64) {
-	k := slices.IndexFunc(p.Cores, func(c plan.Core) bool { return slices.Contains(c.CPUs, 0) })
-	if k < 0 {
-		return
+// maxKept bounds the cores for which exchanges are tried.
+const maxKept = 64
+
+// keepForHost leaves cores to the host that are worth more to it, where that costs nothing: it exchanges them for cores
+// that the host would keep. Such a preference is no term of the cost, because a cost must not depend on how CPUs are
+// numbered, nor on what an earlier layout left behind.
+func keepForHost(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64) {
+	worth := worthToHost(p)
+	tried := 0
+	for owner := range pl.Nodes {
+		for _, id := range slices.Clone(pl.Nodes[owner].Cores) {
+			if worth[id] == 0 {
+				continue
+			}
+			if tried++; tried > maxKept {
+				return
+			}
+			exchangeCore(l, p, pl, cost, owner, id, worth)
+		}
 	}
-	boot := &p.Cores[k]
-	owner := slices.IndexFunc(pl.Nodes, func(n plan.NodePlacement) bool { return slices.Contains(n.Cores, boot.ID) })
-	if owner < 0 {
-		return
+}
+
+// worthToHost returns what cores are worth to the host: 2 for that of CPU 0, 1 for those that a host which isolates
+// CPUs does not isolate, and 0 for others. CPU 0 boots the machine, and on x86 has timers and interrupts that cannot be
+// moved: the kernel takes it out of nohz_full again (kernel/time/tick-sched.c). Cores that are isolated already need no
+// reboot to be used by a lab node, and those that are not are where the host's own work is.
+func worthToHost(p *plan.Problem) map[int]int {
+	isolates := slices.ContainsFunc(p.Cores, func(c plan.Core) bool { return c.Isolated })
+	worth := map[int]int{}
+	for c := range lists.Refs(p.Cores) {
+		switch {
+		case slices.Contains(c.CPUs, 0):
+			worth[c.ID] = 2
+		case isolates && !c.Isolated:
+			worth[c.ID] = 1
+		}
 	}
+	return worth
+}
+
+// exchangeCore exchanges a core of a lab node for one that is free and worth less to the host, if that costs nothing.
+func exchangeCore(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64, owner, id int, worth map[int]int) {
 	// Cores of one NUMA node and one L3 are alike: one of each is tried.
 	type kind struct {
 		node, pkg, l3 int
 		small         bool
 	}
 	tried := map[kind]bool{}
-	for _, id := range l.Free(pl) {
-		c := l.Cores[id]
+	candidates := l.Free(pl)
+	slices.SortStableFunc(candidates, func(a, b int) int { return worth[a] - worth[b] })
+	for _, free := range candidates {
+		c := l.Cores[free]
 		k := kind{c.NUMANode, c.Package, c.L3, c.Efficiency}
-		if tried[k] || len(tried) == maxBootTries || len(c.CPUs) < p.Requests[owner].Threads {
+		if worth[free] >= worth[id] || tried[k] || len(tried) == maxKeepTries ||
+			len(c.CPUs) < p.Requests[owner].Threads {
 			continue
 		}
 		tried[k] = true
 		next := pl.Exchangeable()
 		n := &next.Nodes[owner]
-		n.Cores[slices.Index(n.Cores, boot.ID)] = id
+		n.Cores[slices.Index(n.Cores, id)] = free
 		slices.Sort(n.Cores)
 		if l.Spread(next, owner) && l.Fits(next) && l.Cost(next) == cost {
 			*pl = *next

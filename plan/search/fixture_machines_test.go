@@ -136,7 +136,7 @@ func mix(seed uint64) (string, *plan.Problem) {
 			free++
 		}
 	}
-	// What is left of devices and cores is tracked, so that what is asked for mostly fits.
+	// What is left of devices and cores is tracked, so that what is asked for usually fits.
 	count := r.In(2, 16)
 	count = min(count, free-s.Reserve)
 	fill := max(count, (free-s.Reserve)*r.In(30, 95)/100)

@@ -19,7 +19,7 @@ import (
 // each lab node alone. In between is the linear program that chooses what each NUMA node contains.
 //
 // A bin is a set of NUMA nodes that share L3 caches with each other and with no others: one NUMA
-// node mostly. A lab node is at home in a bin or spans several, with a portion in each. Let v be
+// node usually. A lab node is at home in a bin or spans several, with a portion in each. Let v be
 // any duals of lab nodes, and g >= 0 of portions by their cores. A set S of lab nodes and
 // portions that fits bin u gains the sum of its duals, less what its lab nodes cost at home
 // there at least, less what S pays together: shares of L3 caches, pages that are missing,

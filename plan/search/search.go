@@ -66,7 +66,7 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	r.Cost = l.Cost(&r.Placement)
 	if ctx.Err() == nil { // who cancels has no time for what is nice to have
 		splitTies(l, &r.Placement, r.Cost)
-		keepBootCore(l, p, &r.Placement, r.Cost)
+		keepForHost(l, p, &r.Placement, r.Cost)
 	}
 	r.Bound = min(bound, r.Cost)
 	r.Optimal = r.Bound == r.Cost

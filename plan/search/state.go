@@ -362,7 +362,7 @@ func (s *state) remove(i int) {
 	s.totals = s.saved[len(s.saved)-1]
 	s.saved = s.saved[:len(s.saved)-1]
 	for _, pc := range c.cores {
-		s.compCost[m.pools[pc.pool].comp] = -1 // to be found again, mostly in the packer's cache
+		s.compCost[m.pools[pc.pool].comp] = -1 // to be found again, usually in the packer's cache
 	}
 }
 

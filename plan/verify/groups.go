@@ -85,7 +85,7 @@ func (c *checker) iommuGroups() map[int][]string {
 	return groups
 }
 
-// needed checks that the host keeps what it lives on: the NIC of its default route, and its disks.
+// needed checks that the host keeps what it needs: the NIC of its default route, and its disks.
 func (c *checker) needed(of func(string) int) {
 	for _, r := range c.h.Routes {
 		for _, fn := range r.PCI {
