@@ -135,7 +135,7 @@ func (v *view) mtuOf(name string) *int {
 	return cmp.Or(words.Value(v.Netdev(name)).MTU, words.Value(v.Bond(name)).MTU)
 }
 
-// smallMTU gathers NICs with the same MTU: on one host they mostly have the same mistake.
+// smallMTU gathers NICs with the same MTU: on one host they usually have the same mistake.
 func smallMTU(v *view, add func(finding.Finding)) {
 	type cut struct {
 		netdevs, subjects []string

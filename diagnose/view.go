@@ -138,7 +138,7 @@ type need struct {
 	how  string // evidence
 }
 
-// needed returns, by function, what the host itself lives on: its file systems and its default routes.
+// needed returns, by function, what the host itself needs: its file systems and its default routes.
 func (v *view) needed() map[topology.PCIAddr]need {
 	out := map[topology.PCIAddr]need{}
 	for _, d := range v.Storage {

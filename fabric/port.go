@@ -88,7 +88,7 @@ func (p *port) ready(uint32) {
 
 // attach connects a node, in place of one that is there.
 func (p *port) attach(c *conn) {
-	// The old one is mostly of a QEMU that died, and whose end has not been read yet.
+	// The old one is usually of a QEMU that died, and whose end has not been read yet.
 	if p.conn != nil {
 		p.counters.Replaced++
 		p.b.log.Warn("fabric: a new connection replaces the old one", "port", p.Name)

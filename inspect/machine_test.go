@@ -74,7 +74,7 @@ type cpuShape struct {
 	coresPerL3               int
 }
 
-// files numbers CPUs as x86 firmware mostly does: first threads of all cores, then second ones.
+// files numbers CPUs as x86 firmware usually does: first threads of all cores, then second ones.
 func (s cpuShape) files() files {
 	f := files{}
 	all := s.packages * s.cores

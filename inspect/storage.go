@@ -16,7 +16,7 @@ import (
 )
 
 // readStorage reads the disks and what the host has mounted from each, so that no later step gives
-// away what the host lives on. It comes after readPCI.
+// away what the host needs. It comes after readPCI.
 //
 // Source of this file: Documentation/ABI/testing/sysfs-block and stable/sysfs-block of Linux.
 func (r *reader) readStorage() {
@@ -408,7 +408,7 @@ func unescape(s string) string {
 	})
 }
 
-// worthKnowing drops mounts that say nothing new about what lives on a device: bind mounts of a
+// worthKnowing drops mounts that say nothing new about what is on a device: bind mounts of a
 // part of a file system that is mounted anyway, of which container hosts have thousands. A mount
 // stays when it is of a whole file system or subvolume, or when no other mount of the same device
 // is above it: the root of an image-based system is a part of its file system, and in a container

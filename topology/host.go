@@ -270,7 +270,7 @@ type Disk struct {
 	SizeBytes *uint64  `json:"size_bytes,omitempty"`
 	Model     string   `json:"model,omitempty"`
 	// Mounts are where its file systems are, through partitions, RAID, LVM and encryption: "/",
-	// "/boot", "[SWAP]". A disk with mounts is one that the host lives on.
+	// "/boot", "[SWAP]". A disk with mounts is one that the host needs.
 	Mounts []string `json:"mounts,omitempty"`
 }
 

@@ -120,7 +120,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	}
 	code, text := exitCode(err)
 	if text != "" {
-		// An error after Ctrl-C is mostly the end of something that was under way.
+		// An error after Ctrl-C is usually the end of something that was under way.
 		if ctx.Err() != nil {
 			text = "interrupted: " + text
 		}

@@ -124,7 +124,7 @@ func (a *app) compareResults(kept results.Store, args []string, html, output str
 
 // findResult returns the directory that the arguments of report mean.
 func findResult(kept results.Store, args []string) (string, error) {
-	// The last measurement of any lab: it is mostly the one that was just made.
+	// The last measurement of any lab: it is usually the one that was just made.
 	if len(args) == 0 {
 		return kept.Last("")
 	}

@@ -65,7 +65,7 @@ func TestTheR740IsAsTheReportDescribesIt(t *testing.T) {
 	}
 }
 
-// What the host lives on is behind two layers: a logical volume on a partition of a disk behind a controller.
+// What the host needs is behind two layers: a logical volume on a partition of a disk behind a controller.
 func TestTheR740LivesOnItsBootDiskAndItsServiceNIC(t *testing.T) {
 	t.Parallel()
 	h, err := inspect.ReadFile(t.Context(), "r740.ttar")

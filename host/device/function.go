@@ -202,7 +202,7 @@ func (f function) bind(ctx context.Context, driver string) error {
 
 func orNone(driver string) string { return cmp.Or(driver, "no driver") }
 
-// load makes sure that the kernel has a driver. Drivers are mostly named like their modules; where
+// load makes sure that the kernel has a driver. Drivers are usually named like their modules; where
 // one is not (xhci_hcd is in xhci_pci) the function's alias, by which it is loaded at boot, leads
 // to it.
 func (f function) load(ctx context.Context, driver string) error {

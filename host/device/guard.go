@@ -52,7 +52,7 @@ func (g *guards) look(ctx context.Context, s *change.System) (*scene, error) {
 	})
 }
 
-// unread refuses to judge where the machine did not tell what it lives on.
+// unread refuses to judge where the machine did not tell what it needs.
 func unread(live *topology.Host) error {
 	needed := []string{
 		"proc/self/mountinfo", "proc/1/mountinfo", "proc/self/mounts", "proc/mounts", "proc/swaps", "sys/class/block",
@@ -60,7 +60,7 @@ func unread(live *topology.Host) error {
 	}
 	for _, u := range live.Unread {
 		if slices.Contains(needed, u.Path) {
-			return fmt.Errorf("what the host lives on cannot be read: /%s: %s; run it as root", u.Path, u.Why)
+			return fmt.Errorf("what the host needs cannot be read: /%s: %s; run it as root", u.Path, u.Why)
 		}
 	}
 	return nil
@@ -120,7 +120,7 @@ func (sc *scene) direct(a topology.PCIAddr) error {
 	return nil
 }
 
-// hostUses refuses what the host lives on: disks, the default route, ssh sessions, network storage; and what tenants
+// hostUses refuses what the host needs: disks, the default route, ssh sessions, network storage; and what tenants
 // have.
 func (sc *scene) hostUses(a topology.PCIAddr) []error {
 	var errs []error

@@ -42,7 +42,7 @@ func TestGuardsRefuse(t *testing.T) {
 		}, "0000:61:00.0 carries the default route (br0, ipv6): the host would lose its network", false},
 		{"mounts that cannot be read", nic, func(m *sim) {
 			m.host.Unread = []topology.Unread{{Path: "proc/self/mountinfo", Why: "permission denied"}}
-		}, "what the host lives on cannot be read: /proc/self/mountinfo: permission denied; run it as root", false},
+		}, "what the host needs cannot be read: /proc/self/mountinfo: permission denied; run it as root", false},
 		{"the session's own ssh connection", nic, func(m *sim) {
 			m.sshSession("192.0.2.7", "192.0.2.1", "eno3")
 		}, "0000:61:00.0 carries the ssh session from 192.0.2.7 (through eno3): it would be cut off", false},

@@ -33,7 +33,7 @@ func testInside(t *testing.T) {
 	t.Run("virtual functions of before come back with their addresses and drivers", insideVirtualBefore)
 	t.Run("a rollback after a reboot in which the udev rule was first", insideAfterReboot)
 	t.Run("what is in use stays", insideInUse)
-	t.Run("guards see what the host lives on", insideGuards)
+	t.Run("guards see what the host needs", insideGuards)
 	t.Run("cut off anywhere", insideFaults)
 }
 

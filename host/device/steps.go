@@ -216,7 +216,7 @@ func (b *builder) everything(ctx context.Context, s *change.System) error {
 		}
 		if ready, err := b.ready(w.op.Address)(ctx, s); err != nil || !ready {
 			errs = append(errs, err)
-			// Without an IOMMU there is nothing to say of groups, but what the host lives on is known.
+			// Without an IOMMU there is nothing to say of groups, but what the host needs is known.
 			errs = append(errs, sc.hostUses(w.op.Address)...)
 			continue
 		}

@@ -210,7 +210,7 @@ func coresIn(h *topology.Host, cpus topology.CPUSet) int {
 	return lists.Count(h.Cores, func(c topology.Core) bool { return c.CPUs.IsSubsetOf(cpus) })
 }
 
-// A hostUse is a device that the host lives on, and its NUMA node.
+// A hostUse is a device that the host needs, and its NUMA node.
 type hostUse struct {
 	node int
 	what string

@@ -139,7 +139,7 @@ func foreign(driver string) string {
 }
 
 // diskCard is the card of a storage controller with its disks. What is mounted from them stands in bold: the host may
-// live on it.
+// need it.
 func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 	at, id := v.shortAddr(d.Address), d.Address.String()
 	model := modelText(d.DeviceName, d)

@@ -178,7 +178,7 @@ func TestACardSaysWhatIsKnownOfADisk(t *testing.T) {
 		{"a SATA controller of which no disk is known", base(0x010601), ""},
 		{"a disk", base(0x010802, topology.Disk{Name: "nvme0n1", SizeBytes: new(uint64(1 << 40))}),
 			"disk: nvme0n1 01:00.0 | 1 TiB · SM981"},
-		{"a disk that the host lives on", base(0x010601, topology.Disk{Name: "sda", Mounts: []string{"/", "[SWAP]"},
+		{"a disk that the host needs", base(0x010601, topology.Disk{Name: "sda", Mounts: []string{"/", "[SWAP]"},
 			Model: "X"}), "disk: sda 01:00.0 | *holds /, [SWAP] | X"},
 		{"many disks", base(0x010400, topology.Disk{Name: "sda", SizeBytes: new(uint64(gib))},
 			topology.Disk{Name: "sdb", SizeBytes: new(uint64(gib))},

@@ -288,7 +288,7 @@ func (v *view) switchGrid() grid {
 // allVLANs is the VLAN of a port group of a standard switch that has all of them.
 const allVLANs = 4095
 
-// diskGrid lists the disks, those that the host lives on first.
+// diskGrid lists the disks, those that the host needs first.
 func (v *view) diskGrid() grid {
 	g := grid{Title: "Storage", Heads: []head{
 		{Name: "disk"}, {Name: "address"}, {Name: "node", Right: true, Keep: true}, {Name: "size", Right: true},
