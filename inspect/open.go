@@ -84,7 +84,7 @@ func (o *Opened) Read(ctx context.Context) (*topology.Host, error) {
 }
 
 func (o *Opened) read(ctx context.Context) (*topology.Host, error) {
-	if isNew(o.texts) {
+	if len(o.texts) > 0 && o.parse == nil {
 		found, err := parts(o.texts)
 		if err != nil {
 			return nil, err
@@ -339,6 +339,9 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 				return &Opened{Name: name, Format: f.Name, text: text, texts: found, parse: f.Parse, note: note}, nil
 			}
 		}
+	}
+	if len(found) > 0 { // below a command or prose
+		return &Opened{Name: name, Format: kindNames(found), texts: found, note: note}, nil
 	}
 	return nil, fmt.Errorf("%s: %w", name, unknownError(raw, text))
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"io/fs"
 	"os"
@@ -87,7 +88,10 @@ func TestOpenKnowsByContent(t *testing.T) {
 		"c.tar": someHwloc, "d": someNCCL, "e.zst": someMatrix, "f.gz": someText,
 		"lspci": "00:00.0 Host bridge [0600]: Intel Corporation 440FX [8086:1237] (rev 02)\n\n00:01.0 ISA bridge " +
 			"[0601]: Intel Corporation 82371SB [8086:7000]\n",
-		"long.txt": strings.Repeat("log line\n", 20_000) + someMatrix,
+		"long.txt":   strings.Repeat("log line\n", 20_000) + someMatrix,
+		"prose.txt":  "This is my machine:\n\n$ cat box.xml\n" + someHwloc + "$ exit\n",
+		"page.html":  "<pre><code>" + html.EscapeString(someNCCL) + "</code></pre>\n",
+		"prompt.log": "root@node1:~# cat $NCCL_TOPO_DUMP_FILE\n" + someNCCL + "root@node1:~#\n",
 	})
 	for _, test := range []struct{ path, format, kind string }{
 		{".", "directory", topology.SourceTree},
@@ -100,6 +104,9 @@ func TestOpenKnowsByContent(t *testing.T) {
 		{"f.gz", "text archive", topology.SourceTree},
 		{"lspci", "lspci", topology.SourceLspci},
 		{"long.txt", "nvidia-smi topo -m", topology.SourceTopo},
+		{"prose.txt", "hwloc XML", topology.SourceHwloc},
+		{"page.html", "NCCL topology XML", topology.SourceNCCL},
+		{"prompt.log", "NCCL topology XML", topology.SourceNCCL},
 	} {
 		t.Run(test.path, func(t *testing.T) {
 			t.Parallel()

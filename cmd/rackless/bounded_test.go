@@ -91,7 +91,7 @@ var readsFiles = map[string]string{
 	"report --html":             onlyWritten,
 	"results check":             "results check /dev/zero",
 	"results check --snapshot":  "results check lab.yaml --snapshot /dev/zero",
-	"results import":            "results import /dev/zero",
+	"results import":            "- results import -",
 	"results import --db":       "results import lab.yaml --db /dev/zero",
 	"results query --db":        "results query --db /dev/zero SELECT",
 	"results raw --db":          "results raw --db /dev/zero 1",

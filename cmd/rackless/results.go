@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report"
@@ -93,12 +95,25 @@ func newResultsCheckCmd(a *app) *cobra.Command {
 	return cmd
 }
 
+// openSources opens what arguments name. Standard input is read only if an argument stands for it.
+func (a *app) openSources(args []string) (sources []importer.Source, closeAll func(), err error) {
+	if !slices.Contains(args, conduct.Stdin) {
+		return conduct.OpenSources(args, nil)
+	}
+	in := userfile.Stream(a.in, "standard input")
+	defer in.Close()
+	return conduct.OpenSources(args, in)
+}
+
 // resultsCheck holds the figures of logs against a machine. What it finds is printed whatever the status is: the status
 // is for scripts, and the reasons are for people.
 func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, device, format string,
 	args []string) error {
+	if snapshot == conduct.Stdin && slices.Contains(args, conduct.Stdin) {
+		return cli.Usage(errors.New("standard input is either the log or the machine: name a file for one of them"))
+	}
 	// Opened before the machine is read, which takes seconds: a wrong name costs nothing.
-	sources, closeAll, err := conduct.OpenSources(args)
+	sources, closeAll, err := a.openSources(args)
 	if err != nil {
 		return cli.Usage(err)
 	}
@@ -165,7 +180,7 @@ func newResultsImportCmd(a *app) *cobra.Command {
 
 // resultsImport reads results and stores them as studies: all of them, or none if one is not understood.
 func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []string) error {
-	sources, closeAll, err := conduct.OpenSources(args)
+	sources, closeAll, err := a.openSources(args)
 	if err != nil {
 		return cli.Usage(err)
 	}

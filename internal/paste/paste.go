@@ -4,6 +4,8 @@ package paste
 import (
 	"bytes"
 	"encoding/binary"
+	"html"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -68,8 +70,7 @@ var marks = []mark{
 var numbered = lazyregexp.New(`(?m)^ *\d+: [\w.@-]+: (?:node_type |<)|^\W*VCPU: CPU Affinity|^\W*node distances:`)
 
 // same is what may stand before all lines alike: quotes and indentation, or the name of a node, as pdsh writes it, or
-// of
-// a file, as grep does.
+// of a file, as grep does.
 var same = lazyregexp.New(`^(?:[ \t]*(?:> ?)+)?[ \t]*(?:[A-Za-z][\w.-]*: |[\w./-]+\.(?:txt|log|out):)?`)
 
 // own is what tools and scripts begin their lines with themselves: the name of the tool, a group of IOMMU groups.
@@ -82,6 +83,12 @@ var lead = lazyregexp.New(`^(?:[ \t]*(?:> ?)+)?[ \t]*`)
 var fence = lazyregexp.New("(?mi)^[ \t>]*(?:`{3,}[\\w+-]*|~{3,}\\w*|" +
 	"(?:</?(?:pre|code|details|summary)\\b[^>\\n]*>(?:[^<\\n]*</summary>)?)+|" +
 	"\\[/?(?:code|quote|spoiler|pre)\\b[^\\]\\n]*\\])[ \\t]*$")
+
+// tag matches the same marks of HTML on a line with what a tool printed, as the source of a page has them.
+var tag = lazyregexp.New(`(?mi)^[ \t]*(?:<(?:pre|code)\b[^>\n]*>)+|(?:</(?:pre|code)>)+[ \t]*$`)
+
+// entities are what the source of a page has in the place of characters.
+var entities = []string{"&lt;", "&gt;", "&quot;", "&#39;", "&#x27;", "&#34;", "&amp;"}
 
 // maxMarks bounds how many marks are taken off: a quoted log of a launcher below a logger has three.
 const maxMarks = 4
@@ -101,7 +108,13 @@ func Clean(text []byte) []byte {
 		text = overwritten(text)
 	}
 	if bytes.ContainsAny(text, "`~<[") {
-		text = fence.ReplaceAll(text, nil)
+		text = tag.ReplaceAll(fence.ReplaceAll(text, nil), nil)
+	}
+	// XML has entities of its own.
+	if bytes.IndexByte(text, '<') < 0 && slices.ContainsFunc(entities, func(e string) bool {
+		return bytes.Contains(text, []byte(e))
+	}) {
+		text = []byte(html.UnescapeString(string(text)))
 	}
 	for range maxMarks {
 		before := len(text)

@@ -19,9 +19,12 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// OpenSources opens what arguments name, all before the first is read: a wrong name costs nothing. The caller closes
-// them.
-func OpenSources(args []string) (sources []importer.Source, closeAll func(), err error) {
+// Stdin is the argument that stands for standard input.
+const Stdin = "-"
+
+// OpenSources opens what arguments name, all before the first is read: a wrong name costs nothing. in is standard
+// input. The caller closes them.
+func OpenSources(args []string, in io.Reader) (sources []importer.Source, closeAll func(), err error) {
 	var closers []func()
 	closeAll = func() {
 		for _, c := range closers {
@@ -29,7 +32,13 @@ func OpenSources(args []string) (sources []importer.Source, closeAll func(), err
 		}
 	}
 	for _, arg := range args {
-		src, closeSource, err := openSource(arg)
+		var src importer.Source
+		var closeSource func()
+		if arg == Stdin {
+			src, closeSource, err = copyStdin(in)
+		} else {
+			src, closeSource, err = openSource(arg)
+		}
 		if err != nil {
 			closeAll()
 			return nil, nil, err
@@ -37,6 +46,29 @@ func OpenSources(args []string) (sources []importer.Source, closeAll func(), err
 		sources, closers = append(sources, src), append(closers, closeSource)
 	}
 	return sources, closeAll, nil
+}
+
+// copyStdin writes standard input into a file, which is removed when the source is closed.
+func copyStdin(in io.Reader) (src importer.Source, closeSource func(), err error) {
+	text, err := io.ReadAll(io.LimitReader(in, importer.MaxFileSize+1))
+	if err != nil {
+		return importer.Source{}, nil, err
+	}
+	dir, err := os.MkdirTemp("", "rackless")
+	if err != nil {
+		return importer.Source{}, nil, err
+	}
+	remove := func() { _ = os.RemoveAll(dir) }
+	if err = os.WriteFile(filepath.Join(dir, "stdin"), text, 0o600); err == nil {
+		src, closeSource, err = openSource(filepath.Join(dir, "stdin"))
+	}
+	if err != nil {
+		remove()
+		return importer.Source{}, nil, err
+	}
+	src.Name, src.Base = "standard input", "stdin"
+	closeFile := closeSource
+	return src, func() { closeFile(); remove() }, nil
 }
 
 // openSource opens what an argument names: LEVEL=PATH, or a PATH, which may have an equals sign

@@ -105,7 +105,7 @@ func readAll(sources []Source) ([]*file, error) {
 			}
 			sum := sha256.Sum256(f.data)
 			if !bytes.HasPrefix(bytes.TrimSpace(f.data), []byte("{")) {
-				f.data = paste.Clean(f.data)
+				f.data = endLast(paste.Clean(f.data))
 			}
 			f.size = len(f.data)
 			f.sum = hex.EncodeToString(sum[:])
@@ -120,6 +120,17 @@ func readAll(sources []Source) ([]*file, error) {
 		}
 	}
 	return all, nil
+}
+
+// endLast ends the last line, which editors and web pages leave open, where it is sure to be whole: rows of a table are
+// aligned, so a row of a log that was cut off is shorter than the one above it.
+func endLast(text []byte) []byte {
+	lines := bytes.Split(text, []byte("\n"))
+	n := len(lines)
+	if n < 2 || len(lines[n-1]) == 0 || len(lines[n-1]) != len(lines[n-2]) {
+		return text
+	}
+	return append(slices.Clip(text), '\n')
 }
 
 // named gives an error of the file system the name that the user knows.
@@ -140,10 +151,10 @@ func read(fsys fs.FS, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
-	if err == nil && len(data) > maxFileSize {
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileSize+1))
+	if err == nil && len(data) > MaxFileSize {
 		err = &fs.PathError{Op: "read", Path: name,
-			Err: fmt.Errorf("larger than %d MiB, which no result is", maxFileSize>>20)}
+			Err: fmt.Errorf("larger than %d MiB, which no result is", MaxFileSize>>20)}
 	}
 	return data, err
 }
@@ -183,7 +194,7 @@ func detect(files []*file) (string, error) {
 
 // Tool returns the format of results that a text is in, which is the name of the tool that printed it; "" for none.
 func Tool(text []byte) string {
-	if len(text) > maxFileSize {
+	if len(text) > MaxFileSize {
 		return ""
 	}
 	return sniff(text)

@@ -58,7 +58,7 @@ const UnitUnknown = "unknown"
 
 // Limits of an import. Larger ones are mistakes, or meant to harm.
 const (
-	maxFileSize = 16 << 20 // bytes
+	MaxFileSize = 16 << 20 // bytes of a file
 	maxFiles    = 4096
 	maxDepth    = 6
 	maxLevels   = 64 // as many as a study has cells

@@ -358,6 +358,17 @@ func TestALogThatIsCutOffIsAFailure(t *testing.T) {
 	}
 }
 
+func TestALastLineWithoutAnEndIsReadWhereItIsWhole(t *testing.T) {
+	t.Parallel()
+	whole := strings.TrimSuffix(testdata(t, "../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt"), "\n")
+	s := one(t, importer.Options{}, files("logs", map[string]string{"a.txt": whole, "b.txt": whole[:len(whole)-1]}))
+	got := failures(s)
+	if len(got) != 1 || !strings.Contains(got[0], "logs/b.txt") ||
+		!strings.Contains(got[0], "the output ends within a row") {
+		t.Errorf("failures %q", got)
+	}
+}
+
 func TestLevelsCanBeNamed(t *testing.T) {
 	t.Parallel()
 	a, b := files("x/a", map[string]string{"1.json": testdata(t, perftestJSON)}),
@@ -603,6 +614,8 @@ func TestALogOfSeveralRuns(t *testing.T) {
 		{"iperf3's text", "x.log", bench("iperf3/recorded-3.12-tcp.txt") + bench("iperf3/recorded-3.12-udp.txt") +
 			bench("iperf3/recorded-3.12-tcp.txt"), []string{"1: iperf3 1, iperf3/udp 1", "2: iperf3 1"}, nil},
 		{"iperf3, one way and both", "x.json", tcp + bothWays, []string{"1: iperf3 1, iperf3/bidir 1"}, nil},
+		{"iperf3, below the prompt of a shell", "x.txt",
+			"[root@node1 ~]# iperf3 -c node2 -J\n" + tcp + "[root@node1 ~]#\n", []string{"1: iperf3 1"}, nil},
 		{"iperf3, in an array", "x.json", "[" + tcp + ",\n" + tcp + "]\n", []string{"1: iperf3 1", "2: iperf3 1"}, nil},
 		{"sysbench", "x.txt", sysbench + sysbench + strings.Replace(sysbench, "limit: 10000", "limit: 20000", 1),
 			[]string{"1: sysbench_cpu 1, sysbench_cpu/primes20000 1", "2: sysbench_cpu 1"}, nil},

@@ -93,12 +93,15 @@ func (f *file) objects() []*file {
 	return all
 }
 
+// array matches an array of objects in JSON; the prompt of a shell may begin with a bracket, too.
+var array = lazyregexp.New(`^\s*\[\s*(?:\{|\]|$)`)
+
 // byTool cuts files of text in which several tools printed, one after the other, into a part for each stretch of one
 // tool. What stands above the first tool goes with it.
 func byTool(files []*file) []*file {
 	var all, parts []*file
 	for _, f := range files {
-		if trimmed := bytes.TrimSpace(f.data); bytes.HasPrefix(trimmed, []byte("[")) {
+		if array.Match(f.data) {
 			parts = append(parts, f)
 		} else {
 			parts = append(parts, f.objects()...)
@@ -110,8 +113,7 @@ func byTool(files []*file) []*file {
 			format string
 		}
 		var starts []start
-		if trimmed := bytes.TrimSpace(f.data); !bytes.HasPrefix(trimmed, []byte("{")) &&
-			!bytes.HasPrefix(trimmed, []byte("[")) {
+		if !array.Match(f.data) && !bytes.HasPrefix(bytes.TrimSpace(f.data), []byte("{")) {
 			for _, l := range logFormats {
 				if l.head == nil || !l.head.Match(f.data) {
 					continue
