@@ -211,7 +211,11 @@ func domainText(ctx context.Context, name, host string) ([]byte, error) {
 
 // ParseMachine reads the one virtual machine that a text describes.
 func ParseMachine(ctx context.Context, text, file string) (*Machine, error) {
-	h, err := ReadStream(ctx, strings.NewReader(text), file)
+	o, err := openStdin(strings.NewReader(text), file)
+	if err != nil {
+		return nil, err
+	}
+	h, err := o.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -220,6 +224,13 @@ func ParseMachine(ctx context.Context, text, file string) (*Machine, error) {
 			len(h.Tenants))
 	}
 	m := &Machine{File: file, Text: text, Tenant: h.Tenants[0]}
+	// What a shell, a mail or a page has put around XML is left out, so that the rest can be mended.
+	if len(o.texts) == 1 && o.texts[0].Kind == kindDomain {
+		whole, _ := parseDomain([]byte(text))
+		if whole == nil || !strings.HasPrefix(strings.TrimSpace(text), "<") {
+			m.Text = o.texts[0].Text
+		}
+	}
 	if m.Tenant.Name == texts.Nameless {
 		m.Tenant.Name = strings.TrimSuffix(filepath.Base(file), ".conf") // the file is called by the machine's ID
 	}

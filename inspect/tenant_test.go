@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -553,4 +554,27 @@ func FuzzParseDomain(f *testing.F) {
 			t.Errorf("a second time (-first +second):\n%s", diff)
 		}
 	})
+}
+
+func TestTheTextOfAMachineIsWhatCanBeMended(t *testing.T) {
+	t.Parallel()
+	const domain = "<domain type='kvm'>\n  <name>vm</name>\n  <memory unit='GiB'>4</memory>\n" +
+		"  <vcpu>2</vcpu>\n</domain>\n"
+	for name, text := range map[string]string{
+		"as it is":           domain,
+		"below a command":    "root@node1:~# virsh dumpxml vm\n" + domain + "root@node1:~#\n",
+		"quoted":             "> " + strings.ReplaceAll(strings.TrimSpace(domain), "\n", "\n> ") + "\n",
+		"fenced":             "Mine:\n```xml\n" + domain + "```\nThanks!\n",
+		"the source of HTML": "<pre>" + html.EscapeString(domain) + "</pre>\n",
+		"of Notepad":         "\ufeff" + domain,
+	} {
+		m, err := ParseMachine(t.Context(), text, "vm.xml")
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := strings.TrimSpace(m.Text); got != strings.TrimSpace(domain) {
+			t.Errorf("%s: the text is %q", name, got)
+		}
+	}
 }
