@@ -7,7 +7,7 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-func TestEmulatorPinHasCPUsWhereverMemoryIs(t *testing.T) {
+func TestEmulatorPinHasCPUsWhereverHugepagesAre(t *testing.T) {
 	t.Parallel()
 	h := &topology.Host{}
 	for id, cpus := range []topology.CPUSet{topology.CPUs(0, 1, 2, 3), topology.CPUs(4, 5, 6, 7), {}} {
@@ -15,7 +15,7 @@ func TestEmulatorPinHasCPUsWhereverMemoryIs(t *testing.T) {
 	}
 	memory := func(nodes ...int) (all []plan.NodeMemory) {
 		for _, n := range nodes {
-			all = append(all, plan.NodeMemory{NUMANode: n})
+			all = append(all, plan.NodeMemory{NUMANode: n, PageBytes: 2 << 20})
 		}
 		return all
 	}
@@ -32,6 +32,8 @@ func TestEmulatorPinHasCPUsWhereverMemoryIs(t *testing.T) {
 			EmulatorCPUs: topology.CPUs(0), Memory: memory(0, 1)}, "0,4", false},
 		{"the host keeps none there", topology.CPUs(0), plan.Node{VCPUs: []int{1, 5, 6}, EmulatorCPUs: topology.CPUs(0),
 			Memory: memory(0, 1)}, "0,6", false},
+		{"ordinary pages", topology.CPUs(0, 4), plan.Node{VCPUs: []int{1, 5}, EmulatorCPUs: topology.CPUs(0),
+			Memory: []plan.NodeMemory{{NUMANode: 0}, {NUMANode: 1}}}, "0", false},
 		{"a node without CPUs", topology.CPUs(0), plan.Node{VCPUs: []int{1}, EmulatorCPUs: topology.CPUs(0),
 			Memory: memory(0, 2)}, "0", false},
 		{"no pin at all", topology.CPUs(0), plan.Node{VCPUs: []int{1}, Memory: memory(1)}, "", false},

@@ -209,7 +209,7 @@ func (p *Plan) PageSizes() []uint64 {
 }
 
 // EmulatorPin returns the CPUs that QEMU's own threads of a lab node may run on: its EmulatorCPUs,
-// and for each NUMA node with memory of it on which none of these are the housekeeping CPUs there,
+// and for each NUMA node with hugepages of it on which none of these are the housekeeping CPUs there,
 // or where the host keeps none there the last one of the lab node's own: as it is isolated, the
 // kernel moves nothing there by itself.
 //
@@ -224,7 +224,7 @@ func (p *Plan) EmulatorPin(n *Node, h *topology.Host) topology.CPUSet {
 	}
 	for _, m := range n.Memory {
 		node := h.NUMANode(m.NUMANode)
-		if node == nil || node.CPUs.Overlaps(pin) {
+		if m.PageBytes == 0 || node == nil || node.CPUs.Overlaps(pin) {
 			continue
 		}
 		if kept := node.CPUs.Intersect(p.Housekeeping.CPUs); !kept.IsEmpty() {
