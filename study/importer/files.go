@@ -122,12 +122,21 @@ func readAll(sources []Source) ([]*file, error) {
 	return all, nil
 }
 
-// endLast ends the last line, which editors and web pages leave open, where it is sure to be whole: rows of a table are
-// aligned, so a row of a log that was cut off is shorter than the one above it.
+// endLast ends the last line, which editors and web pages leave open, where its row is whole: it has as many fields as
+// the one above it, and as many decimals in the last of them. A figure that was cut off has fewer.
 func endLast(text []byte) []byte {
-	lines := bytes.Split(text, []byte("\n"))
-	n := len(lines)
-	if n < 2 || len(lines[n-1]) == 0 || len(lines[n-1]) != len(lines[n-2]) {
+	end := bytes.LastIndexByte(text, '\n')
+	if end < 0 || end == len(text)-1 {
+		return text
+	}
+	above := bytes.Fields(text[bytes.LastIndexByte(text[:end], '\n')+1 : end])
+	last := bytes.Fields(text[end:])
+	if len(last) < 2 || len(last) != len(above) {
+		return text
+	}
+	_, decimals, found := bytes.Cut(last[len(last)-1], []byte("."))
+	_, before, _ := bytes.Cut(above[len(above)-1], []byte("."))
+	if !found || len(decimals) == 0 || len(decimals) != len(before) {
 		return text
 	}
 	return append(slices.Clip(text), '\n')

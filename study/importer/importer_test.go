@@ -361,11 +361,18 @@ func TestALogThatIsCutOffIsAFailure(t *testing.T) {
 func TestALastLineWithoutAnEndIsReadWhereItIsWhole(t *testing.T) {
 	t.Parallel()
 	whole := strings.TrimSuffix(testdata(t, "../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt"), "\n")
-	s := one(t, importer.Options{}, files("logs", map[string]string{"a.txt": whole, "b.txt": whole[:len(whole)-1]}))
+	cuts := map[string]string{"a.txt": whole}
+	for cut := range len("4194304             12164.86") - len("4194304") {
+		cuts[fmt.Sprintf("cut%d.txt", cut+1)] = whole[:len(whole)-cut-1]
+	}
+	// A table without columns: the row that was cut off is as long as the one above it.
+	unaligned := strings.Join(strings.Fields(whole[strings.LastIndex(whole, "\n")+1:]), " ")
+	cuts["unaligned.txt"] = whole + "\n" + "1" + unaligned[:len(unaligned)-1]
+	s := one(t, importer.Options{}, files("logs", cuts))
 	got := failures(s)
-	if len(got) != 1 || !strings.Contains(got[0], "logs/b.txt") ||
+	if len(got) != len(cuts)-1 || strings.Contains(strings.Join(got, "\n"), "a.txt") ||
 		!strings.Contains(got[0], "the output ends within a row") {
-		t.Errorf("failures %q", got)
+		t.Errorf("%d failures of %d logs: %q", len(got), len(cuts), got)
 	}
 }
 
