@@ -1,14 +1,15 @@
 package vfiouser
 
 import (
+	"bytes"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// dmaHeader is the address, and a count of 32 bits. The specification says 64 bits, and QEMU 11.1 sends and expects 32.
-const dmaHeader = 12
+// dmaHeader is the size of an address and a count, of 64 bits each: struct VFIOUserDMARW of QEMU.
+const dmaHeader = 16
 
 // callTimeout bounds the wait for the client's answer to an access to its memory.
 const callTimeout = time.Second
@@ -22,7 +23,7 @@ func (s *Server) remote(write bool, addr uint64, p []byte) bool {
 		m := make([]byte, headerSize+dmaHeader, headerSize+dmaHeader+n)
 		le.PutUint16(m[2:], cmdDMARead)
 		le.PutUint64(m[headerSize:], addr)
-		le.PutUint32(m[headerSize+8:], uint32(n))
+		le.PutUint64(m[headerSize+8:], uint64(n))
 		if write {
 			le.PutUint16(m[2:], cmdDMAWrite)
 			m = append(m, p[:n]...)
@@ -68,6 +69,8 @@ func (s *Server) call(m []byte) []byte {
 			return nil
 		}
 	}
+	// The message that led here is still in use, so what is read from now on goes into another buffer.
+	s.rx.detach()
 	s.rx.deadline(callTimeout)
 	defer s.rx.deadline(-1)
 	for {
@@ -76,11 +79,12 @@ func (s *Server) call(m []byte) []byte {
 		if err != nil || len(s.pending) > 4096 {
 			return nil
 		}
-		if le.Uint32(r[8:])&0xf != flagReply {
-			s.pending = append(s.pending, append([]byte(nil), r...))
+		if le.Uint32(r.bytes[8:])&0xf != flagReply {
+			s.pending = append(s.pending, message{bytes.Clone(r.bytes), r.fds})
 			continue
 		}
-		s.gotReply(r)
+		r.close()
+		s.gotReply(r.bytes)
 		select {
 		case r := <-c:
 			return r

@@ -67,7 +67,8 @@ type Server struct {
 	reader  atomic.Int64 // thread of the connection
 	calls   map[uint16]chan []byte
 	callID  uint16
-	pending [][]byte // commands that arrived while the connection's own thread waited for a reply
+	pending []message // commands that arrived while the connection's own thread waited for a reply
+	current message   // is being handled
 	rx      stream
 }
 
@@ -177,6 +178,10 @@ func (s *Server) hangUp(fd int) {
 	_ = unix.Close(fd)
 	s.sendMu.Unlock()
 	s.rx.closeFDs()
+	s.current.close()
+	for i := range s.pending {
+		s.pending[i].close()
+	}
 	s.pending = nil
 }
 
@@ -252,19 +257,20 @@ func (s *Server) guarded() (err error) {
 // message that cannot be cut out of the stream ends it. The error is never nil.
 func (s *Server) serve() error {
 	for {
-		var m []byte
 		var err error
 		if len(s.pending) > 0 {
-			m, s.pending = s.pending[0], s.pending[1:]
-		} else if m, err = s.rx.next(); err != nil {
+			s.current, s.pending = s.pending[0], s.pending[1:]
+		} else if s.current, err = s.rx.next(); err != nil {
 			return err
 		}
+		m := s.current.bytes
 		if le.Uint32(m[8:])&0xf == flagReply {
+			s.current.close()
 			s.gotReply(m)
 			continue
 		}
 		out, errno := s.handle(m)
-		s.rx.endMessage()
+		s.current.close()
 		if le.Uint32(m[8:])&flagNoRply != 0 {
 			continue
 		}
@@ -388,7 +394,7 @@ func (s *Server) version(p []byte) ([]byte, unix.Errno) {
 // closed in any case, as the mapping lives without it.
 func (s *Server) dmaMap(p []byte) ([]byte, unix.Errno) {
 	flags, off, addr, size := le.Uint32(p[4:]), le.Uint64(p[8:]), le.Uint64(p[16:]), le.Uint64(p[24:])
-	fd := s.rx.takeFD()
+	fd := s.current.takeFD()
 	if fd >= 0 {
 		defer unix.Close(fd)
 	}
@@ -439,7 +445,7 @@ func (s *Server) setIRQs(p []byte) unix.Errno {
 	switch {
 	case flags&4 != 0: // eventfds
 		for i := start; i < start+count; i++ {
-			fd := s.rx.takeFD()
+			fd := s.current.takeFD()
 			if fd < 0 {
 				break
 			}

@@ -1,6 +1,7 @@
 package vfiouser
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -37,23 +38,55 @@ type fdAt struct {
 	at uint64
 }
 
-// next returns the next message, valid until the call after this. The length is the client's; it is bounded before
-// anything is read for it.
-func (s *stream) next() ([]byte, error) {
+// message is a message with the files that came with it, which are its own to close.
+type message struct {
+	bytes []byte
+	fds   []int
+}
+
+// takeFD returns the next file of the message, which is the caller's from then on, or -1.
+func (m *message) takeFD() int {
+	if len(m.fds) == 0 {
+		return -1
+	}
+	fd := m.fds[0]
+	m.fds = m.fds[1:]
+	return fd
+}
+
+// close closes the files that nobody took.
+func (m *message) close() {
+	for fd := m.takeFD(); fd >= 0; fd = m.takeFD() {
+		_ = unix.Close(fd)
+	}
+}
+
+// next returns the next message. Its bytes are valid until the next call of next, unless detach comes first. The length
+// is the client's; it is bounded before anything is read for it.
+func (s *stream) next() (message, error) {
 	if err := s.fill(headerSize); err != nil {
-		return nil, err
+		return message{}, err
 	}
 	n := int(le.Uint32(s.buf[s.r+4:]))
 	if n < headerSize || n > maxData+4096 {
-		return nil, fmt.Errorf("vfio-user: a message of %d bytes", n)
+		return message{}, fmt.Errorf("vfio-user: a message of %d bytes", n)
 	}
 	if err := s.fill(n); err != nil {
-		return nil, err
+		return message{}, err
 	}
-	m := s.buf[s.r : s.r+n : s.r+n]
+	m := message{bytes: s.buf[s.r : s.r+n : s.r+n]}
 	s.r += n
 	s.pos += uint64(n)
+	for len(s.files) > 0 && s.files[0].at < s.pos {
+		m.fds = append(m.fds, s.files[0].fd)
+		s.files = s.files[1:]
+	}
 	return m, nil
+}
+
+// detach leaves the buffer to the message that next returned last, and moves unread bytes to a new one.
+func (s *stream) detach() {
+	s.buf, s.r = bytes.Clone(s.buf[s.r:]), 0
 }
 
 // fill reads until n bytes are there. A truncated control message ends the connection: files that were lost would be
@@ -138,23 +171,6 @@ func (s *stream) keepFDs(oob []byte) {
 		for _, fd := range fds {
 			s.files = append(s.files, fdAt{fd, s.pos + uint64(len(s.buf)-s.r) - 1})
 		}
-	}
-}
-
-// takeFD returns the next file of the message that next returned last, or -1.
-func (s *stream) takeFD() int {
-	if len(s.files) == 0 || s.files[0].at >= s.pos {
-		return -1
-	}
-	fd := s.files[0].fd
-	s.files = s.files[1:]
-	return fd
-}
-
-// endMessage closes the files that a message left.
-func (s *stream) endMessage() {
-	for fd := s.takeFD(); fd >= 0; fd = s.takeFD() {
-		_ = unix.Close(fd)
 	}
 }
 

@@ -31,16 +31,16 @@ func TestAFileBelongsToItsMessage(t *testing.T) {
 	defer s.closeFDs()
 	for i, has := range want {
 		m, err := s.next()
-		if err != nil || len(m) != headerSize+8*i {
-			t.Fatalf("message %d: %d bytes, %v", i, len(m), err)
+		if err != nil || len(m.bytes) != headerSize+8*i {
+			t.Fatalf("message %d: %d bytes, %v", i, len(m.bytes), err)
 		}
-		fd := s.takeFD()
+		fd := m.takeFD()
 		if (fd >= 0) != has {
 			t.Errorf("message %d: file %d, want one: %v", i, fd, has)
 		}
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
-		s.endMessage()
+		m.close()
 	}
 }
