@@ -5,8 +5,11 @@ if [ -d /run/systemd/system ]; then
 	mkdir -p /run/zeros && mount -t tmpfs -o size=100% tmpfs /run/zeros || exit
 fi
 while read -r key kib _; do
+	[ "$key" != MemTotal: ] || total=$kib
 	[ "$key" != MemFree: ] || break
 done </proc/meminfo
-[ "$kib" -le 32768 ] || dd if=/dev/zero of=$to bs=64k count=$((kib / 64 - 256)) 2>/dev/null
+# The kernel keeps more for itself in a larger machine: zeros that leave it less would end programs.
+keep=$((16384 + total / 32))
+[ "$kib" -le $((2 * keep)) ] || dd if=/dev/zero of=$to bs=64k count=$(((kib - keep) / 64)) 2>/dev/null
 rm -f $to
 [ $to = /zeros ] || umount /run/zeros
