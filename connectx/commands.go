@@ -301,13 +301,14 @@ const (
 type status byte
 
 const (
-	ok          status = 0
-	badOp       status = 0x02
-	badParam    status = 0x03
-	badResource status = 0x05
-	limit       status = 0x08
-	badQPState  status = 0x10
-	badInLength status = 0x50
+	ok            status = 0
+	internalError status = 0x01
+	badOp         status = 0x02
+	badParam      status = 0x03
+	badResource   status = 0x05
+	limit         status = 0x08
+	badQPState    status = 0x10
+	badInLength   status = 0x50
 )
 
 // command runs an entry of the command queue. The entry is copied once, and the command too: a guest that changes them
@@ -333,7 +334,9 @@ func (p *Port) command(i uint64) {
 		outLen = 16
 	}
 	if !p.scatter(be.Uint64(e[48:]), int(outLen)) {
-		p.logf("command %#x: an address of its answer is wrong", be.Uint16(p.in))
+		p.logf("command %#x: its answer cannot be written", be.Uint16(p.in))
+		p.out = grown(p.out, minBuffer)
+		p.out[0] = byte(internalError)
 	}
 	// The answer first, then the bit that gives the entry back.
 	p.mem.Write(at+32, p.out[:16])

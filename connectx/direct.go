@@ -97,7 +97,7 @@ func (p *Port) sendOne(q *queue, to **Port) (end int, n uint64) {
 	}
 	peer, had := *to, *to != nil
 	if !had {
-		peer = p.s.lookup(p.nic.Network, gidKey{q.attr.Path.Dst, q.attr.Path.DstMAC})
+		peer = p.s.lookup(p.nic.Network, &q.attr.Path)
 	}
 	if wr.Fail != 0 || wr.Op == roce.WRLocalInv || wr.Op == roce.WRNop || peer == nil {
 		return viaWire, 0
@@ -151,26 +151,27 @@ type message struct {
 // waits, so that it is booked once.
 func (m *message) run() int {
 	p, q := m.p, m.q
-	if !m.target() {
+	if !m.ofPeer(m.target) {
 		return viaWire
 	}
 	access := words.Either(m.reads(), roce.LocalWrite, roce.LocalRead)
 	var fits bool
-	if m.src, fits = p.gatherList(m.src, m.wr, q.PD, access); !fits {
+	// Memory that is reached by messages may make its guest wait, or fail: the wire does both without the peer's lock.
+	if m.src, fits = p.gatherList(m.src, m.wr, q.PD, access); !fits || !mapped(m.src) {
 		return viaWire
 	}
 	// log_max_msg is 30.
 	if m.n = total(m.src); m.n > 1<<30 {
 		return viaWire
 	}
-	if !m.promising() {
+	if !m.ofPeer(m.promising) {
 		return viaWire
 	}
 	if at := m.pace(); at > 0 && at > p.s.now() {
 		p.wait(q, at)
 		return waits
 	}
-	if !m.do() {
+	if !m.ofPeer(m.do) {
 		q.due = 0
 		return viaWire
 	}
@@ -187,30 +188,54 @@ func (m *message) run() int {
 	return sent
 }
 
+// ofPeer calls f, which works on queues and keys of the peer. If it panics, the adapter of the peer fails: the data that
+// f could not cope with is its own, and the sender must not pay for it.
+func (m *message) ofPeer(f func() bool) (done bool) {
+	m.peer.guard(func() { done = f() })
+	return done
+}
+
 func (m *message) reads() bool {
 	return m.wr.Op == roce.WRRead || m.wr.Op == roce.WRCmpSwap || m.wr.Op == roce.WRFetchAdd
 }
 
-// target finds the receiver's queue. The peer must name us in turn: a QP takes packets from its own peer only, and a
-// guest may put any number and address into its context.
+// target finds the receiver's queue. It connects what the wire would connect, and no more: a guest may put any number
+// and address into its contexts, and only what the peer's own context says of us counts.
 func (m *message) target() bool {
 	if !m.p.up() || !m.peer.up() {
 		return false
 	}
-	m.d = m.peer.Queues[m.q.attr.RemoteQPN]
-	return m.d != nil && m.d.Kind == queueQP && m.d.Service == m.q.Service && m.d.State >= roce.ReadyToReceive &&
-		m.d.State <= roce.SendDrain && m.d.attr.RemoteQPN == m.q.Num && m.d.attr.Path.Dst == m.q.attr.Path.Src &&
-		(m.q.Service == serviceRC || !m.reads() && m.wr.Op != roce.WRSendInv)
+	q, d := m.q, m.peer.Queues[m.q.attr.RemoteQPN]
+	if d == nil || d.Kind != queueQP || d.Service != q.Service || d.wire == nil ||
+		d.State < roce.ReadyToReceive || d.State > roce.SendDrain {
+		return false
+	}
+	// The peer's way back leads to this port, not only to an address that it says is its own.
+	if d.attr.RemoteQPN != q.Num || d.attr.Path.Dst != q.attr.Path.Src ||
+		m.p.s.lookup(m.peer.nic.Network, &d.attr.Path) != m.p {
+		return false
+	}
+	// Both ends know the packet numbers of the other, as they have agreed on the connection.
+	_, send := q.wire.qp.PSNs()
+	if expected, _ := d.wire.qp.PSNs(); send != expected {
+		return false
+	}
+	m.d = d
+	return q.Service == serviceRC || !m.reads() && m.wr.Op != roce.WRSendInv
 }
 
-// gatherList appends the translation of the list of a request, or its data in line. The data
-// segments name keys of the guest that sends, so they are checked against the queue's PD. The
-// memory of the lists is used while the lock on maps is held, and not after.
+// gatherList appends the translation of the list of a request. The data segments name keys of the guest that sends, so
+// they are checked against the queue's PD. The memory of the lists is used while the lock on maps is held, and not
+// after. Data in line can be read only.
 func (p *Port) gatherList(out []seg, wr *sendWR, pd uint32, a roce.Access) ([]seg, bool) {
-	if len(wr.Inline) > 0 {
-		return append(out, bytesSeg(wr.Inline)), true
-	}
 	for _, e := range wr.SG {
+		if e.Inline {
+			if a != roce.LocalRead {
+				return out, false
+			}
+			out = append(out, bytesSeg(wr.Inline[e.VA:e.VA+uint64(e.Len)]))
+			continue
+		}
 		var f roce.Fault
 		if out, f = p.translate(out, e.Key, pd, e.VA, uint64(e.Len), a); f != 0 {
 			return out, false
@@ -222,7 +247,7 @@ func (p *Port) gatherList(out []seg, wr *sendWR, pd uint32, a roce.Access) ([]se
 // do does the message, whose time has come. False: something stands against it, and nothing has been changed. So checks
 // come before taking a receive, and the copy comes last.
 func (m *message) do() bool {
-	if a := m.access(); a != 0 && !m.remote(a) {
+	if a := m.access(); a != 0 && !(m.remote(a) && mapped(m.dst)) {
 		return false
 	}
 	c := m.peer.counters(m.d)
@@ -242,9 +267,9 @@ func (m *message) do() bool {
 		move(m.src, m.dst)
 		c.RxReads++
 	case roce.WRCmpSwap, roce.WRFetchAdd:
-		// The memory must be mapped here in one piece: an atomic access is impossible by messages, and those would not
-		// be atomic for the guest's CPUs.
-		if m.n != 8 || m.wr.VA%8 != 0 || len(m.dst) != 1 || m.dst[0].b == nil {
+		// The memory must be in one piece, whose address in the guest is aligned too: behind a list of pieces it may
+		// differ from the key's.
+		if m.n != 8 || m.wr.VA%8 != 0 || len(m.dst) != 1 || m.dst[0].addr%8 != 0 {
 			return false
 		}
 		var b [8]byte
@@ -277,7 +302,7 @@ func (m *message) promising() bool {
 		return true
 	}
 	a := m.access()
-	if a != 0 && !m.remote(a) {
+	if a != 0 && !(m.remote(a) && mapped(m.dst)) {
 		return false
 	}
 	if a == 0 || m.wr.Op == roce.WRWriteImm {
@@ -324,7 +349,7 @@ func (m *message) send() bool {
 			break
 		}
 	}
-	if total(m.dst) < m.n || m.wr.Op == roce.WRSendInv && !peer.invalidate(m.wr.Imm, m.d.PD, m.d.Num, true) {
+	if total(m.dst) < m.n || !mapped(m.dst) || m.wr.Op == roce.WRSendInv && !peer.invalidate(m.wr.Imm, m.d.PD, m.d.Num, true) {
 		s.RI, s.Head = index, head
 		return false
 	}

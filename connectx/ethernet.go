@@ -110,7 +110,9 @@ func (p *Port) gatherFrame(q *queue, head, data []byte) ([]byte, roce.Status) {
 	f := make([]byte, len(head), len(head)+int(n)+4)
 	copy(f, head)
 	f = f[:len(head)+int(n)]
-	move([]seg{bytesSeg(f[len(head):])}, list)
+	if !move([]seg{bytesSeg(f[len(head):])}, list) {
+		return nil, roce.LocalProtection
+	}
 	return f, roce.OK
 }
 
@@ -175,11 +177,14 @@ func (p *Port) receiveInto(to target, f []byte) {
 			break
 		}
 	}
-	if total(dst) < uint64(len(f)) {
+	switch {
+	case total(dst) < uint64(len(f)):
 		b[55], b[63] = byte(roce.LocalLength), cqeResError<<4
 		p.count.noBuffer++
-	} else {
-		move(dst, []seg{bytesSeg(f)})
+	case !move(dst, []seg{bytesSeg(f)}):
+		b[55], b[63] = byte(roce.LocalProtection), cqeResError<<4
+		p.count.noBuffer++
+	default:
 		p.Traffic.EthRx.count(f)
 		be.PutUint32(b[12:], to.hash)
 		b[16] = to.hashType

@@ -222,17 +222,14 @@ func (p *Port) complete(c *cq, b *[64]byte, solicited bool) {
 	}
 	if !c.Overrun {
 		if ci, has := p.mem.Load32(c.DBR); has && (c.PI-ci)&0xffffff >= 1<<c.Log {
-			c.Failed = true
-			var d [28]byte
-			be.PutUint32(d[:], c.Num)
-			d[7] = 1 // overrun
-			p.async(eventCQError, 0, d)
+			p.failCQ(c, cqOverrun)
 			return
 		}
 	}
 	b[63] |= byte(c.PI >> c.Log & 1)
 	// Of 128 bytes the second half is the CQE.
 	if o := uint64(c.PI&(1<<c.Log-1))*c.size() + c.size() - 64; !c.Ring.put(p.mem, o, b) {
+		p.failCQ(c, cqAccess)
 		return
 	}
 	c.PI++
@@ -242,6 +239,21 @@ func (p *Port) complete(c *cq, b *[64]byte, solicited bool) {
 	if c.Armed == armedAny || c.Armed == armedSolicited && solicited {
 		p.notify(c)
 	}
+}
+
+// Reasons of a failed CQ (MLX5_CQ_ERROR_SYNDROME_*): it is full, or its memory cannot be written.
+const (
+	cqOverrun = 1
+	cqAccess  = 2
+)
+
+// failCQ fails a queue, and tells the driver.
+func (p *Port) failCQ(c *cq, syndrome byte) {
+	c.Failed = true
+	var d [28]byte
+	be.PutUint32(d[:], c.Num)
+	d[7] = syndrome
+	p.async(eventCQError, 0, d)
 }
 
 func (p *Port) notify(c *cq) {

@@ -368,7 +368,11 @@ func atomicSeg(swap, compare uint64) []byte {
 func (q *testQP) send(ws ...testWQE) {
 	for _, w := range ws {
 		b := be.AppendUint32(nil, uint32(q.si)<<8|uint32(w.op))
-		b = be.AppendUint32(b, q.num<<8|uint32(1+len(w.segs)))
+		units := 1
+		for _, s := range w.segs {
+			units += len(s) / 16
+		}
+		b = be.AppendUint32(b, q.num<<8|uint32(units))
 		b = be.AppendUint32(b, flagComplete)
 		b = be.AppendUint32(b, w.imm)
 		for _, s := range w.segs {

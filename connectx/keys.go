@@ -49,7 +49,7 @@ func (p *Port) bound(key, qpn uint32) bool {
 const reservedKey = 0x100
 
 func createKey(p *Port, in, out []byte, _ uint32) status {
-	n := p.number(kindKey, 1<<24, func(n uint32) bool { return p.Keys[n] != nil })
+	n := p.number(kindKey, maxKeyNumber, func(n uint32) bool { return p.Keys[n] != nil })
 	if n == 0 {
 		return limit
 	}
@@ -238,9 +238,20 @@ func total(v []seg) (n uint64) {
 	return n
 }
 
-// move copies from one list to another, as far as both reach. Where one side is reached by messages, it goes through a
-// buffer of 64 KiB. A message that fails is not noticed: the range was mapped when it was translated.
-func move(dst, src []seg) {
+// mapped says whether all of a list is memory of this process, which can be copied to and from without the client.
+func mapped(v []seg) bool {
+	for i := range v {
+		if v[i].b == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// move copies from one list to another, as far as both reach. If one side is reached by messages, it goes through a
+// buffer of 64 KiB. False: the client refused an access or did not answer, and a part may have been copied. Between
+// lists that are mapped it cannot fail.
+func move(dst, src []seg) bool {
 	var do, so uint64
 	for len(dst) > 0 && len(src) > 0 {
 		d, s := &dst[0], &src[0]
@@ -250,8 +261,9 @@ func move(dst, src []seg) {
 		} else {
 			n = min(n, 64<<10)
 			buf := make([]byte, n)
-			s.read(so, buf)
-			d.write(do, buf)
+			if !s.read(so, buf) || !d.write(do, buf) {
+				return false
+			}
 		}
 		if do += n; do == d.n {
 			dst, do = dst[1:], 0
@@ -260,22 +272,25 @@ func move(dst, src []seg) {
 			src, so = src[1:], 0
 		}
 	}
+	return true
 }
 
-func (s *seg) read(o uint64, b []byte) {
-	if s.b != nil {
-		copy(b, s.b[o:])
-	} else if s.m != nil {
-		s.m.Read(s.addr+o, b)
+// read copies from the piece, from offset o on. It fails if the client does.
+func (s *seg) read(o uint64, b []byte) bool {
+	if s.b == nil {
+		return s.m.Read(s.addr+o, b)
 	}
+	copy(b, s.b[o:])
+	return true
 }
 
-func (s *seg) write(o uint64, b []byte) {
-	if s.b != nil {
-		copy(s.b[o:], b)
-	} else if s.m != nil {
-		s.m.Write(s.addr+o, b)
+// write copies to the piece, from offset o on. It fails if the client does.
+func (s *seg) write(o uint64, b []byte) bool {
+	if s.b == nil {
+		return s.m.Write(s.addr+o, b)
 	}
+	copy(s.b[o:], b)
+	return true
 }
 
 // bytesSeg is memory of our own as a piece.

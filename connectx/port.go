@@ -317,28 +317,36 @@ func (p *Port) Close() error {
 	return err
 }
 
-// setGID enters an address of the port where others find it. The key has the MAC too: guests may have link-local
-// addresses in common. The map of the server is under its own lock, as all ports read it on each message.
-func (p *Port) setGID(i uint32, g gidEntry) {
+// setGID enters an address of the port where others find it. False: another port of the network has it, and nothing was
+// changed. An address is that of the first port which claims it until that port gives it up, or a guest could take over
+// the messages of another by its name. The map of the server has its own lock, as all ports read it on each message.
+func (p *Port) setGID(i uint32, g gidEntry) bool {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
+	k := p.gidKey(g)
+	if owner := p.s.gids[k]; g.GID != ([16]byte{}) && owner != nil && owner != p {
+		return false
+	}
 	if old := p.GIDs[i]; old.GID != ([16]byte{}) {
 		// Versions 1 and 2 of an address have an entry each.
-		if k := (gidKey{old.GID, old.MAC}); p.s.gids[k] == p && !p.hasGID(k, i) {
+		if k := p.gidKey(old); p.s.gids[k] == p && !p.hasGID(k, i) {
 			delete(p.s.gids, k)
 		}
 	}
 	if g.GID == ([16]byte{}) {
 		delete(p.GIDs, i)
-	} else {
-		p.GIDs[i] = g
-		p.s.gids[gidKey{g.GID, g.MAC}] = p
+		return true
 	}
+	p.GIDs[i] = g
+	p.s.gids[k] = p
+	return true
 }
+
+func (p *Port) gidKey(g gidEntry) gidKey { return gidKey{p.nic.Network, g.GID, g.MAC} }
 
 func (p *Port) hasGID(k gidKey, but uint32) bool {
 	for i, g := range p.GIDs {
-		if i != but && g.GID == k.gid && g.MAC == k.mac {
+		if i != but && p.gidKey(g) == k {
 			return true
 		}
 	}

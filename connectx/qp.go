@@ -257,7 +257,9 @@ func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 			return roce.LocalProtection
 		}
 		pas = make([]byte, n)
-		move([]seg{bytesSeg(pas)}, list)
+		if !move([]seg{bytesSeg(pas)}, list) {
+			return roce.LocalProtection
+		}
 	}
 	if k.Mode != modeMTT && k.Mode != modeKLM {
 		return roce.OK

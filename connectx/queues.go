@@ -77,6 +77,19 @@ type queue struct {
 	wire *wireQP
 }
 
+// bounded says whether the sizes of a queue are within what the card promises. A receive WQE holds a data segment at
+// least, and in a linked queue the segment before it, which nextRecv reads without further checks.
+func (q *queue) bounded() bool {
+	if q.RecvLog > maxQueueLog || q.SendLog > maxQueueLog || q.StepLog > maxStepLog {
+		return false
+	}
+	least := uint8(4)
+	if q.Linked {
+		least = 5
+	}
+	return q.NoRecv || q.StepLog >= least
+}
+
 // shape sets the geometry of a queue's ring, and checks it. Receives come first in the ring, then sends. The bounds
 // keep the size of a ring below 1 GiB, and shifts within their words.
 func (p *Port) shape(q *queue, pas []byte, logPage, pageOff uint64) status {
@@ -88,7 +101,7 @@ func (p *Port) shape(q *queue, pas []byte, logPage, pageOff uint64) status {
 	if !q.NoSend {
 		size += 64 << q.SendLog
 	}
-	if q.RecvLog > maxQueueLog || q.SendLog > maxQueueLog || q.StepLog > maxStepLog {
+	if !q.bounded() {
 		return limit
 	}
 	if q.NoSend && q.NoRecv {
@@ -103,7 +116,7 @@ func (p *Port) shape(q *queue, pas []byte, logPage, pageOff uint64) status {
 
 // enter gives a queue its number.
 func (p *Port) enter(q *queue, out []byte) status {
-	q.Num = p.number(kindQueue, 1<<18, func(n uint32) bool { return p.Queues[n] != nil })
+	q.Num = p.number(kindQueue, maxQueueNumber, func(n uint32) bool { return p.Queues[n] != nil })
 	if q.Num == 0 {
 		p.drop(&q.Ring)
 		return limit
@@ -239,9 +252,12 @@ func armLimit(p *Port, q *queue, in, _ []byte) status {
 // posted is how many receives wait in a queue; a number that it cannot hold counts as none. The word is the guest's and
 // may be anything: without the check a wild one would have up to 65535 old WQEs taken for new.
 func (p *Port) posted(q *queue) uint16 {
-	end, _ := p.mem.Load32(q.DBR)
+	end, has := p.mem.Load32(q.DBR)
 	n := uint16(end) - q.RI
-	return words.Either(uint32(n) > 1<<q.RecvLog, 0, n)
+	if !has || uint32(n) > 1<<q.RecvLog {
+		return 0
+	}
+	return n
 }
 
 // receives is the queue that a QP's receives come from. nil: the QP has none, or names a queue that is gone or of
@@ -443,25 +459,24 @@ func (p *Port) path(index uint32, mac [6]byte, to roce.GID) roce.Path {
 	return roce.Path{SrcMAC: g.MAC, DstMAC: mac, Src: g.GID, Dst: to, Tagged: g.Tagged, VLAN: g.VLAN}
 }
 
-// parseData reads data segments: pieces of memory, or the data itself. A length with its top bit set is data in line,
-// padded to 16 bytes. Both kinds in one request are refused: roce takes one or the other. Lengths are checked against
-// the WQE here, keys when they are used.
+// parseData reads data segments: pieces of memory, or the data itself, in any order. A length with its top bit set is
+// data in line, padded to 16 bytes. Lengths are checked against the WQE here, keys when they are used.
 func parseData(w []byte, wr *sendWR) roce.Status {
 	for len(w) >= 16 {
 		n := be.Uint32(w)
 		if n>>31 != 0 {
 			l := int(n & 0x3ff)
-			if 4+l > len(w) || len(wr.SG) > 0 {
+			if 4+l > len(w) {
 				return roce.LocalQPOp
 			}
-			wr.Inline = append(wr.Inline, w[4:4+l]...)
+			if l > 0 {
+				wr.SG = append(wr.SG, roce.SGE{Len: uint32(l), VA: uint64(len(wr.Inline)), Inline: true})
+				wr.Inline = append(wr.Inline, w[4:4+l]...)
+			}
 			w = w[min(len(w), (4+l+15)&^15):]
 			continue
 		}
 		if n > 0 {
-			if len(wr.Inline) > 0 {
-				return roce.LocalQPOp
-			}
 			wr.SG = append(wr.SG, roce.SGE{Key: be.Uint32(w[4:]), Len: n, VA: be.Uint64(w[8:])})
 		}
 		w = w[16:]

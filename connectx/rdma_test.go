@@ -351,13 +351,12 @@ func TestLinkAndFaults(t *testing.T) {
 
 func TestPortsOfAnotherNetworkAreNotReachedDirectly(t *testing.T) {
 	s, g := newLab(t, 2, NIC{}, nil)
+	g[1].p.nic.Network = "other"
 	pair(g[0], g[1], serviceRC, nil)
-	for network, want := range map[string]*Port{"": g[1].p, "other": nil} {
-		g[1].p.nic.Network = network
-		for k, p := range s.gids {
-			if got := s.lookup("", k); p == g[1].p && got != want {
-				t.Errorf("network %q: found %p, want %p", network, got, want)
-			}
+	to := &roce.Path{Dst: gidOf(1), DstMAC: mac(1)}
+	for network, want := range map[string]*Port{"": nil, "other": g[1].p} {
+		if got := s.lookup(network, to); got != want {
+			t.Errorf("network %q: found %p, want %p", network, got, want)
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package connectx
 
 import (
+	"net"
+	"net/netip"
+
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/roce"
 )
@@ -247,7 +250,8 @@ func macList(b []byte, n int) [][6]byte {
 	return l
 }
 
-// setRoCEAddress enters a row of the address table, which the driver calls GID table.
+// setRoCEAddress enters a row of the address table, which the driver calls GID table. An address that another adapter of
+// the network has is refused: the driver says so in the guest's kernel log.
 func setRoCEAddress(p *Port, in, _ []byte, _ uint32) status {
 	i := uint32(be.Uint16(in[8:]))
 	if i >= maxGIDs {
@@ -258,7 +262,11 @@ func setRoCEAddress(p *Port, in, _ []byte, _ uint32) status {
 		VLAN: uint16(gidVlanId.get(x)), Tagged: gidVlanValid.is(x)}
 	be.PutUint16(g.MAC[:], uint16(gidSourceMac4732.get(x)))
 	be.PutUint32(g.MAC[2:], gidSourceMac310.get32(x))
-	p.setGID(i, g)
+	if !p.setGID(i, g) {
+		p.logf("the address %v with MAC %v is another adapter's: refused", netip.AddrFrom16(g.GID).Unmap(),
+			net.HardwareAddr(g.MAC[:]))
+		return badParam
+	}
 	// QPs that use the row see its new address.
 	for _, q := range p.Queues {
 		if q.Kind == queueQP && adsSrcAddrIndex.get32(q.Ctx[qpcPath:]) == i {

@@ -47,18 +47,19 @@ type Server struct {
 	mu sync.RWMutex
 	// A slice that was read stays valid: Close makes a new one.
 	ports []*Port
-	ids   int // given to ports so far
-	gids  map[gidKey]*Port
+	ids   int              // given to ports so far
+	gids  map[gidKey]*Port // the port that has an address was the first to claim it: see setGID
 
 	timer  *timer
 	strict bool // a panic ends the program, as tests want it
 }
 
-// gidKey finds the port of an address on the wire. Both are needed: two guests may have the same link-local GID, and a
-// MAC may have many GIDs.
+// gidKey finds the port of an address on a network. Both GID and MAC are needed: two guests may have the same link-local
+// GID, and a MAC may have many GIDs.
 type gidKey struct {
-	gid [16]byte
-	mac [6]byte
+	network string
+	gid     [16]byte
+	mac     [6]byte
 }
 
 // NIC describes an adapter to add.
@@ -185,15 +186,12 @@ func (s *Server) Close() error {
 	return err
 }
 
-// lookup returns the port of a network that has an address, or nil. Whether its cable is plugged in
-// is for the caller to see, under that port's lock.
-func (s *Server) lookup(network string, k gidKey) *Port {
+// lookup returns the port to which the wire would take packets with p's destination, or nil. The caller checks under
+// that port's lock whether its cable is plugged in.
+func (s *Server) lookup(network string, to *roce.Path) *Port {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if p := s.gids[k]; p != nil && p.nic.Network == network {
-		return p
-	}
-	return nil
+	return s.gids[gidKey{network, to.Dst, to.DstMAC}]
 }
 
 // A panic in the service of one adapter is an error of this program, which a guest may have found.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/rackless/rackless/roce"
@@ -73,8 +74,20 @@ const (
 var firstNumber = map[kind]uint32{kindOther: 1, kindUAR: 16, kindEQ: 1, kindKey: 0x200, kindCQ: 0x400, kindQueue: 0x100,
 	kindCounter: 1}
 
+// Numbers of queues and keys below these, as the limits of their commands say.
+const (
+	maxQueueNumber = 1 << 18
+	maxKeyNumber   = 1 << 24
+)
+
+// randomNumbers returns first numbers for queues and keys that a guest cannot guess from its own: it needs them to
+// reach the queues and the memory of another, also if both come from one template.
+func randomNumbers() map[kind]uint32 {
+	return map[kind]uint32{kindQueue: rand.Uint32N(maxQueueNumber), kindKey: rand.Uint32N(maxKeyNumber)}
+}
+
 func newTables() tables {
-	return tables{Next: map[kind]uint32{}, EQs: map[uint32]*eq{}, CQs: map[uint32]*cq{}, Queues: map[uint32]*queue{},
+	return tables{Next: randomNumbers(), EQs: map[uint32]*eq{}, CQs: map[uint32]*cq{}, Queues: map[uint32]*queue{},
 		Keys: map[uint32]*mkey{}, PDs: map[uint32]bool{}, GIDs: map[uint32]gidEntry{}, TIRs: map[uint32]*tir{},
 		RQTs: map[uint32][]uint32{}, Flows: map[flowKey]*flow{}, Groups: map[uint32]*flowGroup{},
 		Misses:   map[uint32]uint32{},
@@ -185,8 +198,13 @@ func (p *Port) Restore(state []byte) error {
 	t.GIDs = map[uint32]gidEntry{}
 	p.tables = t
 	for i, g := range gids {
-		p.setGID(i, g)
+		// Adapters that are restored from one state have its addresses in common, until their guests set their own. Only
+		// the first of them is found by them.
+		if !p.setGID(i, g) {
+			p.GIDs[i] = g
+		}
 	}
+	p.Next = randomNumbers()
 	for _, q := range p.Queues {
 		if q.Kind == queueQP && q.State != roce.Reset {
 			p.revive(q)
@@ -199,8 +217,7 @@ func (p *Port) Restore(state []byte) error {
 func (t *tables) sound() bool {
 	for _, q := range t.Queues {
 		size, known := contextSizes[q.Kind]
-		if !known || len(q.Ctx) != size ||
-			q.RecvLog > maxQueueLog || q.SendLog > maxQueueLog || q.StepLog > maxStepLog {
+		if !known || len(q.Ctx) != size || !q.bounded() {
 			return false
 		}
 	}

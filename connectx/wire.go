@@ -240,10 +240,14 @@ func (d domain) copy(key uint32, va uint64, b []byte, a roce.Access, write bool)
 	list, fail := d.p.translate(d.p.list[:0], key, d.pd, va, uint64(len(b)), a)
 	for i := 0; fail == 0 && i < len(list); i++ {
 		s := &list[i]
+		var done bool
 		if write {
-			s.write(0, b[:s.n])
+			done = s.write(0, b[:s.n])
 		} else {
-			s.read(0, b[:s.n])
+			done = s.read(0, b[:s.n])
+		}
+		if !done {
+			fail = roce.FaultAddress
 		}
 		b = b[s.n:]
 	}

@@ -72,10 +72,12 @@ func (a AtomicOp) Apply(old uint64) uint64 {
 	return old
 }
 
-// SGE is an element of a scatter or gather list.
+// SGE is an element of a scatter or gather list: Len bytes at VA of a key, or, if Inline is set, Len bytes of
+// SendWR.Inline from offset VA on.
 type SGE struct {
 	Key, Len uint32
 	VA       uint64
+	Inline   bool
 }
 
 // WROp is what a send work request does.
@@ -110,7 +112,7 @@ type SendWR struct {
 	Fence     bool   // waits for the reads and atomics before it
 	Imm       uint32 // immediate data; the key to invalidate
 	SG        []SGE
-	Inline    []byte // the payload, in place of SG
+	Inline    []byte // the data of the elements of SG that are in line
 	VA        uint64 // remote address
 	RKey      uint32
 	Atomic    AtomicOp

@@ -338,6 +338,7 @@ func (p *Port) sendQP(now time.Duration) bool {
 		frame := q.build(now, k, p.cfg.Room())
 		p.wake(q)
 		if len(frame) == 0 {
+			n++ // memory was out of reach: the QP has that to tell instead, to its owner or to the peer
 			continue
 		}
 		if k != reply {

@@ -121,15 +121,15 @@ func TestErrorsAreThoseOfTheSpecification(t *testing.T) {
 			b.recvs = []RecvWR{{SG: local(0, 2999)}}
 		}, status: RemoteInvalid, event: EventInvalid},
 		"send into a buffer of no key": {w: send, prep: func(b *node) {
-			b.recvs = []RecvWR{{SG: []SGE{{1, 4000, 0}}}}
+			b.recvs = []RecvWR{{SG: []SGE{{Key: 1, Len: 4000, VA: 0}}}}
 		}, status: RemoteOp, event: EventInvalid},
-		"send of memory out of reach": {w: SendWR{Op: WRSend, SG: []SGE{{1, 10, 0}}}, status: LocalProtection},
+		"send of memory out of reach": {w: SendWR{Op: WRSend, SG: []SGE{{Key: 1, Len: 10, VA: 0}}}, status: LocalProtection},
 		"read into memory out of reach": {w: with(read, func(w *SendWR) {
-			w.SG = []SGE{{keyRemote, 10, remoteVA}}
+			w.SG = []SGE{{Key: keyRemote, Len: 10, VA: remoteVA}}
 		}), status: LocalProtection},
 		"atomic of 7 bytes": {w: with(atomic, func(w *SendWR) { w.SG = local(0, 7) }), status: LocalLength},
-		"a message over 1 GiB": {w: SendWR{Op: WRSend, SG: []SGE{{keyLocal, 1 << 30, 0x1000},
-			{keyLocal, 1, 0x1000}}}, status: LocalLength},
+		"a message over 1 GiB": {w: SendWR{Op: WRSend, SG: []SGE{{Key: keyLocal, Len: 1 << 30, VA: 0x1000},
+			{Key: keyLocal, Len: 1, VA: 0x1000}}}, status: LocalLength},
 		"no such operation":       {w: SendWR{Op: 99}, status: LocalQPOp},
 		"what the device refused": {w: SendWR{Op: WRSend, Fail: LocalQPOp}, status: LocalQPOp},
 		"no receive, 2 retries":   {w: send, attr: func(a *Attr) { a.RNRRetry = 2 }, status: RNRExceeded},
@@ -550,7 +550,7 @@ func TestAnswersAreInOrderAndTogether(t *testing.T) {
 }
 
 func TestListsArePassedPieceByPiece(t *testing.T) {
-	sg := []SGE{{1, 3, 100}, {2, 0, 5}, {3, 4, 200}}
+	sg := []SGE{{Key: 1, Len: 3, VA: 100}, {Key: 2, Len: 0, VA: 5}, {Key: 3, Len: 4, VA: 200}}
 	for _, c := range []struct {
 		off, n int
 		want   string
@@ -566,6 +566,40 @@ func TestListsArePassedPieceByPiece(t *testing.T) {
 		})
 		if text := strings.Join(append(got, fmt.Sprint(err)), " "); text != c.want {
 			t.Errorf("%d bytes from %d: %s, want %s", c.n, c.off, text, c.want)
+		}
+	}
+}
+
+// Data in line may stand before, between and after pieces of memory; each packet has its part of all of them.
+func TestDataInLineKeepsItsPlace(t *testing.T) {
+	for _, typ := range []QPType{RC, UC} {
+		s := newSim(t, typ, 0, nil)
+		a, b := s.nodes[0], s.nodes[1]
+		a.fill(keyLocal)
+		mem := a.mem[keyLocal].b
+		inline := make([]byte, 1500)
+		for i := range inline {
+			inline[i] = byte(i * 7)
+		}
+		w := SendWR{ID: 1, Op: WRWrite, Signaled: true, VA: remoteVA, RKey: keyRemote, Inline: inline, SG: []SGE{
+			{Inline: true, VA: 0, Len: 10}, {Key: keyLocal, VA: 0x1000, Len: 2000}, {Inline: true, VA: 10, Len: 1490},
+			{Key: keyLocal, VA: 0x1000 + 2000, Len: 3}}}
+		want := slices.Concat(inline[:10], mem[:2000], inline[10:], mem[2000:2003])
+		a.post(w)
+		s.run(time.Second)
+		if len(a.done) != 1 || a.done[0].Status != OK {
+			t.Fatalf("%v: completions %v", typ, a.statuses())
+		}
+		if !bytes.Equal(b.mem[keyRemote].b[:len(want)], want) {
+			t.Errorf("%v: other bytes arrived", typ)
+		}
+		if typ == RC {
+			a.post(SendWR{ID: 2, Op: WRRead, Signaled: true, VA: remoteVA, RKey: keyRemote, Inline: inline[:4],
+				SG: []SGE{{Inline: true, Len: 4}}})
+			s.run(time.Second)
+			if n := len(a.done); n != 2 || a.done[1].Status != LocalQPOp {
+				t.Errorf("a read into data in line: completions %v", a.statuses())
+			}
 		}
 	}
 }

@@ -124,23 +124,22 @@ func (q *QP) admit(w *txWR) Status {
 	if !w.Op.packets() {
 		return OK
 	}
-	need, length := LocalRead, uint64(len(w.Inline))
+	need, length := LocalRead, uint64(0)
 	if w.Op.reads() {
 		need = LocalWrite
-		w.Inline = w.Inline[:0]
 	}
-	if len(w.Inline) == 0 {
-		length = 0
-		for _, e := range w.SG {
-			length += uint64(e.Len)
+	for _, e := range w.SG {
+		if e.Inline && (w.Op.reads() || e.VA+uint64(e.Len) > uint64(len(w.Inline))) {
+			return LocalQPOp // nothing can be stored in a request
 		}
+		length += uint64(e.Len)
 	}
 	if length > maxMessage || ud && length > uint64(q.attr.MTU) || w.Op.atomic() && length != 8 {
 		return LocalLength
 	}
 	w.length = uint32(length)
 	for _, e := range w.SG {
-		if len(w.Inline) == 0 && e.Len > 0 && q.cfg.Mem.Check(e.Key, e.VA, uint64(e.Len), need) != nil {
+		if !e.Inline && e.Len > 0 && q.cfg.Mem.Check(e.Key, e.VA, uint64(e.Len), need) != nil {
 			return LocalProtection
 		}
 	}
@@ -374,11 +373,13 @@ func (q *QP) arm(now time.Duration) {
 
 // gather copies len(dst) bytes from off on of the request's payload.
 func (q *QP) gather(dst []byte, w *txWR, off uint32) error {
-	if len(w.Inline) > 0 {
-		copy(dst, w.Inline[off:])
-		return nil
-	}
-	return walk(w.SG, off, dst, func(e SGE, b []byte) error { return q.cfg.Mem.Read(e.Key, e.VA, b, LocalRead) })
+	return walk(w.SG, off, dst, func(e SGE, b []byte) error {
+		if e.Inline {
+			copy(b, w.Inline[e.VA:])
+			return nil
+		}
+		return q.cfg.Mem.Read(e.Key, e.VA, b, LocalRead)
+	})
 }
 
 // walk calls f for the pieces of a list that hold b, which begins off bytes into it. A list that is too short is
