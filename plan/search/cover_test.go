@@ -96,3 +96,23 @@ func TestCoverIsNeverMoreThanTheFewestShares(t *testing.T) {
 		t.Errorf("%d of %d are exact, want nine in ten", exact, exact+below)
 	}
 }
+
+func TestSharedCachesAreProved(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		mix  uint64
+		want int64
+	}{
+		{"seven lab nodes on one NUMA node and four on the other", 70, 6800},
+		{"twelve caches for twelve lab nodes, most of which do not fill theirs", 105, 17200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, p := mix(c.mix)
+			if cost, ok := leastCost(t, p); !ok || cost != c.want {
+				t.Errorf("Solve: cost %d, found %v, want %d", cost, ok, c.want)
+			}
+		})
+	}
+}

@@ -75,7 +75,7 @@ func (e *enumerator) pickNear(a int) bool {
 		for range w.count {
 			best, least := -1, infinite
 			for _, d := range w.any {
-				if e.units(w, d) == 0 || e.tooFar(d) {
+				if e.units(w, d) == 0 {
 					continue
 				}
 				if add := e.adds(d, w.kind); add < least {

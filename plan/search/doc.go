@@ -26,7 +26,6 @@
 //	own cost      what a column costs whatever the others do
 //	price         a Lagrange multiplier: what the relaxation asks for a thing that lab nodes compete for
 //	reduced cost  own cost plus charge, which is the prices of what the column takes
-//	bin, pattern  NUMA nodes that share L3 caches, and a set of lab nodes (by size) in a bin
 //	dive          a greedy column from one NUMA node, without a search
 //
 // # The order of the work
@@ -41,15 +40,12 @@
 //     there; then comes the subgradient method. Round prices near those that it finds are
 //     tried as well, since the best ones usually are round. Equal lab nodes that cannot all cost the
 //     same are told apart by the cost of the cheapest of them, which brings the term "unequal" into
-//     the bound (equal.go). Before and after the subgradient method a linear program with column
-//     generation chooses a pattern for each bin (patterns.go, master.go): it knows what a set of lab
-//     nodes pays together, for L3 caches above all. Its solution is made whole by a search of its own
-//     (round.go).
+//     the bound (equal.go).
 //  4. A greedy placement, hardest lab node first, each at its least cost beside those before it. A
 //     few likely columns from each NUMA node come first (dive.go), so that a search that is stopped
 //     has found something. Where there are 64 lab nodes or more, they make a whole placement before
-//     step 2. Where many are all different, they are placed again, those first that were served worst;
-//     then the linear program and ruin and recreate (ruin.go) have the work that is left. Else two
+//     step 2. If many are all different, they are placed again, those first that were served worst;
+//     then ruin and recreate (ruin.go) has the work that is left. Else two
 //     and three lab nodes at a time are taken off and placed again as well as possible, a large
 //     neighbourhood search (local.go), and cores are exchanged where lab nodes span NUMA
 //     nodes (exchange.go). Up to 16 lab nodes are searched for a few steps (5) before prices are

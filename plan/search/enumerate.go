@@ -31,12 +31,8 @@ type enumerator struct {
 	basic bool
 	// breakSymmetry leaves out columns that differ from another one in the names of devices only.
 	breakSymmetry bool
-	within        []bool // NUMA nodes that may give cores; nil for all
-	near          []bool // NUMA nodes that may give devices; nil for all
-	beyond        []bool // a device has to be known to be at none of these NUMA nodes; nil for none
-	spanning      int    // cores have to be on so many NUMA nodes at least
-	group         int    // see keepNear
-	exact         bool   // cores have to be on all NUMA nodes that may give some
+	group         int  // see keepNear
+	exact         bool // cores have to be on all NUMA nodes that may give some
 
 	c         column // what is picked so far
 	full      column // what is yielded: c in order
@@ -64,13 +60,13 @@ type enumerator struct {
 	rest    []int      // scratch of listVFs and spreadBound
 
 	// Of how cores are split, see shares.go:
-	missing          int64 // what a core costs that is missing from the share of the devices of c
-	share            []int // of a NUMA node: cores due there, with missing
-	shared           []int // NUMA nodes with a share
-	due              int   // the sum of share
-	widths           []int // room of the NUMA nodes, largest first
-	open             []int // scratch of missingAhead, as are these:
-	within1, beyond1 []segment
+	missing        int64 // what a core costs that is missing from the share of the devices of c
+	share          []int // of a NUMA node: cores due there, with missing
+	shared         []int // NUMA nodes with a share
+	due            int   // the sum of share
+	widths         []int // room of the NUMA nodes, largest first
+	open           []int // scratch of missingAhead, as are these:
+	within, beyond []segment
 
 	// Of a dive:
 	trail     []pick  // devices of c in the order in which they were picked
@@ -148,9 +144,6 @@ func (e *enumerator) begin(i int, price *prices, limit int64, yield func(*column
 	for n := range m.nodes {
 		q := &e.perNode[n]
 		*q = e.nodeCost(n)
-		if e.within != nil && !e.within[n] {
-			continue
-		}
 		for _, pl := range m.nodes[n].pools {
 			if e.r.pools[pl] {
 				q.room += e.s.room(pl)
@@ -247,7 +240,7 @@ func (e *enumerator) want(x, k, from int) bool {
 			}
 			next = at + 1
 		}
-		if d := e.candidate(w, at); e.units(w, d) > 0 && !e.tooFar(d) && !e.redundant(d) {
+		if d := e.candidate(w, at); e.units(w, d) > 0 && !e.redundant(d) {
 			old := e.add(d, w.kind)
 			stop = e.want(x, k+1, next)
 			e.drop(d, w.kind, old)
@@ -286,12 +279,6 @@ func (e *enumerator) units(w *want, d int) int {
 		return 0
 	}
 	return 1
-}
-
-// tooFar reports whether a device is known to be at a NUMA node that may give none.
-func (e *enumerator) tooFar(d int) bool {
-	h := e.s.m.devices[d].home
-	return e.near != nil && h >= 0 && !e.near[h]
 }
 
 // listOf returns the list of devices that were picked for a kind of want.
@@ -449,9 +436,6 @@ func (e *enumerator) devicesReady() {
 // devicesDone goes on to the cores. A relaxed run ends here: coreBound is at most what any split of
 // the cores costs, and fill makes a column for the relaxation to count what it takes.
 func (e *enumerator) devicesDone() bool {
-	if e.beyond != nil && !slices.ContainsFunc(e.homes, func(h int) bool { return !e.beyond[h] }) {
-		return false
-	}
 	paid := e.paid + scale*e.pathCost()
 	e.lookAhead(len(e.r.wants), 0)
 	e.findShares()

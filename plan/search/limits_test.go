@@ -97,3 +97,21 @@ func TestRestrictedDevicesArePlaced(t *testing.T) {
 	}
 	t.Logf("cost %d, bound %d, %d steps", r.Cost, r.Bound, r.Steps)
 }
+
+// TestALargeLabSaysItsGap solves 64 lab nodes, of which 16 have to be where their GPU is: counting caches does not see
+// that, so the bound stays below the cost.
+func TestALargeLabSaysItsGap(t *testing.T) {
+	t.Parallel()
+	p := largeMixed()
+	r, err := Solve(context.Background(), p, Options{Steps: DefaultSteps / 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := violation(p, &r.Placement); v != "" {
+		t.Error(v)
+	}
+	if r.Optimal || r.Stopped == "" || r.Bound < 33200 || r.Cost <= r.Bound || r.Cost > 36000 {
+		t.Errorf("Solve: cost %d, bound %d, optimal %v, stopped by %q; want 33200 <= bound < cost <= 36000", r.Cost,
+			r.Bound, r.Optimal, r.Stopped)
+	}
+}

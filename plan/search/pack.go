@@ -183,10 +183,9 @@ func (p *packer) prepare() {
 			return // cores under no known cache can be shared at no cost
 		}
 	}
-	// The cases that need this: mix 258 of the tests, and largeUnequal(0, 0), which costs 4000 in place of 3800
-	// without it. A lab node that is alone under its caches has all of their cores, so that it wastes the
-	// difference to the next sum of cache sizes. reach[n] says that some caches without tenants
-	// have n free cores together.
+	// The case that needs this: mix 258 of the tests. A lab node that is alone under its caches has all of their
+	// cores, so that it wastes the difference to the next sum of cache sizes. reach[n] says that some caches
+	// without tenants have n free cores together.
 	free := m.pools[comp.pools[0]].free
 	reach := make([]bool, free+1)
 	reach[0] = true

@@ -14,22 +14,20 @@ import (
 // those within a hundredth of the best one, in the end none: that leads out of placements that no small change betters.
 
 const (
-	// firstRecreate bounds the work before the linear program, which takes its time from how good a placement is.
-	firstRecreate = 3_000_000
 	// mostRuined is how many lab nodes are taken off at most.
 	mostRuined = 8
 	// dearest is the part of the best cost that a placement may cost more at first.
 	dearest = 100
 )
 
-// recreate looks for a better placement for so many steps, or those that are left.
-func (t *tree) recreate(steps int64) {
+// recreate looks for a better placement for all steps that are left.
+func (t *tree) recreate() {
 	if t.best == nil || t.proved() {
 		return
 	}
 	s, draw := t.s, newDraw()
-	steps = min(steps, t.work.limit-t.work.steps)
-	until := t.work.steps + steps
+	until := t.work.limit
+	steps := until - t.work.steps
 	// Lab nodes come off a stack from its top: those that were put back last come first.
 	now, cost := slices.Clone(t.best), t.cost
 	var stack []int

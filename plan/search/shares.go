@@ -141,26 +141,26 @@ func (e *enumerator) missingAhead(pos, left int) int64 {
 		e.open[h] = max(0, e.share[h]-e.givenOn(h))
 		cost += e.missing * int64(e.open[h])
 	}
-	e.within1, e.beyond1 = e.within1[:0], e.beyond1[:0]
+	e.within, e.beyond = e.within[:0], e.beyond[:0]
 	for _, q := range e.byCost[pos:] {
 		due := min(q.room, e.open[q.node])
 		e.open[q.node] -= due
 		if due > 0 {
-			e.within1 = append(e.within1, segment{q.core - e.missing, due})
+			e.within = append(e.within, segment{q.core - e.missing, due})
 		}
 		if q.room > due {
-			e.beyond1 = append(e.beyond1, segment{q.core, q.room - due})
+			e.beyond = append(e.beyond, segment{q.core, q.room - due})
 		}
 	}
 	// Both are sorted, as byCost is.
 	for x, y := 0, 0; left > 0; {
 		var q segment
 		switch {
-		case x < len(e.within1) && (y == len(e.beyond1) || e.within1[x].cost <= e.beyond1[y].cost):
-			q = e.within1[x]
+		case x < len(e.within) && (y == len(e.beyond) || e.within[x].cost <= e.beyond[y].cost):
+			q = e.within[x]
 			x++
-		case y < len(e.beyond1):
-			q = e.beyond1[y]
+		case y < len(e.beyond):
+			q = e.beyond[y]
 			y++
 		default:
 			return infinite
@@ -292,7 +292,7 @@ func (e *enumerator) pairsBound() int64 {
 		if e.eff[n].room > 0 {
 			rooms++
 		}
-		if e.eff[n].room >= r.cores && e.spanning < 2 {
+		if e.eff[n].room >= r.cores {
 			near = min(near, e.eff[n].near)
 		}
 	}

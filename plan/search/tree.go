@@ -9,25 +9,23 @@ import (
 
 // A tree is branch and bound over the lab nodes.
 type tree struct {
-	m            *model
-	s            *state
-	work         *meter
-	price        *prices
-	steer        *prices // of insert
-	order        []int   // all lab nodes, hardest first
-	least        []leastColumn
-	enums        []*enumerator
-	depth        []level
-	best         []*column
-	cost         int64         // of best
-	root         int64         // proved
-	start        relaxation    // as it was before the subgradient method, see equal.go
-	coverAll     int64         // what cover proves that all L3 caches cost
-	patternModel *patternModel // see contents.go; nil where there is none
-	inexact      bool
-	patternsMade bool  // assembly was made, or found to be of no use
-	oracle       int64 // in place of oracleSteps, unless 0
-	basic        bool  // only likely splits of cores are tried
+	m        *model
+	s        *state
+	work     *meter
+	price    *prices
+	steer    *prices // of insert
+	order    []int   // all lab nodes, hardest first
+	least    []leastColumn
+	enums    []*enumerator
+	depth    []level
+	best     []*column
+	cost     int64      // of best
+	root     int64      // proved
+	start    relaxation // as it was before the subgradient method, see equal.go
+	coverAll int64      // what cover proves that all L3 caches cost
+	inexact  bool
+	oracle   int64 // in place of oracleSteps, unless 0
+	basic    bool  // only likely splits of cores are tried
 }
 
 // leastColumn is the cheapest column of a lab node alone, prices included.
@@ -90,17 +88,13 @@ func (t *tree) solve() (int64, bool) {
 	}
 	if t.different() {
 		// Prices and exchanges of two or three get nowhere in their time.
-		t.recreate(firstRecreate)
-		t.solveMaster(longMaster)
-		t.recreate(t.work.limit)
+		t.recreate()
 		return min(t.root, t.cost), t.best != nil
 	}
 	if len(t.order) > 1 {
 		// One lab node competes with nobody.
-		for _, raise := range []func(){t.master, t.ascend, t.master} {
-			if raise(); t.proved() {
-				return t.cost, true
-			}
+		if t.ascend(); t.proved() {
+			return t.cost, true
 		}
 	}
 	t.improvePairs()
@@ -144,6 +138,17 @@ func (t *tree) tryAll(steps int64) bool {
 
 // proved reports whether the best placement costs no more than the bound.
 func (t *tree) proved() bool { return t.best != nil && t.cost <= t.root }
+
+// different reports whether there are many lab nodes that all ask for something else.
+func (t *tree) different() bool {
+	reps := 0
+	for i := range t.m.requests {
+		if t.m.requests[i].rep == i {
+			reps++
+		}
+	}
+	return reps > quickLabs/2
+}
 
 // up rounds a scaled bound up to a cost.
 func up(scaled int64) int64 { return (scaled + scale - 1) / scale }
