@@ -4,7 +4,7 @@
 #   hack/bench.sh                 all
 #   hack/bench.sh packages [ARG]  go test -bench, ARG goes on to it
 #   hack/bench.sh hosts [ARG]     inspect against hwloc's lstopo, ARG goes on to go test, e.g. -benchtime=51x
-#   hack/bench.sh plans [ARG]     the planner: cases, machines, a large host, a fleet; ARG goes on to the benchmarks of planbench, e.g. -test.bench=Fleet
+#   hack/bench.sh plans [ARG]     the planner: cases, machines, a large host; ARG goes on to the benchmarks of planbench, e.g. -test.bench=Large
 #   hack/bench.sh studies [ARG]   a million figures into the store and out of it as a report, ARG goes on to go test
 #   hack/bench.sh adapters [ARG]  emulated ConnectX adapters against soft RoCE, ARG goes on to the benchmarks of labbench
 #   hack/bench.sh labs [ARG]      labs, ARG goes on to the benchmarks of labbench, e.g. -test.bench='Lab/(pair|sixteen)$'

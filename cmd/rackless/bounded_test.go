@@ -75,7 +75,6 @@ var readsFiles = map[string]string{
 	"lab diff":                  "lab diff /dev/zero",
 	"mpirun --hostfile":         "mpirun pair --hostfile /dev/zero -- true",
 	"plan":                      "plan /dev/zero",
-	"plan --fleet":              "plan --fleet fleet requests.jsonl",
 	"plan --host":               "plan lab.yaml --host /dev/zero",
 	"plan --model":              "plan lab.yaml --snapshot host.ttar --model /dev/zero",
 	"plan --out":                "plan lab.yaml --snapshot host.ttar --out written",
@@ -167,7 +166,7 @@ func TestEveryVerbReadsAFileWithoutEnd(t *testing.T) {
 func filesWithoutEnd(t *testing.T, endless string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, d := range []string{"endless/sys", "endless/proc", "fleet", "written", "measured"} {
+	for _, d := range []string{"endless/sys", "endless/proc", "written", "measured"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -178,9 +177,10 @@ func filesWithoutEnd(t *testing.T, endless string) string {
 	}
 	for link, to := range map[string]string{
 		"endless/report.json": endless, "endless/proc/cpuinfo": endless, "endless.yaml": endless,
-		"fleet/host.json": endless, "written/plan.json": endless, "requests.jsonl": endless,
-		"lab.yaml": filepath.Join(examples, "pair.yaml"), "host.ttar": filepath.Join(examples, "hosts/epyc-7551p.ttar"),
-		"placed.yaml": filepath.Join(examples, "epyc-pair.yaml"),
+		"written/plan.json": endless,
+		"lab.yaml":          filepath.Join(examples, "pair.yaml"),
+		"host.ttar":         filepath.Join(examples, "hosts/epyc-7551p.ttar"),
+		"placed.yaml":       filepath.Join(examples, "epyc-pair.yaml"),
 	} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)

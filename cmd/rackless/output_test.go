@@ -25,7 +25,6 @@ import (
 	"github.com/rackless/rackless/images"
 	"github.com/rackless/rackless/mend"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/changeview"
@@ -67,13 +66,10 @@ func shapes() map[string]func() any {
 		"report-list":      func() any { return new([]results.Result) },
 		"report-compare":   func() any { return new(report.Comparison) },
 
-		"inspect-summary":    func() any { return new(hostview.Group) },
-		"plan":               func() any { return new(planDocument) },
-		"plan-infeasible":    func() any { return new(plan.Infeasible) },
-		"plan-problem":       func() any { return new(plan.Problem) },
-		"plan-fleet":         func() any { return new(planner.FleetAnswer) },
-		"plan-fleet-summary": func() any { return new(planner.FleetSummary) },
-		"plan-capacity":      func() any { return new(planner.FleetCapacity) },
+		"inspect-summary": func() any { return new(hostview.Group) },
+		"plan":            func() any { return new(planDocument) },
+		"plan-infeasible": func() any { return new(plan.Infeasible) },
+		"plan-problem":    func() any { return new(plan.Problem) },
 	}
 }
 

@@ -12,11 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/cli"
-	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/advise"
-	"github.com/rackless/rackless/plan/fleet"
 	"github.com/rackless/rackless/plan/rivals"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report/planview"
@@ -25,7 +23,6 @@ import (
 )
 
 // planOptions are the flags of plan.
-// Of these, --fleet takes its own way through the planner, and most others do not go with it.
 type planOptions struct {
 	hostFlags
 	form    string
@@ -37,15 +34,11 @@ type planOptions struct {
 	whatif  []string
 	limit   time.Duration
 	steps   int64 // of the search; 0 is the usual limit
-	fleet   string
-	policy  string
-	// capacity asks how many more of one lab the fleet takes.
-	capacity bool
 }
 
 // newPlanCmd makes rackless plan. It never changes the host, so it needs no root and can plan for another machine.
 func newPlanCmd(a *app) *cobra.Command {
-	o := planOptions{form: formTable, limit: planner.DefaultLimit, policy: fleet.BestFit}
+	o := planOptions{form: formTable, limit: planner.DefaultLimit}
 	cmd := &cobra.Command{
 		Use: "plan [LAB.yaml]",
 		Short: "Place the nodes of a lab on a host, prove that no cheaper placement exists, and write " +
@@ -56,18 +49,9 @@ func newPlanCmd(a *app) *cobra.Command {
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			if o.fleet != "" && !o.capacity && len(args) == 0 {
-				return cli.Usagef(cmd, "--fleet takes a file of requests")
-			}
 			file, err := labFile(cmd, args)
 			if err != nil {
 				return err
-			}
-			if o.capacity {
-				return a.planCapacity(cmd.Context(), o, file)
-			}
-			if o.fleet != "" {
-				return a.planFleet(cmd.Context(), o, file)
 			}
 			return a.plan(cmd.Context(), o, file)
 		},
@@ -85,17 +69,11 @@ func newPlanCmd(a *app) *cobra.Command {
 		"solve it")
 	f.DurationVar(&o.limit, "time-limit", o.limit, "stop after this `TIME`, with the best plan so far; the usual "+
 		"limit of steps does not count then")
-	f.StringVar(&o.fleet, "fleet", "", "the argument is a file of requests, one lab a line as JSON; place them on "+
-		"the hosts in `DIR`")
-	f.BoolVar(&o.capacity, "capacity", false, "with --fleet, say how many more of LAB.yaml each host takes")
-	cli.EnumFlag(cmd, &o.policy, "policy", "", "how --fleet chooses the host", fleet.BestFit, fleet.Nova)
 	cli.OfferWords(cmd, "whatif")
 	cli.OfferWords(cmd, "time-limit")
-	for _, name := range []string{"out", "fleet"} {
-		cli.Offer(cmd, name, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveFilterDirs
-		})
-	}
+	cli.Offer(cmd, "out", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	})
 	return cmd
 }
 
@@ -103,7 +81,7 @@ func newPlanCmd(a *app) *cobra.Command {
 // variable of a script that is not set.
 func (o *planOptions) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
-	if err := o.hostFlags.check(cmd, "a file or directory", "model", "out", "fleet"); err != nil {
+	if err := o.hostFlags.check(cmd, "a file or directory", "model", "out"); err != nil {
 		return err
 	}
 	if o.limit <= 0 {
@@ -123,18 +101,9 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 	}
 	drawn := o.form == formSVG || o.form == formHTML
 	switch {
-	case drawn && (o.fleet != "" || o.dump || o.compare || o.explain && o.form == formSVG):
-		return cli.Usagef(cmd, "-o %s draws one plan: it cannot be combined with --fleet, --dump-problem or "+
+	case drawn && (o.dump || o.compare || o.explain && o.form == formSVG):
+		return cli.Usagef(cmd, "-o %s draws one plan: it cannot be combined with --dump-problem or "+
 			"--compare, and --explain is for -o html", o.form)
-	case o.capacity && o.fleet == "":
-		return cli.Usagef(cmd, "--capacity is for --fleet")
-	case o.capacity && f.Changed("policy"):
-		return without("capacity", "it places one lab alone, at the cheapest place of each host", "policy")
-	case o.fleet != "":
-		return without("fleet", "it places many labs on many hosts, one after another",
-			"explain", "compare", "dump-problem", "out", "model", "whatif", "host", "snapshot", "time-limit")
-	case f.Changed("policy"):
-		return cli.Usagef(cmd, "--policy is for --fleet")
 	case o.dump:
 		return without("dump-problem", "it prints the problem and does not solve it", "explain", "compare", "out",
 			"time-limit")
@@ -266,49 +235,6 @@ type planDocument struct {
 	*plan.Plan
 	Compare []rivals.Outcome `json:"compare,omitempty"`
 	WhatIf  *planner.WhatIf  `json:"whatif,omitempty"`
-}
-
-// planFleet places the requests of a file, or of standard input, on the hosts of a directory.
-func (a *app) planFleet(ctx context.Context, o planOptions, requests string) error {
-	name := "standard input"
-	in := userfile.Stream(a.in, name)
-	if requests != "-" {
-		var err error
-		if in, err = userfile.Open(requests); err != nil {
-			return cli.Usage(err)
-		}
-		name = requests
-	}
-	defer in.Close()
-	hosts, err := planner.ReadFleet(ctx, o.fleet, o.policy)
-	if err != nil {
-		return err
-	}
-	s := planner.Stream{Fleet: hosts, Name: name, Prompt: requests == "-"}
-	if show.ForPrograms(o.form) {
-		s.Encode = func(w io.Writer, v any) error { return show.EncodeNext(w, o.form, v) }
-	}
-	return s.Run(ctx, in, a.out)
-}
-
-// planCapacity says how many more of a lab each host of a directory takes.
-func (a *app) planCapacity(ctx context.Context, o planOptions, file string) error {
-	l, err := loadLab(file)
-	if err != nil {
-		return err
-	}
-	hosts, err := planner.ReadFleet(ctx, o.fleet, o.policy)
-	if err != nil {
-		return err
-	}
-	c, err := planner.Capacity(ctx, hosts, l)
-	if err != nil {
-		return err
-	}
-	if show.ForPrograms(o.form) {
-		return show.Encode(a.out, o.form, c)
-	}
-	return planview.Capacity(a.out, c.Lab, c.Hosts, planview.Options{Width: a.width()})
 }
 
 // planOn plans a lab on a host, which messages call by name.

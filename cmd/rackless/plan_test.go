@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,8 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/rackless/rackless/lab"
 )
 
 const (
@@ -26,7 +22,6 @@ func TestFlagsOfPlanThatContradictEachOtherAreRefused(t *testing.T) {
 		want string
 	}{
 		{nil, "there is no lab file in this directory: name one, or make one with rackless init"},
-		{[]string{"--fleet", "."}, "--fleet takes a file of requests"},
 		{[]string{"a.yaml", "b.yaml"}, "want one LAB.yaml, have 2 arguments"},
 		{[]string{pairLab, "-o", "xml"},
 			`invalid argument "xml" for "-o, --output" flag: want table, json, yaml, svg or html`},
@@ -36,25 +31,12 @@ func TestFlagsOfPlanThatContradictEachOtherAreRefused(t *testing.T) {
 		{[]string{pairLab, "--host="}, "--host has an empty value"},
 		{[]string{pairLab, "--out", ""}, "--out has an empty value"},
 		{[]string{pairLab, "--model", ""}, "--model has an empty value"},
-		{[]string{pairLab, "--fleet", ""}, "--fleet has an empty value"},
 		{[]string{pairLab, "--time-limit", "0"}, "--time-limit 0s: want more than 0"},
 		{[]string{pairLab, "--time-limit", "-1s"}, "--time-limit -1s: want more than 0"},
 		{[]string{pairLab, "--time-limit", "5"}, `invalid argument "5" for "--time-limit" flag`},
-		{[]string{pairLab, "--policy", "nova"}, "--policy is for --fleet"},
-		{[]string{pairLab, "--fleet", ".", "--policy", "random"},
-			`invalid argument "random" for "--policy" flag: want best-fit or nova`},
 		{[]string{pairLab, "--dump-problem", "--explain"}, "--dump-problem and --explain do not go together"},
 		{[]string{pairLab, "--dump-problem", "--compare"}, "--dump-problem and --compare do not go together"},
 		{[]string{pairLab, "--dump-problem", "--out", "x"}, "--dump-problem and --out do not go together"},
-		{[]string{pairLab, "--fleet", ".", "--explain"},
-			"--fleet and --explain do not go together: it places many labs"},
-		{[]string{pairLab, "--fleet", ".", "--compare"}, "--fleet and --compare do not go together"},
-		{[]string{pairLab, "--fleet", ".", "--dump-problem"}, "--fleet and --dump-problem do not go together"},
-		{[]string{pairLab, "--fleet", ".", "--whatif", "reserve 8"}, "--fleet and --whatif do not go together"},
-		{[]string{pairLab, "--fleet", ".", "--out", "x"}, "--fleet and --out do not go together"},
-		{[]string{pairLab, "--fleet", ".", "--model", "x"}, "--fleet and --model do not go together"},
-		{[]string{pairLab, "--fleet", ".", "--snapshot", epycHost}, "--fleet and --snapshot do not go together"},
-		{[]string{pairLab, "--fleet", ".", "--time-limit", "1s"}, "--fleet and --time-limit do not go together"},
 		{[]string{pairLab, "--explian"}, "unknown flag: --explian; did you mean --explain?"},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
@@ -138,93 +120,5 @@ func TestAPlanCanBeInterrupted(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); err == nil {
 		t.Error("artefacts were written")
-	}
-}
-
-// fleetDir is a directory with a few equal hosts.
-func fleetDir(t *testing.T) string {
-	t.Helper()
-	host, err := os.ReadFile(epycHost)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for _, name := range []string{"a.ttar", "b.ttar"} {
-		mustWrite(t, filepath.Join(dir, name), string(host))
-	}
-	return dir
-}
-
-// Whoever asks by a pipe waits for each answer before the next question.
-func TestAFleetAnswersEachRequestAsItComes(t *testing.T) {
-	t.Parallel()
-	pipe := func() (r, w *os.File) {
-		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { r.Close(); w.Close() })
-		return r, w
-	}
-	a, _, stderr := testApp(t)
-	in, ask := pipe()
-	answers, out := pipe()
-	a.in, a.out = in, out
-	done := make(chan int, 1)
-	go func() {
-		done <- a.run(t.Context(), []string{"plan", "-", "--fleet", fleetDir(t), "-o", "json"})
-		out.Close()
-	}()
-	lines := bufio.NewScanner(answers)
-	for i, tt := range []struct{ line, want string }{
-		{`{"name": "r0", "nodes": {"vm": {"cpus": 2, "memory": "2GiB", "gpus": 1}}}`,
-			`{"request":"r0","line":1,"host":"`},
-		{`{"release": "r0"}`, `{"request":"r0","line":2,"release":true}`},
-		{`{"release": "r0"}`, `{"request":"r0","line":3,"release":true,"error":"`},
-		{`{"name": "r0", "nodes": {"vm": {"cpus": 2, "memory": "2GiB", "gpus": 9}}}`,
-			`{"request":"r0","line":4,"error":"`},
-		{`{"name": "release", "nodes": {"vm": {"cpus": 2, "memory": "2GiB"}}}`,
-			`{"request":"release","line":5,"host":"`},
-	} {
-		fmt.Fprintln(ask, tt.line)
-		if !lines.Scan() || !strings.HasPrefix(lines.Text(), tt.want) {
-			t.Fatalf("line %d: got %q, want %q; %s", i+1, lines.Text(), tt.want, stderr)
-		}
-	}
-	ask.Close()
-	if !lines.Scan() || !strings.HasPrefix(lines.Text(),
-		`{"summary":{"policy":"best-fit","hosts":2,"hosts_used":1,"labs":1,`) {
-		t.Errorf("got %q", lines.Text())
-	}
-	if code := <-done; code != 0 {
-		t.Errorf("exit status %d: %s", code, stderr)
-	}
-}
-
-func TestALineThatIsTooLongEndsAFleetWithItsNumber(t *testing.T) {
-	t.Parallel()
-	requests := filepath.Join(t.TempDir(), "requests.jsonl")
-	mustWrite(t, requests, "{\"name\": \"r0\", \"nodes\": {\"vm\": {}}}\n\n{\"name\": \""+strings.Repeat("a",
-		lab.MaxFileSize)+"\"}\n")
-	a, out, stderr := testApp(t)
-	code := a.run(t.Context(), []string{"plan", requests, "--fleet", fleetDir(t)})
-	if code != exitUsage || !strings.HasPrefix(stderr.String(), "rackless: "+requests+":3: ") {
-		t.Errorf("got status %d, %q", code, stderr)
-	}
-	if !bytes.HasPrefix(out.Bytes(), []byte("r0: ")) {
-		t.Errorf("the answer before it is not printed: %q", out)
-	}
-}
-
-func TestAFleetCanBeInterrupted(t *testing.T) {
-	t.Parallel()
-	requests := filepath.Join(t.TempDir(), "requests.jsonl")
-	mustWrite(t, requests, "{\"name\": \"r0\", \"nodes\": {\"vm\": {}}}\n")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	a, _, stderr := testApp(t)
-	if code := a.run(ctx, []string{"plan", requests, "--fleet", fleetDir(t)}); code != exitFailed ||
-		!strings.HasPrefix(stderr.String(), "rackless: interrupted: ") {
-		t.Errorf("got status %d, %q", code, stderr)
 	}
 }

@@ -126,9 +126,6 @@ var rules = map[string]rule{
 		why:   whyPlan,
 		never: pure()},
 	"plan/variant": {may: []string{"lab", "plan", "topology"}, why: whyPlan, never: pure()},
-	"plan/fleet": {may: []string{"lab", "plan", "plan/build", "plan/conflict", "plan/rivals", "plan/search",
-		"topology"}, why: whyPlan,
-		never: pure()},
 	"render": {
 		may: []string{"internal/cmdline", "internal/strictyaml", "lab", "plan", "topology"},
 		why: "artefacts follow from a plan alone, and nothing here runs them", never: pure(),
@@ -261,8 +258,8 @@ var rules = map[string]rule{
 			"report/show", "report/studyview"},
 		why: "pages show what a source says; where it has it from is not their business",
 	},
-	"report/planview": {may: []string{"finding", "lab", "plan", "plan/advise", "plan/fleet",
-		"plan/rivals", "report/hostview", "report/show", "topology"},
+	"report/planview": {may: []string{"finding", "lab", "plan", "plan/advise", "plan/rivals",
+		"report/hostview", "report/show", "topology"},
 		why: "a plan is printed as it was made; nothing is decided here"},
 
 	"emulate": {any: true, never: map[string]string{"cmd/...": whyCmd,

@@ -1,27 +1,18 @@
 // Package planbench measures the planner: whole processes for the cases of the guides, the machines of the test data
-// and a large one in this process, and a fleet of large ones against first-fit by Nova's rules. "make bench" runs it;
-// docs/performance.md says what the figures mean.
+// and a large one in this process. "make bench" runs it; docs/performance.md says what the figures mean.
 package planbench
 
 import (
 	"bytes"
 	"encoding/json"
 	"flag"
-	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/plan/fleet"
 )
 
-var (
-	program  = flag.String("rackless", "../../bin/rackless", "the program to measure")
-	hosts    = flag.Int("hosts", 1000, "hosts of the fleet")
-	requests = flag.Int("requests", 10_000, "requests to the fleet")
-)
+var program = flag.String("rackless", "../../bin/rackless", "the program to measure")
 
 // BenchmarkCases times whole processes: a plan, and beside it reading the host alone.
 func BenchmarkCases(b *testing.B) {
@@ -47,41 +38,6 @@ func BenchmarkCases(b *testing.B) {
 			for b.Loop() {
 				rackless(b, "inspect", host, "-o", "json")
 			}
-		})
-	}
-}
-
-// BenchmarkFleet plans a stream of requests over many large hosts, by our rules and by Nova's.
-func BenchmarkFleet(b *testing.B) {
-	host, err := largeHost()
-	check(b, err)
-	text, err := json.Marshal(host)
-	check(b, err)
-	tmp := b.TempDir()
-	dir := filepath.Join(tmp, "hosts")
-	check(b, os.Mkdir(dir, 0o755))
-	// inspect -o json prints the schema first; the host itself has none.
-	doc := append([]byte(`{"schema":"rackless/host/v1",`), text[1:]...)
-	for i := range *hosts {
-		check(b, os.WriteFile(filepath.Join(dir, fmt.Sprintf("h%04d.json", i)), doc, 0o644))
-	}
-	var lines bytes.Buffer
-	var gpus int
-	for i := range *requests {
-		line, s := request(i)
-		fmt.Fprintln(&lines, line)
-		gpus += s.gpus
-	}
-	stream := filepath.Join(tmp, "requests.jsonl")
-	check(b, os.WriteFile(stream, lines.Bytes(), 0o644))
-	for _, policy := range []string{fleet.BestFit, fleet.Nova} {
-		b.Run(policy, func(b *testing.B) {
-			var out []byte
-			for b.Loop() {
-				out = bytes.TrimSpace(rackless(b, "plan", stream, "--fleet", dir, "--policy", policy, "-o", "json"))
-			}
-			b.Logf("%d hosts, %d requests for %d GPUs: %s", *hosts, *requests, gpus,
-				out[bytes.LastIndexByte(out, '\n')+1:])
 		})
 	}
 }

@@ -43,7 +43,7 @@ func BenchmarkCases(b *testing.B) {
 	}
 }
 
-// BenchmarkSingle is what planning a fleet does: one lab node on a large host.
+// BenchmarkSingle plans one lab node on a large host.
 func BenchmarkSingle(b *testing.B) {
 	for _, a := range []ask{
 		{Cores: 4, Pages: 16},
