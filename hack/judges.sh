@@ -72,7 +72,7 @@ for judge; do
 			github.com/k8snetworkplumbingwg/sriov-network-operator@v1.6.0)
 		build apiserver render/export
 		;;
-	kubelet) build kubelet plan/rivals ;;
+	kubelet) build kubelet render/export ;;
 	nccl)
 		# Not among all: it takes a checkout of github.com/NVIDIA/nccl, which NCCL_SOURCE names (v2.30.7 was tried), and g++.
 		install cuda nvidia-cuda-runtime-cu12==12.4.127 nvidia-cuda-nvcc-cu12==12.4.131 nvidia-cuda-cccl-cu12==12.9.27

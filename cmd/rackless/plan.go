@@ -62,7 +62,7 @@ func newPlanCmd(a *app) *cobra.Command {
 	o.add(cmd, "plan for")
 	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
 	f.BoolVar(&o.explain, "explain", false, "give the reason for each choice, and the cost of the next best")
-	f.BoolVar(&o.compare, "compare", false, "place the same lab by the rules of other tools, and compare")
+	f.BoolVar(&o.compare, "compare", false, "place the same lab as libvirt does by default and by hand, and compare")
 	f.StringArrayVar(&o.whatif, "whatif", nil, "plan again after the change `EDIT`, and show the difference")
 	f.StringVar(&o.outDir, "out", "", "write the artefacts of the plan to `DIR`")
 	f.BoolVar(&o.dump, "dump-problem", false, "print the whole problem as JSON, for another solver, and do not "+

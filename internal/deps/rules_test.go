@@ -121,7 +121,7 @@ var rules = map[string]rule{
 	"plan/conflict": {may: []string{"lab", "plan", "topology"},
 		why: "the reason for a conflict follows from a solver's answers, whichever solver it is", never: pure()},
 	"plan/rivals": {may: []string{"lab", "plan", "topology"},
-		why: "others' rules are given the same problem, and must not know our answer", never: pure()},
+		why: "others' habits are given the same problem, and must not know our answer", never: pure()},
 	"plan/advise": {may: []string{"lab", "plan", "plan/build", "plan/search", "topology"},
 		why:   whyPlan,
 		never: pure()},

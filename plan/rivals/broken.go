@@ -41,7 +41,7 @@ func (h *host) brokenRules() []string {
 	h.floating(add)
 	for i := range h.placed {
 		for j := i + 1; j < len(h.placed); j++ {
-			if h.floatTogether(i, j) {
+			if slices.Contains(h.floats, i) && slices.Contains(h.floats, j) {
 				continue // said already
 			}
 			both := coresWhere(i, func(c int) bool { return slices.Contains(owners[c], j) })
@@ -67,36 +67,18 @@ func (h *host) brokenRules() []string {
 	return list
 }
 
-// floating names the lab nodes whose vCPUs are not pinned, those that float over common NUMA nodes together.
+// floating names the lab nodes whose vCPUs are not pinned.
 func (h *host) floating(add func(string, ...any)) {
 	if len(h.floats) == 0 {
 		return
 	}
-	var all []string
-	said := map[int]bool{}
-	for a, i := range h.floats {
-		all = append(all, h.p.Requests[i].Name)
-		if said[i] {
-			continue
-		}
-		var names []string
-		for _, j := range h.floats[a:] {
-			if i == j || h.floatTogether(i, j) {
-				names = append(names, h.p.Requests[j].Name)
-				said[j] = true
-			}
-		}
-		if len(names) > 1 {
-			add("%s float over the same CPUs", nameList(names))
-		}
+	names := lists.Map(h.floats, func(i int) string { return h.p.Requests[i].Name })
+	verb := "floats"
+	if len(names) > 1 {
+		add("%s float over the same CPUs", nameList(names))
+		verb = "float"
 	}
-	verb := words.Either(len(all) == 1, "floats", "float")
-	add("%s %s over the host's CPUs too: nothing is kept for it", nameList(all), verb)
-}
-
-func (h *host) floatTogether(i, j int) bool {
-	a, b := slices.Index(h.floats, i), slices.Index(h.floats, j)
-	return a >= 0 && b >= 0 && overlap(h.floatsOn[a], h.floatsOn[b])
+	add("%s %s over the host's CPUs too: nothing is kept for it", nameList(names), verb)
 }
 
 // reserveKept checks what is left for the host: in all, by NUMA node and by package.

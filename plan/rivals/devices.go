@@ -93,24 +93,16 @@ func (h *host) take(to *plan.NodePlacement, w want, d, n, i int) {
 // byAddress takes devices as a user names them who reads lspci from the top: the first that are free.
 func (h *host) byAddress(i int) (n plan.NodePlacement, err error) {
 	for _, w := range wants(&h.p.Requests[i]) {
-		if err := h.takeFirst(&n, w, w.Any, i); err != nil {
-			return n, err
+		need := w.Count
+		for _, d := range w.Any {
+			if k := min(need, h.left(w, d, i)); k > 0 {
+				h.take(&n, w, d, k, i)
+				need -= k
+			}
+		}
+		if need > 0 {
+			return n, fmt.Errorf("%d of %d %s are free", w.Count-need, w.Count, w.text())
 		}
 	}
 	return n, nil
-}
-
-// takeFirst takes what w asks for from the first of devices that have some.
-func (h *host) takeFirst(to *plan.NodePlacement, w want, devices []int, i int) error {
-	need := w.Count
-	for _, d := range devices {
-		if k := min(need, h.left(w, d, i)); k > 0 {
-			h.take(to, w, d, k, i)
-			need -= k
-		}
-	}
-	if need > 0 {
-		return fmt.Errorf("%d of %d %s are free", w.Count-need, w.Count, w.text())
-	}
-	return nil
 }

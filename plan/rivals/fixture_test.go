@@ -2,6 +2,7 @@ package rivals
 
 import (
 	"fmt"
+	"testing"
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -129,4 +130,16 @@ func h20() *plan.Problem {
 // request asks for cores with both threads and pages, and nothing else.
 func request(name string, cores int, pages int64) plan.Request {
 	return plan.Request{Name: name, VCPUs: 2 * cores, Threads: 2, Cores: cores, Pages: pages, GuestNUMA: "auto"}
+}
+
+// place returns what one rival makes of a problem.
+func place(t *testing.T, p *plan.Problem, id string) Outcome {
+	t.Helper()
+	for _, o := range Compare(p) {
+		if o.Rival == id {
+			return o
+		}
+	}
+	t.Fatalf("no rival %q", id)
+	return Outcome{}
 }

@@ -7,55 +7,25 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/plan"
 )
 
-// floatAnywhere is libvirt for a domain as virt-install writes it: no cputune, no numatune.
-func (h *host) floatAnywhere(i int) error { return h.float(i, h.nodes) }
-
-// floatBalanced is Incus (and LXD, which it came from), where no vCPU is pinned: as many NUMA nodes
-// as the vCPUs need, those with the fewest instances first. Size, free memory and devices do not count.
-func (h *host) floatBalanced(i int) error {
-	cpus := map[int]int{}
-	for _, c := range h.p.Cores {
-		if c.Tenant == "" {
-			cpus[c.NUMANode] += len(c.CPUs)
-		}
-	}
-	order := slices.DeleteFunc(slices.Clone(h.nodes), func(n int) bool { return cpus[n] == 0 })
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(h.instances[a], h.instances[b]) })
-	need := h.p.Requests[i].VCPUs
-	var nodes []int
-	for _, n := range order {
-		if need <= 0 {
-			break
-		}
-		nodes = append(nodes, n)
-		h.instances[n]++
-		need -= cpus[n]
-	}
-	slices.Sort(nodes)
-	return h.float(i, nodes)
-}
-
-// float places request i over NUMA nodes without pinning: an expected share of cores on each,
-// memory by first touch. The real threads wander; what is costed is where they would be on average
-// under load.
-func (h *host) float(i int, nodes []int) error {
+// float is libvirt for a domain as virt-install writes it: no cputune, no numatune. It gives an expected share of cores
+// on each NUMA node, and memory by first touch: the real threads wander, and where they would be on average under load
+// is costed.
+func (h *host) float(i int) error {
 	n, err := h.byAddress(i)
 	if err != nil {
 		return err
 	}
 	r := &h.p.Requests[i]
-	cores := h.spread(r, nodes)
+	cores := h.spread(r)
 	if len(cores) == 0 {
 		return errors.New("no CPUs to run on")
 	}
-	if n.Memory, err = h.touch(r.Pages, cores, nodes); err != nil {
+	if n.Memory, err = h.touch(r.Pages, cores, h.nodes); err != nil {
 		return err
 	}
 	h.floats = append(h.floats, i)
-	h.floatsOn = append(h.floatsOn, nodes)
 	h.put(n, cores)
 	return nil
 }
@@ -66,7 +36,7 @@ func (h *host) pinCPUs(i int) error { return h.byHand(i, false) }
 // pinCores is the better guide: it pins siblings together.
 func (h *host) pinCores(i int) error { return h.byHand(i, true) }
 
-// byHand pins request i to the next CPUs in order. A lab node that shows no siblings to its guest takes
+// byHand pins request i to the next CPUs in order, with memory by first touch on their NUMA nodes. A lab node that shows no siblings to its guest takes
 // the first thread of each core: so do the guides, which turn SMT off or leave the second list out.
 func (h *host) byHand(i int, siblings bool) error {
 	n, err := h.byAddress(i)
@@ -98,18 +68,12 @@ func (h *host) byHand(i int, siblings bool) error {
 		return fmt.Errorf("%d CPUs are left, %d vCPUs to pin", len(left), r.VCPUs)
 	}
 	pins := left[:r.VCPUs]
-	nodes := lists.Map(pins, func(c int) int { return h.p.Cores[h.coreOf[c]].NUMANode })
-	return h.pin(n, i, pins, lists.Distinct(nodes))
-}
-
-// pin places request i on CPUs, with memory by first touch on the allowed NUMA nodes.
-func (h *host) pin(n plan.NodePlacement, i int, cpus, allowed []int) error {
-	for _, c := range cpus {
+	for _, c := range pins {
 		h.user[c] = i
 	}
-	cores := h.round(i, cpus)
-	var err error
-	if n.Memory, err = h.touch(h.p.Requests[i].Pages, cores, allowed); err != nil {
+	allowed := lists.Distinct(lists.Map(pins, func(c int) int { return h.p.Cores[h.coreOf[c]].NUMANode }))
+	cores := h.round(i, pins)
+	if n.Memory, err = h.touch(r.Pages, cores, allowed); err != nil {
 		return err
 	}
 	h.put(n, cores)

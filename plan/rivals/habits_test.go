@@ -9,34 +9,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-func TestIncusTakesTheNodeWithTheFewestInstances(t *testing.T) {
-	t.Parallel()
-	m := machine{nodes: 3, cores: 4, threads: 2, packages: 1, l3: 4, far: 20, pages: 8}
-	for _, tt := range []struct {
-		name     string
-		requests []plan.Request
-		want     string
-	}{
-		{"one after another", []plan.Request{request("a", 1, 1), request("b", 1, 1), request("c", 1, 1),
-			request("d", 1, 1)}, "0|1|2|0"},
-		{"size does not count", []plan.Request{request("a", 4, 8), request("b", 1, 1), request("c", 1, 1),
-			request("d", 1, 0)}, "0|1|2|0"},
-		{"one larger than a node gets two", []plan.Request{request("a", 6, 2), request("b", 1, 1), request("c", 1, 1)},
-			"0-1|2|0"},
-		{"memory is bound, and runs out", []plan.Request{request("a", 1, 9)},
-			"a: not enough memory: 8 pages of 1 GiB on NUMA nodes 0, 9 asked for"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			p := m.problem()
-			p.Requests = tt.requests
-			if got := cells(p, place(t, p, "incus")); got != tt.want {
-				t.Errorf("got %s, want %s", got, tt.want)
-			}
-		})
-	}
-}
-
 func TestFloatingIsSpreadAndSaid(t *testing.T) {
 	t.Parallel()
 	p := machine{nodes: 2, cores: 8, threads: 2, packages: 2, l3: 8, far: 20, pages: 16}.problem()
@@ -195,14 +167,17 @@ func TestDevicesAreTakenInAddressOrder(t *testing.T) {
 func TestARivalCannotBeToldAffinity(t *testing.T) {
 	t.Parallel()
 	p := epycPair()
+	for i := range p.Requests {
+		p.Requests[i].VCPUs, p.Requests[i].Cores = 24, 12 // two NUMA nodes each
+	}
 	p.Affinity = []plan.Affinity{{Requests: []int{0, 1}, NUMA: plan.Same, NIC: plan.Same}}
-	o := place(t, p, "nova")
+	o := place(t, p, "hand-vcpupin-cores")
 	want := []string{"vm00 and vm01 are not on same NUMA nodes", "vm00 and vm01 are not on same NICs"}
 	if diff := cmp.Diff(want, o.Broken); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	p.Affinity[0] = plan.Affinity{Requests: []int{0, 1}, NUMA: plan.Different, NIC: plan.Different}
-	if o = place(t, p, "nova"); len(o.Broken) > 0 {
+	if o = place(t, p, "hand-vcpupin-cores"); len(o.Broken) > 0 {
 		t.Errorf("kept by chance, but called broken: %q", o.Broken)
 	}
 }

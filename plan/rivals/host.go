@@ -11,7 +11,6 @@ import (
 )
 
 // A host is what is left of a problem's host while the lab nodes of a rival are placed one after another.
-// It has the books of all rivals; each uses its own.
 type host struct {
 	p     *plan.Problem
 	nodes []int // IDs of NUMA nodes, ascending
@@ -25,18 +24,8 @@ type host struct {
 	vfs      []int         // by device: virtual functions left
 	// lastNamed is, by bundle, the last request that asks for a device of it by name, so that nothing else will do.
 	lastNamed map[int]int
-	floats    []int   // requests whose vCPUs float
-	floatsOn  [][]int // for each of them the NUMA nodes
+	floats    []int // requests whose vCPUs float
 	placed    []plan.NodePlacement
-	notes     []string
-
-	instances map[int]int // Incus: instances by NUMA node
-	fits      int         // Nova: fitting attempts left for the whole lab
-
-	// The book of the kubelet's memory manager, by index of nodes. It is apart from pages: the
-	// manager books the pages of a pod on the lowest node first, Linux hands them out by first touch.
-	total, unbooked []int64
-	groups          []nodeMask // the nodes that serve pods together with this one; 0 before the first
 }
 
 // unlimited stands for memory whose size is not known. Sums of it over all nodes stay far from overflow.
@@ -46,15 +35,12 @@ func newHost(p *plan.Problem) *host {
 	h := &host{
 		p: p, coreOf: map[int]int{}, reserved: map[int]bool{}, user: map[int]int{}, taken: map[int][]int{},
 		pages: map[int]int64{}, gone: make([]int, len(p.Devices)), lastNamed: map[int]int{},
-		instances: map[int]int{}, fits: novaFits, groups: make([]nodeMask, len(p.NUMANodes)),
 	}
 	for _, n := range p.NUMANodes {
 		h.nodes = append(h.nodes, n.ID)
 		h.pages[n.ID] = min(max(words.ValueOr(n.Pages, unlimited), 0), unlimited)
 	}
 	slices.Sort(h.nodes)
-	h.total = lists.Map(h.nodes, func(n int) int64 { return h.pages[n] })
-	h.unbooked = slices.Clone(h.total)
 	for i, c := range p.Cores {
 		for _, cpu := range c.CPUs {
 			h.coreOf[cpu] = i
@@ -76,9 +62,8 @@ func newHost(p *plan.Problem) *host {
 
 // reserve keeps cores for the host as an operator would who is asked for Problem.ReserveCores:
 // first what is asked of single NUMA nodes, then a core in each package with devices in use, then
-// the lowest cores. With spread the rest comes from the NUMA nodes in turn, as guides for NUMA
-// hosts say.
-func (h *host) reserve(spread bool) {
+// the lowest cores.
+func (h *host) reserve() {
 	// by CPU number, as an operator writes a list
 	order := lists.Where(h.p.Cores, func(c plan.Core) bool { return c.Tenant == "" })
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(h.p.Cores[a].CPUs[0], h.p.Cores[b].CPUs[0]) })
@@ -104,15 +89,10 @@ func (h *host) reserve(spread bool) {
 		}
 	}
 	// The sum of the nodes' reserves may exceed ReserveCores, and tenants may leave fewer cores than that.
-	for len(h.reserved) < min(h.p.ReserveCores, len(order)) {
-		free := slices.DeleteFunc(slices.Clone(order), func(i int) bool { return h.reserved[i] })
-		next := free[0]
-		if spread {
-			next = slices.MinFunc(free, func(a, b int) int {
-				return cmp.Compare(onNode[h.p.Cores[a].NUMANode], onNode[h.p.Cores[b].NUMANode])
-			})
+	for _, i := range order {
+		if len(h.reserved) < h.p.ReserveCores && !h.reserved[i] {
+			keep(i)
 		}
-		keep(next)
 	}
 }
 
@@ -152,7 +132,13 @@ func (h *host) touch(pages int64, cores []int, allowed []int) ([]plan.NodePage, 
 		shares[from] -= k
 	}
 	h.handOut(allowed, take)
-	return h.pageList(got), nil
+	var list []plan.NodePage
+	for _, n := range h.nodes {
+		if got[n] > 0 {
+			list = append(list, plan.NodePage{NUMANode: n, Pages: got[n]})
+		}
+	}
+	return list, nil
 }
 
 // handOut has the NUMA nodes take from some: each its own before anybody takes from another, then from the nearest.
@@ -165,13 +151,6 @@ func (h *host) handOut(some []int, take func(from, n int)) {
 			take(from, n)
 		}
 	}
-}
-
-// pageList makes the list that a placement holds: by NUMA node, without those that give nothing.
-func (h *host) pageList(got map[int]int64) []plan.NodePage {
-	return lists.Flat(h.nodes, func(n int) []plan.NodePage {
-		return lists.If(got[n] > 0, plan.NodePage{NUMANode: n, Pages: got[n]})
-	})
 }
 
 // near returns nodes by their distance from one, of equally far ones the lowest first.
@@ -194,8 +173,4 @@ func (h *host) put(n plan.NodePlacement, cores []int) {
 	slices.Sort(n.GPUs)
 	slices.Sort(n.NICs)
 	h.placed = append(h.placed, n)
-}
-
-func (h *host) note(format string, args ...any) {
-	h.notes = append(h.notes, fmt.Sprintf(format, args...))
 }

@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
-// A Rival is a system or a habit that places virtual machines on a host by rules of its own.
+// A Rival is a tool or a habit that places virtual machines on a host by rules of its own.
 type Rival struct {
 	ID   string
 	Name string
@@ -20,55 +19,31 @@ type Rival struct {
 // An Outcome is what a rival makes of a problem.
 type Outcome struct {
 	Rival     string          `json:"rival"`
-	Placement *plan.Placement `json:"placement"`         // nil where it refuses
+	Placement *plan.Placement `json:"placement"`         // nil if it refuses
 	Refused   string          `json:"refused,omitempty"` // its own reason, with the lab node that it stopped at
 	Terms     []plan.Term     `json:"terms,omitempty"`   // of plan.Evaluate
-	Cost      int64           `json:"cost"`              // in basis points, comparable with ours; 0 where it refuses
+	Cost      int64           `json:"cost"`              // in basis points, comparable with ours; 0 if it refuses
 	// Broken lists the hard rules of ours that the placement breaks. Its cost is then that of the
 	// nearest whole-core placement, rounded in its favour.
 	Broken []string `json:"broken,omitempty"`
-	Notes  []string `json:"notes,omitempty"` // what it needed to succeed: a wider flavor, memory from another node
 }
 
 // A system is a Rival with the code of its rules.
 type system struct {
 	Rival
-	spread bool // the reserve comes from the NUMA nodes in turn; else it is the lowest cores
 	// place puts request i on what is left of the host. An error is the rival's refusal.
 	place func(h *host, i int) error
-	// start may refuse the host before any lab node is placed. It may be nil.
-	start func(h *host) error
 }
 
-// systems are in the order of docs/rivals.md: from no rule at all to the strictest.
+// systems are in the order of docs/rivals.md.
 var systems = []system{
-	{Rival: Rival{"libvirt-default", "libvirt without pinning"}, place: (*host).floatAnywhere},
+	{Rival: Rival{"libvirt-default", "libvirt without pinning"}, place: (*host).float},
 	{Rival: Rival{"hand-vcpupin", "vcpupin by hand, CPUs in numeric order"}, place: (*host).pinCPUs},
 	{Rival: Rival{"hand-vcpupin-cores", "vcpupin by hand, cores in numeric order"}, place: (*host).pinCores},
-	{Rival: Rival{"incus", "Incus, limits.cpu=N with limits.cpu.nodes=balanced"}, place: (*host).floatBalanced},
-	nova("nova", "OpenStack Nova, hw:cpu_policy=dedicated, spread", false),
-	nova("nova-pack", "OpenStack Nova, hw:cpu_policy=dedicated, pack", true),
-	kubelet(bestEffort), kubelet(restricted), kubelet(singleNUMANode),
 }
 
 // All returns the rivals, always in the same order.
 func All() []Rival { return lists.Map(systems, func(s system) Rival { return s.Rival }) }
-
-// Place places the lab by the rules of one rival. An error says that there is no such rival or that
-// the problem is not consistent. If a rival finds no place, the Outcome has Refused.
-func Place(p *plan.Problem, id string) (*Outcome, error) {
-	var ids []string
-	for _, s := range systems {
-		if s.ID == id {
-			if err := valid(p); err != nil {
-				return nil, fmt.Errorf("rivals: problem: %w", err)
-			}
-			return new(s.run(p)), nil
-		}
-		ids = append(ids, s.ID)
-	}
-	return nil, fmt.Errorf("rivals: no rival %q; there are %s", id, strings.Join(ids, ", "))
-}
 
 // Compare places the lab by the rules of every rival, in the order of All. All of them refuse a
 // problem that is not consistent.
@@ -89,18 +64,13 @@ func Compare(p *plan.Problem) []Outcome {
 
 func (s system) run(p *plan.Problem) Outcome {
 	h := newHost(p)
-	if s.start != nil {
-		if err := s.start(h); err != nil {
-			return Outcome{Rival: s.ID, Refused: err.Error()}
-		}
-	}
-	h.reserve(s.spread)
+	h.reserve()
 	for i := range p.Requests {
 		if err := s.place(h, i); err != nil {
-			return Outcome{Rival: s.ID, Refused: fmt.Sprintf("%s: %v", p.Requests[i].Name, err), Notes: h.notes}
+			return Outcome{Rival: s.ID, Refused: fmt.Sprintf("%s: %v", p.Requests[i].Name, err)}
 		}
 	}
-	o := Outcome{Rival: s.ID, Placement: &plan.Placement{Nodes: h.placed}, Broken: h.brokenRules(), Notes: h.notes}
+	o := Outcome{Rival: s.ID, Placement: &plan.Placement{Nodes: h.placed}, Broken: h.brokenRules()}
 	o.Terms = plan.Evaluate(p, o.Placement)
 	o.Cost = plan.Cost(o.Terms)
 	return o
@@ -233,14 +203,13 @@ func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int
 	return chosen
 }
 
-// spread chooses cores for vCPUs that float over NUMA nodes: the scheduler looks for idle CPUs, so
-// each node gets a share in proportion to the cores that are idle there. If nothing is idle, to
-// all cores.
-func (h *host) spread(r *plan.Request, nodes []int) []int {
+// spread chooses cores for vCPUs that float: the scheduler looks for idle CPUs, so each NUMA node gets a share in
+// proportion to the cores that are idle there. If nothing is idle, to all cores.
+func (h *host) spread(r *plan.Request) []int {
 	idle, all := map[int]int64{}, map[int]int64{}
 	for c := range h.p.Cores {
 		n := h.p.Cores[c].NUMANode
-		if h.p.Cores[c].Tenant != "" || !slices.Contains(nodes, n) {
+		if h.p.Cores[c].Tenant != "" {
 			continue
 		}
 		all[n]++

@@ -66,9 +66,6 @@ func (p page) rival(pl *plan.Plan, o *rivals.Outcome, name string) {
 	} else {
 		p.wrap("  ", 4, "Each term is as ours.")
 	}
-	for _, n := range o.Notes {
-		p.wrap("  note: ", 4, n)
-	}
 }
 
 // termsAgainst names the terms, summed over lab nodes, that differ most from ours. By lab node they

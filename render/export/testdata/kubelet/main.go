@@ -1,0 +1,50 @@
+// The program kubelet reads a file as the kubelet reads its --config, and prints what is wrong with it, by Kubernetes'
+// own code. It is a module of its own, so that Kubernetes is no dependency of rackless: the tests of render/export run it.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	features "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/klog/v2"
+	_ "k8s.io/kubernetes/pkg/features" // which registers the gates
+	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
+	"k8s.io/kubernetes/pkg/kubelet/apis/config/scheme"
+	"k8s.io/kubernetes/pkg/kubelet/apis/config/validation"
+)
+
+// config judges a KubeletConfiguration: keys, values, and how they go together.
+func config(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	_, codecs, err := scheme.NewSchemeAndCodecs(serializer.EnableStrict)
+	if err != nil {
+		return err
+	}
+	object, _, err := codecs.UniversalDecoder().Decode(data, nil, nil)
+	if err != nil {
+		return err
+	}
+	c, ok := object.(*kubeletconfig.KubeletConfiguration)
+	if !ok {
+		return fmt.Errorf("%s is no KubeletConfiguration", path)
+	}
+	return validation.ValidateKubeletConfiguration(c, features.DefaultFeatureGate)
+}
+
+func main() {
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: kubelet FILE")
+		os.Exit(2)
+	}
+	if err := config(os.Args[1]); err != nil {
+		fmt.Println(err)
+	}
+}
