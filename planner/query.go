@@ -24,7 +24,7 @@ import (
 // milliseconds; it ends those that nobody would wait for.
 const DefaultLimit = 30 * time.Second
 
-// A RequestError says that what was asked for is wrong: a lab file, a model, a list of tenants, a what-if.
+// A RequestError says that what was asked for is wrong: a lab file, a model, a list of tenants, a plan.
 type RequestError struct{ Err error }
 
 func (e *RequestError) Error() string { return e.Err.Error() }
@@ -85,12 +85,12 @@ func threeDigits(d time.Duration) time.Duration {
 	return d.Round(unit)
 }
 
-// A Query is what stays the same while a lab is planned, as it is and with changes.
+// A Query says how a lab is planned.
 type Query struct {
 	build.Options
 	File             string        // of the lab, for messages
 	ModelFile        string        // of Options.Model, for messages
-	Limit            time.Duration // of all that Solve or WhatIf does
+	Limit            time.Duration // of all that Solve does
 	Steps            int64         // of the search for the plan, search.DefaultSteps where it is 0
 	Explain, Compare bool          // also the reasons, and what others would do
 }
@@ -128,9 +128,6 @@ type Planned struct {
 	Lab    *lab.Lab
 	Plan   *plan.Plan
 	Others []rivals.Outcome // with Query.Compare
-
-	WhatIf *WhatIf    // of Query.WhatIf, else nil
-	Before *plan.Plan // what a what-if is compared with; nil where the lab does not fit as it is
 }
 
 // Solve finds the plan of a lab on a host, and has it checked. The error of what cannot be placed is
@@ -176,7 +173,7 @@ func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Plann
 		if out.Plan.Decisions, err = advise.Decisions(within, p, h, l, out.Plan, r, solver); err != nil {
 			return nil, err
 		}
-		found, err := advise.Advice(within, p, h, l, r, solver)
+		found, err := advise.Advice(within, p, h, r, solver)
 		if err != nil {
 			return nil, err
 		}
@@ -200,54 +197,6 @@ func infeasible(ctx context.Context, q *Query, p *plan.Problem) error {
 		return fmt.Errorf("%s cannot be placed on %s; looking for the reason: %w", q.File, p.Host, err)
 	}
 	return reason
-}
-
-// A WhatIf compares a plan with that before the edits. As JSON it is part of what plan prints, see
-// docs/json.md.
-type WhatIf struct {
-	Edits       []string `json:"edits"`
-	Before      *int64   `json:"cost_before,omitempty"`
-	After       int64    `json:"cost_after"`
-	Refused     string   `json:"refused_before,omitempty"` // why there is no plan before the edits
-	Differences []string `json:"differences"`
-}
-
-// WhatIf plans a lab after edits of host and lab, and compares that with the plan before them. A lab
-// that does not fit as it is has no plan before: a change is often asked about for that reason.
-// texts are the edits as they were given; q.File names them in messages from then on.
-func (q *Query) WhatIf(ctx context.Context, h *topology.Host, l *lab.Lab, texts []string,
-	edits []advise.Edit) (*Planned, error) {
-	asIs := *q
-	asIs.Explain, asIs.Compare = false, false
-	until := time.Now().Add(q.Limit)
-	asIs.Limit /= 2
-	before, beforeErr := asIs.Solve(ctx, h, l)
-	if beforeErr != nil && !DoesNotFit(beforeErr) {
-		return nil, beforeErr
-	}
-	word := "with"
-	for _, e := range edits {
-		var err error
-		if h, l, err = e.Apply(h, l); err != nil {
-			return nil, request(err)
-		}
-		q.File += fmt.Sprintf(" %s %q", word, e)
-		word = "and"
-	}
-	q.Limit = time.Until(until)
-	after, err := q.Solve(ctx, h, l)
-	if err != nil {
-		return nil, err
-	}
-	after.WhatIf = &WhatIf{Edits: texts, After: after.Plan.Cost, Differences: []string{}}
-	if beforeErr != nil {
-		after.WhatIf.Refused = beforeErr.Error()
-		return after, nil
-	}
-	after.Before = before.Plan
-	after.WhatIf.Before = &before.Plan.Cost
-	after.WhatIf.Differences = append(after.WhatIf.Differences, advise.Differences(before.Plan, after.Plan)...)
-	return after, nil
 }
 
 // ModelChanges returns how the plan of a lab differs with a fitted model, which takes two searches; or why there is no

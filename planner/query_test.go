@@ -9,7 +9,6 @@ import (
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/plan/advise"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -48,38 +47,6 @@ func TestAPlanIsExplainedAndComparedWhereThatIsAsked(t *testing.T) {
 	cancel()
 	if _, err := q.Solve(ctx, h, l); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
-	}
-}
-
-func TestAWhatIfComparesWithThePlanBeforeIt(t *testing.T) {
-	t.Parallel()
-	edits := func(texts ...string) []advise.Edit {
-		var all []advise.Edit
-		for _, text := range texts {
-			e, err := advise.ParseEdit(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, e)
-		}
-		return all
-	}
-	q, h, l := epyc(t, twoNodes)
-	texts := []string{"add node vm02 like vm00", "remove node vm01"}
-	r, err := q.WhatIf(t.Context(), h, l, texts, edits(texts...))
-	if err != nil || r.Before == nil || *r.WhatIf.Before != r.Before.Cost || r.WhatIf.After != r.Plan.Cost ||
-		q.File != `lab.yaml with "add node vm02 like vm00" and "remove node vm01"` {
-		t.Errorf("%s: got %+v, %v", q.File, r, err)
-	}
-	q, h, l = epyc(t, strings.Replace(twoNodes, "cpus: 8", "cpus: 32", 1))
-	r, err = q.WhatIf(t.Context(), h, l, []string{"remove node vm01"}, edits("remove node vm01"))
-	if err != nil || r.Before != nil || r.WhatIf.Before != nil || r.WhatIf.Refused == "" {
-		t.Errorf("a lab that does not fit as it is: got %+v, %v", r, err)
-	}
-	q, h, l = epyc(t, twoNodes)
-	_, err = q.WhatIf(t.Context(), h, l, nil, edits("remove node nobody"))
-	if _, ok := errors.AsType[*RequestError](err); !ok {
-		t.Errorf("an edit that cannot be made: %v", err)
 	}
 }
 

@@ -69,7 +69,6 @@ func shapes() map[string]func() any {
 		"inspect-summary": func() any { return new(hostview.Group) },
 		"plan":            func() any { return new(planDocument) },
 		"plan-infeasible": func() any { return new(plan.Infeasible) },
-		"plan-problem":    func() any { return new(plan.Problem) },
 	}
 }
 

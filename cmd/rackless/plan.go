@@ -30,8 +30,7 @@ type planOptions struct {
 	outDir  string
 	explain bool
 	compare bool
-	dump    bool
-	whatif  []string
+	against string
 	limit   time.Duration
 	steps   int64 // of the search; 0 is the usual limit
 }
@@ -63,13 +62,10 @@ func newPlanCmd(a *app) *cobra.Command {
 	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
 	f.BoolVar(&o.explain, "explain", false, "give the reason for each choice, and the cost of the next best")
 	f.BoolVar(&o.compare, "compare", false, "place the same lab as libvirt does by default and by hand, and compare")
-	f.StringArrayVar(&o.whatif, "whatif", nil, "plan again after the change `EDIT`, and show the difference")
+	f.StringVar(&o.against, "against", "", "show what is different from the plan in `FILE`, as -o json printed it")
 	f.StringVar(&o.outDir, "out", "", "write the artefacts of the plan to `DIR`")
-	f.BoolVar(&o.dump, "dump-problem", false, "print the whole problem as JSON, for another solver, and do not "+
-		"solve it")
 	f.DurationVar(&o.limit, "time-limit", o.limit, "stop after this `TIME`, with the best plan so far; the usual "+
 		"limit of steps does not count then")
-	cli.OfferWords(cmd, "whatif")
 	cli.OfferWords(cmd, "time-limit")
 	cli.Offer(cmd, "out", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveFilterDirs
@@ -81,7 +77,7 @@ func newPlanCmd(a *app) *cobra.Command {
 // variable of a script that is not set.
 func (o *planOptions) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
-	if err := o.hostFlags.check(cmd, "a file or directory", "model", "out"); err != nil {
+	if err := o.hostFlags.check(cmd, "a file or directory", "model", "out", "against"); err != nil {
 		return err
 	}
 	if o.limit <= 0 {
@@ -90,23 +86,9 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 	if f.Changed("time-limit") {
 		o.steps = math.MaxInt64 // who says how long waits as long
 	}
-	// without refuses the flags of a list that stand beside one.
-	without := func(one, why string, names ...string) error {
-		for _, name := range names {
-			if f.Changed(name) {
-				return cli.Usagef(cmd, "--%s and --%s do not go together: %s", one, name, why)
-			}
-		}
-		return nil
-	}
-	drawn := o.form == formSVG || o.form == formHTML
-	switch {
-	case drawn && (o.dump || o.compare || o.explain && o.form == formSVG):
-		return cli.Usagef(cmd, "-o %s draws one plan: it cannot be combined with --dump-problem or "+
-			"--compare, and --explain is for -o html", o.form)
-	case o.dump:
-		return without("dump-problem", "it prints the problem and does not solve it", "explain", "compare", "out",
-			"time-limit")
+	if (o.form == formSVG || o.form == formHTML) && (o.compare || o.against != "" || o.explain && o.form == formSVG) {
+		return cli.Usagef(cmd, "-o %s draws one plan: it cannot be combined with --compare or --against, and "+
+			"--explain is for -o html", o.form)
 	}
 	return nil
 }
@@ -126,42 +108,17 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 		return cli.Usage(err)
 	}
 	q.Limit, q.Steps, q.Explain, q.Compare = o.limit, o.steps, o.explain, o.compare
-	edits := make([]advise.Edit, len(o.whatif))
-	// Edits are read before anything is planned: a slip in the second costs no search for the first.
-	for i, text := range o.whatif {
-		if edits[i], err = advise.ParseEdit(text); err != nil {
-			return cli.Usage(err) // it says --whatif's text
+	var before *plan.Plan
+	if o.against != "" {
+		if before, err = planner.ReadPlan(o.against); err != nil {
+			return err
 		}
 	}
-	if o.dump {
-		// What is dumped is what would be solved: with the edits.
-		for _, e := range edits {
-			if h, l, err = e.Apply(h, l); err != nil {
-				return cli.Usage(err)
-			}
-		}
-		if o.form == formTable {
-			o.form = formatJSON // a problem is for programs alone
-		}
-		p, err := q.Problem(h, l)
-		if err != nil {
-			return a.refused(o.form, &q, err)
-		}
-		return show.Encode(a.out, o.form, p)
-	}
-	// Without edits there is one search; with edits there are two, and the difference between them is
-	// printed.
-	solve := q.Solve
-	if len(edits) > 0 {
-		solve = func(ctx context.Context, h *topology.Host, l *lab.Lab) (*planner.Planned, error) {
-			return q.WhatIf(ctx, h, l, o.whatif, edits)
-		}
-	}
-	r, err := solve(ctx, h, l)
+	r, err := q.Solve(ctx, h, l)
 	if err != nil {
 		return a.refused(o.form, &q, err)
 	}
-	return a.finishPlan(&o, &q, r)
+	return a.finishPlan(&o, &q, r, before)
 }
 
 // refused prints why there is no plan, in the form that was asked for; any other error it returns as it is.
@@ -182,8 +139,8 @@ func (a *app) refused(form string, q *planner.Query, err error) error {
 	return err
 }
 
-// finishPlan prints a plan and writes its artefacts.
-func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned) error {
+// finishPlan prints a plan, with what is different from the one before if there is one, and writes its artefacts.
+func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned, before *plan.Plan) error {
 	// Files first: a directory that cannot be written is an error before the plan is printed, and not
 	// below it.
 	if o.outDir != "" {
@@ -198,8 +155,13 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned) e
 		}
 		defer fmt.Fprint(a.err, said) // so that it stands below the plan
 	}
+	document := planDocument{Plan: r.Plan, Compare: r.Others}
+	if before != nil {
+		document.Against = &planAgainst{Before: before.Cost, After: r.Plan.Cost, Differences: []string{}}
+		document.Against.Differences = append(document.Against.Differences, advise.Differences(before, r.Plan)...)
+	}
 	if show.ForPrograms(o.form) {
-		return show.Encode(a.out, o.form, planDocument{Plan: r.Plan, Compare: r.Others, WhatIf: r.WhatIf})
+		return show.Encode(a.out, o.form, document)
 	}
 	// The text is written at once: a pipe that is closed half way gets no half table.
 	var b bytes.Buffer
@@ -212,11 +174,8 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned) e
 		return err
 	}
 	options := planview.Options{Width: a.width()}
-	switch {
-	case r.Before != nil:
-		planview.WhatIf(&b, r.Before, r.Plan, r.WhatIf.Differences, options)
-	case r.WhatIf != nil:
-		fmt.Fprintf(&b, "As it is, the lab does not fit: %s\nWith the change it does.\n\n", r.WhatIf.Refused)
+	if before != nil {
+		planview.Against(&b, before, r.Plan, document.Against.Differences, options)
 	}
 	planview.Table(&b, r.Plan, options)
 	if o.explain {
@@ -234,7 +193,14 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned) e
 type planDocument struct {
 	*plan.Plan
 	Compare []rivals.Outcome `json:"compare,omitempty"`
-	WhatIf  *planner.WhatIf  `json:"whatif,omitempty"`
+	Against *planAgainst     `json:"against,omitempty"`
+}
+
+// planAgainst is how a plan differs from that of --against.
+type planAgainst struct {
+	Before      int64    `json:"cost_before"`
+	After       int64    `json:"cost_after"`
+	Differences []string `json:"differences"`
 }
 
 // planOn plans a lab on a host, which messages call by name.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/topology"
@@ -25,7 +24,7 @@ const MaxAdvice = 8
 //
 // A gain is certain: it is r.Bound, below which no placement of the unchanged host can cost, less the
 // cost of a placement that was found. At most [MaxAdviceSolves] problems are solved.
-func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, r *search.Result,
+func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, r *search.Result,
 	solve Solver) ([]plan.Advice, error) {
 	if len(r.Placement.Nodes) != len(p.Requests) {
 		return nil, fmt.Errorf("advise: a placement of %d lab nodes for a problem of %d", len(r.Placement.Nodes),
@@ -33,7 +32,7 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, 
 	}
 	a := &advisor{
 		oracle: oracle{Layout: plan.NewLayout(p), ctx: ctx, p: p, base: r, solve: solve, left: MaxAdviceSolves},
-		host:   h, lab: l, terms: plan.Evaluate(p, &r.Placement),
+		host:   h, terms: plan.Evaluate(p, &r.Placement),
 	}
 	if r.Bound <= 0 {
 		return nil, nil // nothing is left to gain
@@ -84,7 +83,6 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, 
 type advisor struct {
 	oracle
 	host  *topology.Host
-	lab   *lab.Lab
 	terms []plan.Term
 
 	changes []change
@@ -343,29 +341,31 @@ func (a *advisor) placesFor(device, node, near int) {
 		key = append(key, cardKey(a.p.Devices[near].ID))
 		slices.Sort(key)
 	}
-	add := func(e Edit, what, note string) {
-		known := slices.ContainsFunc(a.changes, func(c change) bool { return c.what == what })
-		if q, ok := a.relocated(e); ok && !known {
+	add := func(m move, what, note string) {
+		if slices.ContainsFunc(a.changes, func(c change) bool { return c.what == what }) {
+			return
+		}
+		if q := a.relocated(m); q != nil {
 			a.propose(q, what, note, strings.Join(key, " "))
 		}
 	}
 	what := fmt.Sprintf("move %s to a slot of NUMA node %d", deviceName(d), node)
-	move := Edit{Op: OpMove, Device: d.ID, Count: node}
+	to := move{device: d.ID, node: node}
 	note := "the host does not show a free slot there"
 	if port := a.freePort(d.ID, node, near); port != nil {
-		move = Edit{Op: OpMoveBelow, Device: d.ID, Other: port.Address.String()}
+		to.below = &port.Address
 		note = fmt.Sprintf("port %s has nothing below it", port.Address)
 		if width := words.Value(port.Link).MaxWidth; width != nil {
 			note += " and " + words.Count(*width, "lane")
 		}
 	}
-	add(move, what, note)
+	add(to, what, note)
 	for i := range a.p.Devices {
 		o := &a.p.Devices[i]
 		if o.NUMANode == nil || *o.NUMANode != node || cardKey(o.ID) == cardKey(d.ID) || !a.movable(i) {
 			continue
 		}
-		add(Edit{Op: OpSwap, Device: d.ID, Other: o.ID}, fmt.Sprintf("swap the slots of %s and %s", deviceName(d),
+		add(move{device: d.ID, other: o.ID}, fmt.Sprintf("swap the slots of %s and %s", deviceName(d),
 			deviceName(o)), "")
 	}
 }
@@ -382,14 +382,14 @@ func (a *advisor) movable(device int) bool {
 	if slices.ContainsFunc(a.p.Devices, tied) || slices.ContainsFunc(a.host.GPUs, integrated) {
 		return false
 	}
-	c, err := Edit{Op: OpMove}.card(a.host, d.ID)
-	return err == nil && !c.linked(a.host)
+	c := cardOf(a.host, d.ID)
+	return c != nil && !c.linked(a.host)
 }
 
 // freePort returns the free port of a NUMA node that is nearest to another device, nil if none is known to be free.
 func (a *advisor) freePort(id string, node, near int) *topology.PCIDevice {
-	c, err := Edit{Op: OpMove}.card(a.host, id)
-	if err != nil || len(c.functions) == 0 {
+	c := cardOf(a.host, id)
+	if c == nil || len(c.functions) == 0 {
 		return nil
 	}
 	free := freePorts(a.host, node, c)
@@ -411,18 +411,18 @@ func (a *advisor) freePort(id string, node, near int) *topology.PCIDevice {
 	return free[0]
 }
 
-// relocated is the problem with an edit of the host's slots made: NUMA nodes and paths of the cards
+// relocated is the problem with a move made, nil if it cannot be made: NUMA nodes and paths of the cards
 // that changed places. What was measured of them before is forgotten. NVLink stays: it joins the GPUs,
 // not their slots. Building the whole problem again would say the same, but may fail for reasons that
 // have nothing to do with the move.
-func (a *advisor) relocated(e Edit) (*plan.Problem, bool) {
-	h, _, err := e.Apply(a.host, a.lab)
-	if err != nil {
-		return nil, false
+func (a *advisor) relocated(m move) *plan.Problem {
+	h := m.apply(a.host)
+	if h == nil {
+		return nil
 	}
-	moved := map[string]bool{cardKey(e.Device): true}
-	if e.Op == OpSwap {
-		moved[cardKey(e.Other)] = true
+	moved := map[string]bool{cardKey(m.device): true}
+	if m.other != "" {
+		moved[cardKey(m.other)] = true
 	}
 	q := changed(a.p)
 	home := map[string]*int{}
@@ -443,5 +443,5 @@ func (a *advisor) relocated(e Edit) (*plan.Problem, bool) {
 		path.LossPercent = nil
 		path.SetClass(tree.Path(x.ID, y.ID).Class, x, y)
 	}
-	return q, true
+	return q
 }

@@ -27,7 +27,7 @@ func TestANICOnAnotherNodeThanItsGPUIsToBeMoved(t *testing.T) {
 		t.Errorf("why: got %q, want %q first", all[i].Why, want)
 	}
 	// The gain is what planning the changed host again gives.
-	after, _ := edited(t, h, l, "move 0000:41:00.0 to 0")
+	after := moved(t, h, move{device: "0000:41:00.0"})
 	if got, want := before.Cost-all[i].Gain, planned(t, after, l).Cost; got != want {
 		t.Errorf("after the move the plan should cost %d, and planned anew it costs %d", got, want)
 	}
@@ -69,9 +69,10 @@ func TestAFreePortOfTheGPUsRootIsNamed(t *testing.T) {
 func TestCardsInEachOthersSlotsAreToBeSwapped(t *testing.T) {
 	t.Parallel()
 	// vm00 has GPU and NIC on one node, vm01 too, until someone swaps the NICs.
-	h, l := edited(t, readHost(t, "epyc-7551p.ttar"), readLab(t, "epyc-pair.yaml"),
-		"move 0000:41:00.0 to 1", "move 0000:61:00.0 to 0", "without 0000:21:00.0", "without 0000:61:00.0",
-		"remove node vm01")
+	h := moved(t, readHost(t, "epyc-7551p.ttar"), move{device: "0000:41:00.0", node: 1})
+	h = without(t, without(t, h, "0000:21:00.0"), "0000:61:00.0")
+	l := readLab(t, "epyc-pair.yaml")
+	l.Nodes = l.Nodes[:1]
 	all := planned(t, h, l).advise(t)
 	if len(all) == 0 || !strings.Contains(all[0].What, "NUMA node") {
 		t.Errorf("got %+v, want the NIC brought to the GPU", all)
@@ -164,7 +165,7 @@ func TestEachShortcomingHasItsAdvice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all, err := Advice(t.Context(), p, &topology.Host{}, &lab.Lab{}, r, solve)
+			all, err := Advice(t.Context(), p, &topology.Host{}, r, solve)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -188,7 +189,7 @@ func TestAdviceNeverPromisesMoreThanThereIsToGain(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		all, err := Advice(t.Context(), p, &topology.Host{}, &lab.Lab{}, r, solve)
+		all, err := Advice(t.Context(), p, &topology.Host{}, r, solve)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

@@ -3,7 +3,6 @@ package advise
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
@@ -13,7 +12,6 @@ import (
 // A card is what a hand takes out of a slot: all physical functions of one device with their
 // virtual ones, or a device that is known by its name alone. Its parts point into the host.
 type card struct {
-	id        string                // as the edit calls it
 	functions []*topology.PCIDevice // physical ones, by address; none if the host's source has no addresses
 	virtual   []*topology.PCIDevice // virtual functions of these
 	parts     []part
@@ -21,42 +19,36 @@ type card struct {
 
 // A part is a GPU or NIC of a host, in what both have.
 type part struct {
-	id    string
-	names []string // by which a user may call it
-	addr  *topology.PCIAddr
-	node  **int
-	gpu   *topology.GPU // nil for a NIC
+	id   string
+	addr *topology.PCIAddr
+	node **int
+	gpu  *topology.GPU // nil for a NIC
 }
 
 // partsOf returns the GPUs and NICs of a host.
 func partsOf(h *topology.Host) []part {
 	var all []part
 	for g := range lists.Refs(h.GPUs) {
-		all = append(all, part{g.ID(), []string{g.Name}, g.Address, &g.NUMANode, g})
+		all = append(all, part{g.ID(), g.Address, &g.NUMANode, g})
 	}
 	for n := range lists.Refs(h.NICs) {
-		all = append(all, part{n.ID(), append([]string{n.Name}, n.Netdevs...), n.Address, &n.NUMANode, nil})
+		all = append(all, part{n.ID(), n.Address, &n.NUMANode, nil})
 	}
 	return all
 }
 
-// card finds a device by the address of one of its functions, by the name of a GPU or NIC, or by
-// that of a network device.
-func (e Edit) card(h *topology.Host, name string) (*card, error) {
-	at, err := topology.ParsePCIAddr(name)
-	if err != nil {
-		named := slices.DeleteFunc(partsOf(h), func(p part) bool { return !slices.Contains(p.names, name) })
-		switch {
-		case len(named) == 0:
-			return nil, e.fail(name, "the host has no such device", devicesText(h))
-		case len(named) > 1:
-			return nil, e.fail(name, "several devices have this name", "use the address of one; "+devicesText(h))
-		case named[0].addr == nil: // the host's source has no addresses
-			return &card{id: name, parts: named}, nil
-		}
-		at = *named[0].addr
+// cardOf returns the card of a GPU or NIC, nil if the host has no such card.
+func cardOf(h *topology.Host, id string) *card {
+	all := partsOf(h)
+	k := slices.IndexFunc(all, func(p part) bool { return p.id == id })
+	if k < 0 {
+		return nil
 	}
-	c := &card{id: name}
+	if all[k].addr == nil { // the host's source has no addresses
+		return &card{parts: all[k : k+1]}
+	}
+	at := *all[k].addr
+	c := &card{}
 	// A virtual function stands for the card that it is a part of.
 	if d := h.Device(at); d != nil && d.PF != nil {
 		at = *d.PF
@@ -64,7 +56,7 @@ func (e Edit) card(h *topology.Host, name string) (*card, error) {
 	for i := range h.PCI {
 		if d := &h.PCI[i]; d.PF == nil && d.Address.SameDevice(at) {
 			if d.IsBridge() {
-				return nil, e.fail(name, "is a bridge, not a card", devicesText(h))
+				return nil
 			}
 			c.functions = append(c.functions, d)
 		}
@@ -74,32 +66,13 @@ func (e Edit) card(h *topology.Host, name string) (*card, error) {
 			c.virtual = append(c.virtual, d)
 		}
 	}
-	for _, p := range partsOf(h) {
+	for _, p := range all {
 		// Sources without a PCI tree may still know addresses.
 		if c.function(p.addr) != nil || len(c.functions) == 0 && p.addr != nil && p.addr.SameDevice(at) {
 			c.parts = append(c.parts, p)
 		}
 	}
-	if len(c.functions)+len(c.parts) == 0 {
-		return nil, e.fail(name, "the host has no such device", devicesText(h))
-	}
-	return c, nil
-}
-
-// devicesText lists the GPUs and NICs of a host, for messages.
-func devicesText(h *topology.Host) string {
-	gpus := lists.Flat(h.GPUs, func(g topology.GPU) []string { return lists.If(g.Kind != topology.GPUDisplay, g.ID()) })
-	nics := lists.Flat(h.NICs, func(n topology.NIC) []string { return lists.If(n.PF == nil, n.ID()) })
-	return "its GPUs: " + someText(gpus) + "; its NICs: " + someText(nics)
-}
-
-// someText joins up to 16 names.
-func someText(names []string) string {
-	const most = 16
-	if len(names) > most {
-		names = append(slices.Clone(names[:most]), "...")
-	}
-	return cmp.Or(strings.Join(names, ", "), "none")
+	return c
 }
 
 // ids returns what paths call the parts of the card.

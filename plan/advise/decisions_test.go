@@ -12,6 +12,7 @@ import (
 
 	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/internal/synthetic"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/search"
 )
@@ -72,19 +73,19 @@ func TestEveryChoiceOfTheEPYCPairIsDecidedWithEvidence(t *testing.T) {
 
 func TestASettingThatIsPossibleIsPriced(t *testing.T) {
 	t.Parallel()
-	h, l := edited(t, readHost(t, "epyc-7551p.ttar"), readLab(t, "epyc-pair.yaml"), "cpus 8")
+	h := readHost(t, "epyc-7551p.ttar")
+	l := with(readLab(t, "epyc-pair.yaml"), func(n *lab.Node) { n.CPUs = 8 })
 	s := planned(t, h, l)
 	d := decision(t, s.decide(t), "vm01", AboutSMT)
 	if d.RunnerUpCost == nil {
 		t.Fatalf("8 cores for each are there: got no cost for %q", d.RunnerUp)
 	}
-	_, off := edited(t, h, l, "smt off")
-	want := planned(t, h, off)
+	want := planned(t, h, with(l, func(n *lab.Node) { n.SMT = lab.Off }))
 	if got := s.Cost + *d.RunnerUpCost; got != want.Cost {
 		t.Errorf("with SMT off the plan would cost %d, and planned so it costs %d", got, want.Cost)
 	}
 	g := decision(t, planned(t, h, readLab(t, "epyc-pair.yaml")).decide(t), "vm00", AboutGuestNUMA)
-	_, hidden := edited(t, h, readLab(t, "epyc-pair.yaml"), "guest-numa off")
+	hidden := with(readLab(t, "epyc-pair.yaml"), func(n *lab.Node) { n.GuestNUMA = lab.Off })
 	plain := planned(t, h, readLab(t, "epyc-pair.yaml"))
 	if got, want := plain.Cost+*g.RunnerUpCost, planned(t, h, hidden).Cost; got != want {
 		t.Errorf("with guest NUMA off the plan would cost %d, and planned so it costs %d", got, want)
@@ -93,8 +94,9 @@ func TestASettingThatIsPossibleIsPriced(t *testing.T) {
 
 func TestARequestThatAllDevicesMeetButNoneIsLeftForHasNoRunnerUp(t *testing.T) {
 	t.Parallel()
-	h, l := edited(t, readHost(t, "epyc-7551p.ttar"), readLab(t, "epyc-pair.yaml"), "remove node vm01",
-		"without 0000:21:00.0", "without 0000:61:00.0")
+	h := without(t, without(t, readHost(t, "epyc-7551p.ttar"), "0000:21:00.0"), "0000:61:00.0")
+	l := readLab(t, "epyc-pair.yaml")
+	l.Nodes = l.Nodes[:1]
 	d := decision(t, planned(t, h, l).decide(t), "vm00", AboutDevices)
 	if d.RunnerUpCost != nil || !strings.Contains(strings.Join(d.Evidence, "\n"), "no other devices meet the request") {
 		t.Errorf("got runner-up %q at %v with %q, want none", d.RunnerUp, d.RunnerUpCost, d.Evidence)
@@ -275,7 +277,7 @@ func TestASearchThatGoesWrongIsAnErrorAndOneThatIsStoppedIsNot(t *testing.T) {
 	s := planned(t, readHost(t, "epyc-7551p.ttar"), readLab(t, "epyc-pair.yaml"))
 	ask := func(ctx context.Context, solve Solver) error {
 		_, err := Decisions(ctx, s.p, s.h, s.l, s.Plan, s.r, solve)
-		_, err2 := Advice(ctx, s.p, s.h, s.l, s.r, solve)
+		_, err2 := Advice(ctx, s.p, s.h, s.r, solve)
 		if (err == nil) != (err2 == nil) {
 			t.Errorf("decisions: %v; advice: %v", err, err2)
 		}
@@ -328,7 +330,7 @@ func TestQuestionsAreCounted(t *testing.T) {
 		t.Errorf("%d changed problems were solved, want at most %d", asked, MaxDecisionSolves)
 	}
 	asked = 0
-	if _, err := Advice(t.Context(), s.p, s.h, s.l, s.r, counting); err != nil {
+	if _, err := Advice(t.Context(), s.p, s.h, s.r, counting); err != nil {
 		t.Fatal(err)
 	}
 	if asked > MaxAdviceSolves {

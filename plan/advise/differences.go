@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// maxTermChanges is how many terms Differences names. An edit of the lab changes terms of every lab node,
+// maxTermChanges is how many terms Differences names. A change of the lab changes terms of every lab node,
 // and the largest few tell what it does.
 const maxTermChanges = 6
 
@@ -31,6 +31,12 @@ func Differences(before, after *plan.Plan) []string {
 	if before.Optimal != after.Optimal {
 		word := map[bool]string{true: "proved to be the least", false: "not proved to be the least"}
 		add("the cost was %s and now is %s", word[before.Optimal], word[after.Optimal])
+	}
+	if before.Lab != after.Lab {
+		add("lab from %s to %s", before.Lab, after.Lab)
+	}
+	if before.Host.Name != after.Host.Name {
+		add("host from %s to %s", before.Host.Name, after.Host.Name)
 	}
 	if before.Workload != after.Workload {
 		add("workload from %s to %s: costs are in other weights, and their difference means little", before.Workload,

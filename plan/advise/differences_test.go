@@ -6,31 +6,44 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
 )
 
-func TestWhatAnEditChangesIsSaidInWords(t *testing.T) {
+func TestWhatAChangeDoesIsSaidInWords(t *testing.T) {
 	t.Parallel()
 	h, l := readHost(t, "epyc-7551p.ttar"), readLab(t, "epyc-pair.yaml")
 	before := planned(t, h, l)
+	first := func(change func(n *lab.Node)) *lab.Lab {
+		l := deepCopy(l)
+		change(&l.Nodes[0])
+		return l
+	}
+	alone, compute, small := deepCopy(l), deepCopy(l), deepCopy(l)
+	alone.Nodes = alone.Nodes[:1]
+	compute.Workload = lab.WorkloadGPUCompute
+	small.Hugepages = lab.Hugepages2MiB
 	for _, c := range []struct {
-		edit string
+		name string
+		h    *topology.Host
+		l    *lab.Lab
 		want []string
 	}{
-		{"move 0000:41:00.0 to 0", []string{"cost from ", " less",
+		{"a card in another slot", moved(t, h, move{device: "0000:41:00.0"}), l, []string{"cost from ", " less",
 			"vm00: steps of path between GPUs and NICs: cost 1200 to 600"}},
-		{"remove node vm01", []string{"vm01 is gone", "the host keeps CPUs ", "hugepages from "}},
-		{"cpus vm00 14", []string{"vm00: CPUs from ", "other kernel arguments"}},
-		{"memory vm00 8GiB", []string{"vm00: memory from ", " to "}},
-		{"workload gpu-compute", []string{"workload from rdma-latency to gpu-compute: costs are in other weights"}},
-		{"guest-numa off vm00", []string{"cost from ", " more", "vm00: guest NUMA nodes from 2 to 1",
-			"vm00: NUMA nodes beyond the first: cost 300 to 1200"}},
-		{"hugepages 2MiB", []string{"hugepages from ", " x 2 MiB on NUMA node"}},
+		{"a node less", h, alone, []string{"vm01 is gone", "the host keeps CPUs ", "hugepages from "}},
+		{"fewer CPUs", h, first(func(n *lab.Node) { n.CPUs = 14 }),
+			[]string{"vm00: CPUs from ", "other kernel arguments"}},
+		{"less memory", h, first(func(n *lab.Node) { n.Memory = 8 * lab.GiB }), []string{"vm00: memory from ", " to "}},
+		{"another workload", h, compute,
+			[]string{"workload from rdma-latency to gpu-compute: costs are in other weights"}},
+		{"hidden NUMA nodes", h, first(func(n *lab.Node) { n.GuestNUMA = lab.Off }), []string{"cost from ", " more",
+			"vm00: guest NUMA nodes from 2 to 1", "vm00: NUMA nodes beyond the first: cost 300 to 1200"}},
+		{"small pages", h, small, []string{"hugepages from ", " x 2 MiB on NUMA node"}},
 	} {
-		t.Run(c.edit, func(t *testing.T) {
-			h, l := edited(t, h, l, c.edit)
-			got := Differences(before.Plan, planned(t, h, l).Plan)
-			text := strings.Join(got, "\n")
+		t.Run(c.name, func(t *testing.T) {
+			text := strings.Join(Differences(before.Plan, planned(t, c.h, c.l).Plan), "\n")
 			for _, want := range c.want {
 				if !strings.Contains(text, want) {
 					t.Errorf("want %q in\n%s", want, text)
@@ -38,15 +51,17 @@ func TestWhatAnEditChangesIsSaidInWords(t *testing.T) {
 			}
 		})
 	}
-	h2, l2 := edited(t, h, l, "cpus 12")
-	small := planned(t, h2, l2)
-	h3, l3 := edited(t, h2, l2, "add node vm02", "memory 8GiB")
-	for i := range l3.Nodes {
-		l3.Nodes[i].GPUs, l3.Nodes[i].GPURequests = 0, nil
-	}
-	if got := strings.Join(Differences(small.Plan, planned(t, h3, l3).Plan), "\n"); !strings.Contains(got,
-		"vm02 is new: CPUs ") ||
-		!strings.Contains(got, "vm00: devices: ") {
+	two := with(l, func(n *lab.Node) { n.CPUs = 12 })
+	three := with(two, func(n *lab.Node) {
+		n.Memory = 8 * lab.GiB
+		n.GPUs, n.GPURequests = 0, nil
+		n.NICs, n.NICRequests = nil, nil
+	})
+	more := deepCopy(three.Nodes[1])
+	more.Name = "vm02"
+	three.Nodes = append(three.Nodes, more)
+	got := strings.Join(Differences(planned(t, h, two).Plan, planned(t, h, three).Plan), "\n")
+	if !strings.Contains(got, "vm02 is new: CPUs ") || !strings.Contains(got, "vm00: devices: ") {
 		t.Errorf("a new node and fewer devices: got\n%s", got)
 	}
 	if got := Differences(before.Plan, before.Plan); got != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/rackless/rackless/inspect"
@@ -43,19 +44,40 @@ func parseLab(t testing.TB, text string) *lab.Lab {
 	return l
 }
 
-// edited is host and lab after edits in words.
-func edited(t testing.TB, h *topology.Host, l *lab.Lab, edits ...string) (*topology.Host, *lab.Lab) {
+// with is a copy of the lab after changes of each of its nodes.
+func with(l *lab.Lab, change func(n *lab.Node)) *lab.Lab {
+	l = deepCopy(l)
+	for i := range l.Nodes {
+		change(&l.Nodes[i])
+	}
+	return l
+}
+
+// moved is the host after moves of cards.
+func moved(t testing.TB, h *topology.Host, moves ...move) *topology.Host {
 	t.Helper()
-	for _, s := range edits {
-		e, err := ParseEdit(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if h, l, err = e.Apply(h, l); err != nil {
-			t.Fatal(err)
+	for _, m := range moves {
+		if h = m.apply(h); h == nil {
+			t.Fatalf("%+v cannot be made", m)
 		}
 	}
-	return h, l
+	return h
+}
+
+// without is the host without a card.
+func without(t testing.TB, h *topology.Host, id string) *topology.Host {
+	t.Helper()
+	h = deepCopy(h)
+	at, err := topology.ParsePCIAddr(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := func(a *topology.PCIAddr) bool { return a != nil && a.SameDevice(at) }
+	h.GPUs = slices.DeleteFunc(h.GPUs, func(g topology.GPU) bool { return gone(g.Address) })
+	h.NICs = slices.DeleteFunc(h.NICs, func(n topology.NIC) bool { return gone(n.Address) || gone(n.PF) })
+	h.PCI = slices.DeleteFunc(h.PCI, func(d topology.PCIDevice) bool { return gone(&d.Address) || gone(d.PF) })
+	regroup(h)
+	return h
 }
 
 func solve(ctx context.Context, p *plan.Problem) (*search.Result, error) {
@@ -96,7 +118,7 @@ func (s *solution) decide(t testing.TB) []plan.Decision {
 
 func (s *solution) advise(t testing.TB) []plan.Advice {
 	t.Helper()
-	all, err := Advice(context.Background(), s.p, s.h, s.l, s.r, solve)
+	all, err := Advice(context.Background(), s.p, s.h, s.r, solve)
 	if err != nil {
 		t.Fatal(err)
 	}

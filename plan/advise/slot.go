@@ -2,7 +2,6 @@ package advise
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -72,35 +71,62 @@ func (c *card) function(a *topology.PCIAddr) *topology.PCIDevice {
 		func(d *topology.PCIDevice) bool { return a != nil && d.Address == *a })
 }
 
+// A move is a change of slots: of a card to a NUMA node, to the slot below a port, or with another card.
+type move struct {
+	device string
+	node   int
+	below  *topology.PCIAddr // the free port, if one is known
+	other  string            // the card to change slots with, else empty
+}
+
+// apply returns a copy of the host with the move made; nil if a hand could not make it.
+func (m move) apply(h *topology.Host) *topology.Host {
+	h = deepCopy(h)
+	c := cardOf(h, m.device)
+	if c == nil || c.linked(h) || !c.inOneSlot() {
+		return nil
+	}
+	if m.other != "" {
+		o := cardOf(h, m.other)
+		if o == nil || o.linked(h) || !o.inOneSlot() || (len(c.functions) == 0) != (len(o.functions) == 0) ||
+			slices.Equal(c.ids(), o.ids()) {
+			return nil
+		}
+		swap(h, c, o)
+		return h
+	}
+	c.forgetReported(h)
+	switch {
+	case len(c.functions) == 0:
+		c.setNode(new(m.node))
+		for _, p := range c.parts {
+			if p.gpu != nil {
+				p.gpu.CPUAffinity = nil // it was that of the old slot
+			}
+		}
+	case m.below != nil:
+		c.plugBelow(h, h.Device(*m.below))
+	default: // as if a slot were free on a root bus of the node
+		s := slot{NUMANode: new(m.node), Root: rootOn(h, m.node, c)}
+		s.ParentUnknown = s.Root == ""
+		c.plugNew(h, s)
+	}
+	return h
+}
+
 // swap makes two cards change slots. Made twice, it changes nothing: a test holds it to that on every
 // machine of the corpus, because a field that is left behind by one swap is not seen in its result.
-func (e Edit) swap(h *topology.Host, a, b *card) error {
-	switch linkedA, linkedB := a.linked(h), b.linked(h); {
-	case slices.Equal(a.functions, b.functions) && slices.Equal(a.ids(), b.ids()):
-		return e.fail(b.id, "is the same card as "+a.id, "name two cards")
-	case linkedA != linkedB:
-		linked := words.Either(linkedB, b, a)
-		return e.fail(linked.id, "is joined to other GPUs by NVLink, so it is no card that changes slots with one "+
-			"that is not", "")
-	case (len(a.functions) == 0) != (len(b.functions) == 0):
-		return e.fail(b.id, "one of the two devices is in the host's PCI tree and the other is not", "")
-	}
-	for _, c := range []*card{a, b} {
-		if !c.inOneSlot() {
-			return e.fail(c.id, "has functions at different places: it is no card in one slot", "")
-		}
-	}
-	e.swapReported(h, a, b)
+func swap(h *topology.Host, a, b *card) {
+	swapReported(h, a, b)
 	if len(a.functions) == 0 {
 		swapNamed(a, b)
-		return nil
+		return
 	}
 	slotsA, slotsB := a.slots(), b.slots()
 	a.plug(slotsB)
 	b.plug(slotsA)
 	regroup(h)
 	restore(h, a, b)
-	return nil
 }
 
 // slots returns where the card's physical functions are, by their numbers.
@@ -131,7 +157,7 @@ func (c *card) setNode(node *int) {
 }
 
 // swapReported gives the paths that a tool reported to the other card: they are those of the slot.
-func (e Edit) swapReported(h *topology.Host, a, b *card) {
+func swapReported(h *topology.Host, a, b *card) {
 	// A card with two parts, such as two ports, may go where one with a single part was: both have its paths then.
 	place := map[string]string{} // of each part: who was there before
 	pair := func(to, from []string) {
@@ -187,76 +213,6 @@ func restore(h *topology.Host, cards ...*card) {
 			}
 		}
 	}
-}
-
-// moveTo puts the card into a slot of a NUMA node: below the first free port whose link is wide
-// enough; else, where no port of the node is known to be free, on a root bus of the node, as if
-// there were one.
-func (e Edit) moveTo(h *topology.Host, c *card) error {
-	if n := c.numaNode(); n != nil && *n == e.Count {
-		return e.fail(c.id, fmt.Sprintf("is on NUMA node %d already", e.Count), "")
-	}
-	if err := e.checkMove(h, c); err != nil {
-		return err
-	}
-	if len(c.functions) == 0 {
-		c.setNode(new(e.Count))
-		for _, p := range c.parts {
-			if p.gpu != nil {
-				p.gpu.CPUAffinity = nil // it was that of the old slot
-			}
-		}
-		return nil
-	}
-	if free := freePorts(h, e.Count, c); len(free) > 0 {
-		c.plugBelow(h, free[0])
-		return nil
-	}
-	s := slot{NUMANode: new(e.Count), Root: rootOn(h, e.Count, c)}
-	s.ParentUnknown = s.Root == ""
-	c.plugNew(h, s)
-	return nil
-}
-
-// moveBelow puts the card into the slot of a port.
-func (e Edit) moveBelow(h *topology.Host, c *card) error {
-	addr, err := topology.ParsePCIAddr(e.Other)
-	if err != nil {
-		return e.fail(e.Other, err.Error(), "name the port by its address")
-	}
-	if err := e.checkMove(h, c); err != nil {
-		return err
-	}
-	if len(c.functions) == 0 {
-		return e.fail(c.id, "the host's source has no PCI tree", "move it to a NUMA node")
-	}
-	port := h.Device(addr)
-	switch {
-	case port == nil:
-		return e.fail(e.Other, "the host has no such port", "")
-	case !port.IsBridge():
-		return e.fail(e.Other, "is no port: nothing can be plugged in below it", "")
-	}
-	for _, d := range h.PCI {
-		if d.Parent != nil && *d.Parent == addr {
-			return e.fail(e.Other, fmt.Sprintf("%s is below it already", d.Address),
-				"name a free port, or swap the two")
-		}
-	}
-	c.plugBelow(h, port)
-	return nil
-}
-
-// checkMove refuses what has no slot, and forgets the paths that tools reported of the card.
-func (e Edit) checkMove(h *topology.Host, c *card) error {
-	if c.linked(h) {
-		return e.fail(c.id, "is joined to other GPUs by NVLink, so it is no card that can be moved", "")
-	}
-	if !c.inOneSlot() {
-		return e.fail(c.id, "has functions at different places: it is no card in one slot", "")
-	}
-	c.forgetReported(h)
-	return nil
 }
 
 // plugBelow puts the card below a port.
@@ -344,35 +300,6 @@ func rootOn(h *topology.Host, node int, c *card) string {
 		}
 	}
 	return best
-}
-
-// remove takes the card out of the host.
-func (e Edit) remove(h *topology.Host, c *card) error {
-	own := func(a *topology.PCIAddr) bool { return c.function(a) != nil }
-	for _, disk := range h.Storage {
-		if own(disk.PCI) && len(disk.Mounts) > 0 {
-			return e.fail(c.id, fmt.Sprintf("the host uses it: disk %s has %s", disk.Name, someText(disk.Mounts)),
-				"")
-		}
-	}
-	c.forgetReported(h)
-	ids := c.ids()
-	h.GPUs = slices.DeleteFunc(h.GPUs, func(g topology.GPU) bool {
-		return own(g.Address) || slices.Contains(ids, g.ID())
-	})
-	h.NICs = slices.DeleteFunc(h.NICs, func(n topology.NIC) bool {
-		return own(n.Address) || slices.Contains(ids, n.ID())
-	})
-	h.Storage = slices.DeleteFunc(h.Storage, func(d topology.Disk) bool { return own(d.PCI) })
-	for t := range lists.Refs(h.Tenants) {
-		t.Devices = slices.DeleteFunc(t.Devices, func(d topology.TenantDevice) bool { return own(&d.PCI) })
-	}
-	// The card points into h.PCI, which changes below.
-	gone := lists.SetOf(slices.Concat(c.functions, c.virtual),
-		func(d *topology.PCIDevice) topology.PCIAddr { return d.Address })
-	h.PCI = slices.DeleteFunc(h.PCI, func(d topology.PCIDevice) bool { return gone[d.Address] })
-	regroup(h)
-	return nil
 }
 
 // forgetReported drops the paths that tools reported of the card: they were those of its old slot.

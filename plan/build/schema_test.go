@@ -49,7 +49,7 @@ func planSchema(t testing.TB) []byte {
 	r := &jsonschema.Reflector{
 		Anonymous:                 true, // no $id from Go's package path
 		ExpandedStruct:            true,
-		AllowAdditionalProperties: true, // keys are added over time, and --compare and --whatif add theirs
+		AllowAdditionalProperties: true, // keys are added over time, and --compare and --against add theirs
 		Mapper: func(t reflect.Type) *jsonschema.Schema {
 			s, ok := texts[t]
 			if !ok {

@@ -351,7 +351,8 @@ func (e *enumerator) pathsAhead() int64 {
 // costs its distance, and then the cheapest ports to come bound both together. Any number would do
 // for secondPair; the least cost of a second best port tells good ports from others.
 
-// One lab node of four to eight GPUs on a partly used machine needs this: on largeShape of the tests, 138 of 480 such labs end with a bound that is up to a tenth lower without it.
+// One lab node of four to eight GPUs on a partly used machine needs this: on largeShape of the tests, 138 of 480 such
+// labs end with a bound that is up to a tenth lower without it.
 
 // helpPaths finds what each port would save. It reports whether that makes sense: each GPU pays for
 // its best port, and ports are still to come.

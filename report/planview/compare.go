@@ -91,14 +91,14 @@ func termsAgainst(ours, theirs []plan.Term) string {
 	return strings.Join(words, "; ")
 }
 
-// WhatIf prints what an edit would do: both costs, and the differences in words, as package
-// plan/advise finds them. The plan with the edit goes below it, by Table.
-func WhatIf(w io.Writer, before, after *plan.Plan, differences []string, o Options) error {
+// Against prints how a plan differs from an earlier one: both costs, and the differences in words, as package
+// plan/advise finds them. The plan goes below it, by Table.
+func Against(w io.Writer, before, after *plan.Plan, differences []string, o Options) error {
 	p := newPage(w, o)
-	p.wrap("as it is:   ", 12, costText(before)+".")
-	p.wrap("what if:    ", 12, costText(after)+".")
+	p.wrap("before:  ", 9, costText(before)+".")
+	p.wrap("now:     ", 9, costText(after)+".")
 	if len(differences) == 0 {
-		p.title("Nothing would be different.")
+		p.title("Nothing is different.")
 	} else {
 		p.title(words.Count(len(differences), "difference") + ":")
 	}

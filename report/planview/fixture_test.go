@@ -60,8 +60,8 @@ type planned struct {
 	plan    *plan.Plan
 }
 
-// example plans a lab of the examples, with edits, on a host of the examples.
-func example(t *testing.T, hostFile, labFile string, edits ...string) *planned {
+// example plans a lab of the examples, after a change if there is one, on a host of the examples.
+func example(t *testing.T, hostFile, labFile string, change func(l *lab.Lab)) *planned {
 	t.Helper()
 	dir := filepath.Join("..", "..", "examples")
 	h, err := inspect.ReadFile(t.Context(), filepath.Join(dir, "hosts", hostFile))
@@ -77,14 +77,8 @@ func example(t *testing.T, hostFile, labFile string, edits ...string) *planned {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range edits {
-		e, err := advise.ParseEdit(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if h, l, err = e.Apply(h, l); err != nil {
-			t.Fatal(err)
-		}
+	if change != nil {
+		change(l)
 	}
 	return planOf(t, h, l)
 }
@@ -111,7 +105,7 @@ func planOf(t *testing.T, h *topology.Host, l *lab.Lab) *planned {
 	if pl.Decisions, err = advise.Decisions(ctx, p, h, l, pl, r, solve); err != nil {
 		t.Fatal(err)
 	}
-	if pl.Advice, err = advise.Advice(ctx, p, h, l, r, solve); err != nil {
+	if pl.Advice, err = advise.Advice(ctx, p, h, r, solve); err != nil {
 		t.Fatal(err)
 	}
 	return &planned{h, l, p, pl}

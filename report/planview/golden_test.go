@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan/advise"
 	"github.com/rackless/rackless/plan/rivals"
 )
@@ -12,13 +13,17 @@ import (
 // An exampleCase is a host and a lab of the examples.
 type exampleCase struct {
 	name, host, lab string
-	edits           []string
+	change          func(l *lab.Lab)
 }
 
 var exampleCases = []exampleCase{
 	{"epyc-pair", "epyc-7551p.ttar", "epyc-pair.yaml", nil},
 	// The matrix of the H20 machine says nothing of its memory.
-	{"h20-four", "h20.txt", "h20-four.yaml", []string{"memory 64GiB"}},
+	{"h20-four", "h20.txt", "h20-four.yaml", func(l *lab.Lab) {
+		for i := range l.Nodes {
+			l.Nodes[i].AutoMemory, l.Nodes[i].Memory = false, 64*lab.GiB
+		}
+	}},
 }
 
 func TestEveryOutputOfTheExamplesIsAsItWas(t *testing.T) {
@@ -26,7 +31,7 @@ func TestEveryOutputOfTheExamplesIsAsItWas(t *testing.T) {
 	for _, c := range exampleCases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			e := example(t, c.host, c.lab, c.edits...)
+			e := example(t, c.host, c.lab, c.change)
 			golden(t, c.name+".svg", written(t, func(b *bytes.Buffer) error { return SVG(b, e.plan, e.host) }))
 			golden(t, c.name+".html", written(t, func(b *bytes.Buffer) error { return HTML(b, e.plan, e.host) }))
 			for _, width := range []int{100, 60} {
@@ -45,21 +50,13 @@ func TestEveryOutputOfTheExamplesIsAsItWas(t *testing.T) {
 	}
 }
 
-func TestWhatIfShowsBothCostsAndTheDifferences(t *testing.T) {
+func TestAgainstShowsBothCostsAndTheDifferences(t *testing.T) {
 	t.Parallel()
-	before := example(t, "epyc-7551p.ttar", "epyc-pair.yaml")
-	edit, err := advise.ParseEdit("move 0000:41:00.0 to 0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, l, err := edit.Apply(before.host, before.lab)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after := planOf(t, h, l)
+	before := example(t, "epyc-7551p.ttar", "epyc-pair.yaml", nil)
+	after := example(t, "epyc-7551p.ttar", "epyc-pair.yaml", func(l *lab.Lab) { l.Nodes[0].CPUs = 14 })
 	for _, width := range []int{100, 60} {
-		golden(t, fmt.Sprintf("epyc-pair.whatif.%d.txt", width), written(t, func(b *bytes.Buffer) error {
-			return WhatIf(b, before.plan, after.plan, advise.Differences(before.plan, after.plan),
+		golden(t, fmt.Sprintf("epyc-pair.against.%d.txt", width), written(t, func(b *bytes.Buffer) error {
+			return Against(b, before.plan, after.plan, advise.Differences(before.plan, after.plan),
 				Options{Width: width})
 		}))
 	}

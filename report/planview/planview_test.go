@@ -76,7 +76,7 @@ func everything(t *testing.T, pl *plan.Plan, o Options) string {
 		{Rival: "same", Placement: &plan.Placement{}, Cost: pl.Cost, Terms: pl.Terms},
 	}
 	return string(written(t, func(b *bytes.Buffer) error {
-		return errors.Join(WhatIf(b, pl, pl, []string{"cost from 1 to 2: 1 more"}, o), Table(b, pl, o),
+		return errors.Join(Against(b, pl, pl, []string{"cost from 1 to 2: 1 more"}, o), Table(b, pl, o),
 			Explain(b, pl, o), Compare(b, pl, outcomes, o))
 	}))
 }
@@ -171,8 +171,8 @@ func TestWhatIsOptimalSaysSo(t *testing.T) {
 func TestNothingDifferentIsSaid(t *testing.T) {
 	t.Parallel()
 	pl := large(1)
-	out := string(written(t, func(b *bytes.Buffer) error { return WhatIf(b, pl, pl, nil, Options{}) }))
-	if !strings.Contains(out, "Nothing would be different.") {
+	out := string(written(t, func(b *bytes.Buffer) error { return Against(b, pl, pl, nil, Options{}) }))
+	if !strings.Contains(out, "Nothing is different.") {
 		t.Errorf("got %q", out)
 	}
 }
@@ -218,7 +218,7 @@ func TestAnErrorOfWritingIsReturned(t *testing.T) {
 	pl := large(2)
 	for _, err := range []error{Table(fullDisk{}, pl, Options{}), Explain(fullDisk{}, pl, Options{}),
 		Compare(fullDisk{}, pl, nil, Options{}),
-		WhatIf(fullDisk{}, pl, pl, nil, Options{})} {
+		Against(fullDisk{}, pl, pl, nil, Options{})} {
 		if !errors.Is(err, errFull) {
 			t.Errorf("got %v, want %v", err, errFull)
 		}

@@ -1,5 +1,5 @@
-// The program kubelet reads a file as the kubelet reads its --config, and prints what is wrong with it, by Kubernetes'
-// own code. It is a module of its own, so that Kubernetes is no dependency of rackless: the tests of render/export run it.
+// The program kubelet reads a file as the kubelet reads its --config, and prints its faults, by Kubernetes' own code.
+// It is a module of its own, so that Kubernetes is no dependency of rackless: the tests of render/export run it.
 package main
 
 import (
