@@ -39,9 +39,8 @@ type planOptions struct {
 func newPlanCmd(a *app) *cobra.Command {
 	o := planOptions{form: formTable, limit: planner.DefaultLimit}
 	cmd := &cobra.Command{
-		Use: "plan [LAB.yaml]",
-		Short: "Place the nodes of a lab on a host, prove that no cheaper placement exists, and write " +
-			"the files",
+		Use:               "plan [LAB.yaml]",
+		Short:             "Place the nodes of a lab on a host at the least cost, say what is proved, write files",
 		Args:              cli.MaxArgs(1, "one LAB.yaml"),
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
