@@ -331,7 +331,13 @@ func (f *file) ucx() (reading, error) {
 
 // libfabricFormat is of fi_pingpong.
 var libfabricFormat = logFormat{name: Libfabric, head: libfabricHead, start: libfabricHead,
-	read: plain("fi_pingpong", Libfabric, bench.ParseFiPingpong)}
+	read: plain("fi_pingpong", Libfabric, func(log []byte) ([]bench.Figure, error) {
+		// The parser takes the program's own output, without what a person wrote above it.
+		if at := libfabricHead.FindIndex(log); at != nil {
+			log = log[at[0]:]
+		}
+		return bench.ParseFiPingpong(log)
+	})}
 
 var libfabricHead = lazyregexp.New(`(?m)^bytes\s+#sent\s+#ack\s`)
 

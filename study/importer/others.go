@@ -15,5 +15,6 @@ var (
 	namdFormat = logFormat{name: NAMD, head: lazyregexp.New(`(?m)^Info: NAMD \S+ for |^Info: Benchmark time: `),
 		start: lazyregexp.New(`(?m)^Info: NAMD \S+ for `), read: several(NAMD, bench.ParseNAMD, nil)}
 	wrfFormat = logFormat{name: WRF, head: lazyregexp.New(`(?m)^ ?Timing for main\b.* elapsed seconds`),
-		read: several(WRF, bench.ParseWRF, nil)}
+		start: lazyregexp.New(`(?m)^(?: ?Ntasks in X .*\n)? ?WRF V\S+ MODEL`),
+		read:  several(WRF, bench.ParseWRF, nil)}
 )
