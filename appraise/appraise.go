@@ -96,14 +96,14 @@ func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Stu
 
 // judged are the metrics that something is known about.
 var judged = []string{bench.MetricBWAverage, bench.MetricThroughput, bench.MetricCopyBandwidth,
-	bench.MetricBusBandwidth, bench.MetricIOBandwidth, triad, bench.MetricLatencyTypical, bench.MetricLatencyAverage}
+	bench.MetricBusBandwidth, triad, bench.MetricLatencyTypical, bench.MetricLatencyAverage}
 
 // triad is the figure of STREAM that is quoted.
 const triad = "triad"
 
 // instead are metrics that say the same in a better way: of a test that has them, the others are left out.
-var instead = map[string][]string{bench.MetricLatencyAverage: {bench.MetricLatencyTypical, bench.MetricBWAverage,
-	bench.MetricIOBandwidth}, bench.MetricLatencyTypical: {bench.MetricBWAverage, bench.MetricIOBandwidth}}
+var instead = map[string][]string{bench.MetricLatencyAverage: {bench.MetricLatencyTypical, bench.MetricBWAverage},
+	bench.MetricLatencyTypical: {bench.MetricBWAverage}}
 
 // quotedBytes is the message size that published bandwidths are of.
 const quotedBytes = 65536
@@ -113,9 +113,9 @@ const quotedBytes = 65536
 func quoted(all []importer.Sample) []importer.Sample {
 	bySize := func(a, b importer.Sample) int { return cmp.Compare(a.Bytes, b.Bytes) }
 	size := words.Either(all[0].Unit == bench.UnitUsec, slices.MinFunc(all, bySize), slices.MaxFunc(all, bySize)).Bytes
-	// A message there and back, as of PingPong, is bound by its latency unless it is large.
-	if all[0].Metric == bench.MetricBWAverage && !strings.Contains(all[0].Test, "pingpong") &&
-		slices.ContainsFunc(all, func(x importer.Sample) bool { return x.Bytes == quotedBytes }) {
+	if all[0].Metric == bench.MetricBWAverage && slices.ContainsFunc(all, func(x importer.Sample) bool {
+		return x.Bytes == quotedBytes
+	}) {
 		size = quotedBytes
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(x importer.Sample) bool { return x.Bytes != size })
@@ -132,14 +132,10 @@ func (m *machine) figure(k seriesKey, all []importer.Sample) Figure {
 		m.copies(&f, all)
 	case bench.MetricBusBandwidth:
 		m.peers(&f, all[0].Origin.Where)
-	case bench.MetricIOBandwidth:
-		m.storage(&f, cmp.Or(all[0].Origin.Device, m.device))
 	case triad:
 		m.memory(&f)
 	case bench.MetricLatencyTypical, bench.MetricLatencyAverage:
 		m.latency(&f, all)
-	case bench.MetricMemoryBandwidth:
-		f.Text = "no expectation: sysbench's blocks fit into caches, and how many threads share them decides"
 	default:
 		f.Text = words.Either(k.metric == bench.MetricCollectiveTime && alone(all[0].Origin.Where), oneRank,
 			"no expectation: nothing of the machine says what this test should give")
@@ -256,18 +252,11 @@ func (m *machine) uplink(device topology.PCIAddr) (bench.PCILink, bool) {
 	return link, true
 }
 
-// oneWay are test cases of nvbandwidth whose copies go the way of an engine's, by the GPU's own threads, and those of
-// bandwidthTest with pinned memory.
+// oneWay are test cases of nvbandwidth whose copies go the way of an engine's, by the GPU's own threads.
 var oneWay = map[string]string{"nvbandwidth_host_to_device_memcpy_sm": "gpu_bandwidth_h2d",
-	"nvbandwidth_device_to_host_memcpy_sm": "gpu_bandwidth_d2h",
-	"cuda_bandwidthtest_h2d":               "gpu_bandwidth_h2d", "cuda_bandwidthtest_d2h": "gpu_bandwidth_d2h"}
+	"nvbandwidth_device_to_host_memcpy_sm": "gpu_bandwidth_d2h"}
 
-// largeCopy is from where on a copy is bound by the link. On a V100 with PCIe 3.0 one of 2 MB reaches 12.1 GB/s and one
-// of 16 MB the 12.4 of the largest (bench/testdata/cuda-bandwidthtest/superbench-h2d.log); faster links need larger
-// ones.
-const largeCopy = 16_000_000
-
-// copies judges what nvbandwidth or bandwidthTest copied between the host's memory and GPUs, or between GPUs.
+// copies judges what nvbandwidth copied between the host's memory and GPUs, or between GPUs.
 func (m *machine) copies(f *Figure, all []importer.Sample) {
 	e, err := bench.EngineByName(words.Either(oneWay[f.Test] == "", f.Test, oneWay[f.Test]))
 	switch {
@@ -277,14 +266,8 @@ func (m *machine) copies(f *Figure, all []importer.Sample) {
 	case err == nil && e.Name == "gpu_bandwidth_local":
 		m.within(f)
 		return
-	case err != nil && strings.HasPrefix(f.Test, "cuda_bandwidthtest_"):
-		f.Text = "no expectation: of bandwidthTest, copies over the link of one GPU with pinned memory are judged"
-		return
 	case err != nil || !e.Copies():
 		f.Text = "no expectation: both ways at once, all GPUs at once and latencies are not judged"
-		return
-	case f.Bytes > 0 && f.Bytes < largeCopy:
-		f.Text = "no expectation: copies of less than 16 MB take much of their time to start"
 		return
 	case slices.ContainsFunc(m.gpus(), func(g topology.GPU) bool { return g.IsCoherent() }):
 		m.coherent(f)

@@ -100,14 +100,6 @@ func coherent(h *topology.Host, gbps *float64) *topology.Host {
 	return h
 }
 
-// drive adds an NVMe drive, whose link could be 16 GT/s x16.
-func drive(h *topology.Host, l *topology.Link) *topology.Host {
-	a := topology.PCIAddr{Bus: 0x51}
-	h.PCI = append(h.PCI, topology.PCIDevice{Address: a, Link: l})
-	h.Storage = []topology.Disk{{Name: "nvme0n1", PCI: &a}}
-	return h
-}
-
 // figures is a study with one figure.
 func figures(test, metric, unit string, value float64, hosts int) []*importer.Study {
 	s := &importer.Study{Spec: &study.Spec{Factors: []study.Factor{{Name: "variant"}}},
@@ -178,8 +170,6 @@ func TestFiguresAreHeldAgainstTheMachine(t *testing.T) {
 		{"MPI reaches less of the wire", host(good, good, good), log(t, "osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt"),
 			"",
 			"osu_bw", appraise.Normal, "of the wire"},
-		{"there and back, by large messages", host(good, good, good), log(t, "imb/stackhpc-2019.5-pingpong.txt"), "",
-			"imb_pingpong", appraise.Normal, "of the wire"},
 		{"a latency", host(good, good, good), log(t, "osu/stackhpc-ib-gcc9-impi-verbs-osu_latency.txt"), "",
 			"osu_latency",
 			appraise.Normal, "1 to 5 us are usual"},
@@ -197,13 +187,6 @@ func TestFiguresAreHeldAgainstTheMachine(t *testing.T) {
 			"stream", appraise.Above, "in caches"},
 		{"memory of an unknown processor", cpu(host(good, good, good), "Xyzzy 3"), stream(t, 150000), "", "stream",
 			appraise.Unknown, "are not known"},
-		{"a drive at its link", drive(host(good, good, good), link(16, 4)), figures("fio_read",
-			bench.MetricIOBandwidth, bench.UnitGBps, 7, 1), "", "", appraise.Limited, "that is the limit"},
-		{"a drive below its link", drive(host(good, good, good), link(16, 4)),
-			figures("fio_read", bench.MetricIOBandwidth,
-				bench.UnitGBps, 3, 1), "", "", appraise.Unknown, "its data sheet"},
-		{"no drive", host(good, good, good), figures("fio_read", bench.MetricIOBandwidth, bench.UnitGBps, 3, 1), "", "",
-			appraise.Unknown, "no NVMe drive"},
 		{"all-reduce over machines", host(good, good, good), machines(t, 11.6), "", "nccl_all_reduce", appraise.Normal,
 			"of the 12.5 GB/s of 1 NICs of each of 2 machines"},
 		{"all-reduce over machines by TCP", host(good, good, good), machines(t, 2.5), "", "nccl_all_reduce",
@@ -240,13 +223,6 @@ func TestFiguresAreHeldAgainstTheMachine(t *testing.T) {
 		{"copies within a GPU", h200(), log(t, "nvbandwidth/recorded-0.8-h200.txt"), "", "gpu_bandwidth_local",
 			appraise.Normal, "87.3% of the 2400 GB/s that the memory allows: it carries 4800 GB/s by the data sheet " +
 				"of NVIDIA H200, and a copy reads and writes each byte"},
-		{"copies by CUDA's sample", host(good, good, good), log(t, "cuda-bandwidthtest/synthetic-quick.txt"), "",
-			"cuda_bandwidthtest_h2d", appraise.Normal, "GB/s"},
-		{"small copies", host(good, good, good), log(t, "cuda-bandwidthtest/synthetic-quick.txt", "32000000\t\t\t24.6",
-			"100000\t\t\t2.6"), "", "cuda_bandwidthtest_h2d", appraise.Unknown, "less than 16 MB"},
-		{"copies by CUDA's sample within a GPU", host(good, good, good),
-			log(t, "cuda-bandwidthtest/synthetic-quick.txt"), "", "cuda_bandwidthtest_d2d", appraise.Unknown,
-			"with pinned memory are judged"},
 		{"copies within an H100", h100(), log(t, "nvbandwidth/recorded-0.8-h100.txt"), "", "gpu_bandwidth_local",
 			appraise.Normal, "89% of the 1675 GB/s"},
 		{"slow copies within a GPU", h200(), log(t, "nvbandwidth/recorded-0.8-h200.txt", "2094.08", "1094.08"), "",

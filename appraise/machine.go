@@ -8,7 +8,6 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study/importer"
 	"github.com/rackless/rackless/topology"
@@ -88,52 +87,8 @@ func (m *machine) memory(f *Figure) {
 	}
 }
 
-// linkShare is the part of a PCIe link's rate that is left for data below the headers of packets; near it, the link is
-// what limits a drive.
+// linkShare is the part of a PCIe link's rate that is left for data below the headers of packets.
 const linkShare = 0.8
-
-// storage judges the bandwidth of a drive against its PCIe link. What the drive itself can do is not known.
-func (m *machine) storage(f *Figure, device string) {
-	drives := lists.Filter(m.Storage, func(d topology.Disk) bool {
-		return d.PCI != nil && strings.HasPrefix(d.Name, "nvme") && (device == "" || strings.HasPrefix(device, d.Name))
-	})
-	switch len(drives) {
-	case 0:
-		f.Text = strings.TrimSpace("no expectation: the machine has no NVMe drive " + device)
-		return
-	case 1:
-	default:
-		f.Text = "no expectation: which of its drives it was, neither the log nor --device says"
-		return
-	}
-	drive := drives[0]
-	// The narrowest link up to the host counts, which may be that of a switch above several drives.
-	link, ok := m.uplink(*drive.PCI)
-	if !ok || link.SpeedGTs == nil || link.Width == nil {
-		f.Text = fmt.Sprintf("no expectation: the PCIe link of %s is not known", drive.Name)
-		return
-	}
-	f.Devices = []string{drive.PCI.String()}
-	now := topology.Rate{GTs: *link.SpeedGTs, Lanes: *link.Width}
-	f.Bound = now.GBps()
-	of := fmt.Sprintf("the %s link of %s at %s carries %.3g GB/s", now, drive.Name, link.Address, f.Bound)
-	best := now
-	if link.MaxSpeedGTs != nil && link.MaxWidth != nil {
-		best = topology.Rate{GTs: *link.MaxSpeedGTs, Lanes: *link.MaxWidth}
-	}
-	switch {
-	case f.Value > 1.02*f.Bound:
-		f.Verdict, f.Text = Above, of+": it was the page cache (direct=0), several drives, or another machine"
-	case f.Value < linkShare*f.Bound:
-		f.Text = "no expectation: " + of + ", so it is not the limit; what the drive itself gives, its data sheet says"
-	case best.GBps() > 1.1*f.Bound:
-		f.Verdict, f.Text = Limited, of+", and that is the limit"
-		f.Causes = []bench.Cause{{What: "the PCIe link", Evidence: fmt.Sprintf("%s of %s", now, best),
-			Ceiling: best.GBps(), Fix: "another slot, or the speed of this one in the firmware"}}
-	default:
-		f.Verdict, f.Text = Normal, of+", and that is the limit"
-	}
-}
 
 // usualLatency and longLatency bound the one-way times of small messages over RDMA, in microseconds: published are 1.4
 // and 2.0 between virtual machines, back to back and over one switch (bench.ComparePublished); each further switch adds

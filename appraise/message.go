@@ -19,10 +19,9 @@ func engineOf(test string) (bench.Engine, bool) {
 	base, words, _ := strings.Cut(test, "/")
 	switch {
 	// Tests of both ways print the sum of both, as perftest does with -b.
-	case strings.Contains(base, "bibw"), base == "imb_biband":
+	case strings.Contains(base, "bibw"):
 		base, words = "ib_write_bw", "bidi"
-	case strings.HasPrefix(base, "osu_") || strings.HasPrefix(base, "ucx_") || base == "imb_uniband" ||
-		base == "imb_pingpong":
+	case strings.HasPrefix(base, "osu_"), strings.HasPrefix(base, "ucx_"):
 		base, words = "ib_write_bw", ""
 	case strings.HasPrefix(base, "iperf3"):
 		words = ""

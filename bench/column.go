@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/rackless/rackless/internal/lists"
 )
 
 // columnKind says what a column is used for.
@@ -32,11 +30,6 @@ type column struct {
 	mayBeZero bool
 	// read takes a field that is no plain number in the place of what kind says.
 	read func(row *Row, field string) error
-}
-
-// others are columns of numbers that are dropped.
-func others(titles ...string) []column {
-	return lists.Map(titles, func(title string) column { return column{title: title, kind: columnOther} })
 }
 
 // columnsOf finds the columns of a header row by their titles. A title that is not known may be a new layout, and a

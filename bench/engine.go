@@ -30,8 +30,6 @@ const (
 	tool7Zip        = "7-zip"
 	toolLMBench     = "lmbench"
 	toolNVBandwidth = "nvbandwidth"
-	toolIMB         = "imb"
-	toolFio         = "fio"
 	toolMPI         = "mpi"
 	toolLAMMPS      = "lammps"
 	toolGROMACS     = "gromacs"

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/rackless/rackless/internal/lists"
 )
@@ -54,7 +55,6 @@ const (
 	UnitFrames   = "frames"
 	UnitTimes    = "times"
 	UnitGBps     = "GB/s" // 10^9 bytes a second
-	UnitIOPS     = "IO/s"
 	UnitSteps    = "steps/s"
 	UnitNsPerDay = "ns/day"
 	UnitGflops   = "Gflop/s" // 10^9 operations on floating point numbers a second
@@ -137,7 +137,7 @@ type Tests struct {
 
 // A Test is one of them.
 type Test struct {
-	Name    string // with what differs from the usual: "imb_allreduce/np8"
+	Name    string // with what differs from the usual: "/half/max"
 	Figures []Figure
 	Err     error // why there are no figures, or not all
 }
@@ -167,4 +167,15 @@ func (t *Tests) checked(tool string, output []byte, err error) (Tests, error) {
 		}
 	}
 	return *t, nil
+}
+
+// word makes a part of a test's name of a text from outside.
+func word(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._+-=", r)) {
+			return r
+		}
+		return '-'
+	}, text)
+	return text[:min(len(text), 60)]
 }

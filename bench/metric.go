@@ -46,8 +46,6 @@ var metrics = []Metric{
 	{Name: MetricEventRate, Unit: UnitEvents, Label: "rate"},
 	{Name: MetricMemoryBandwidth, Unit: UnitGBps, Label: "read and written"},
 	{Name: MetricLoadLatency, Unit: UnitNsec, Label: "time of a load", Lower: true},
-	{Name: MetricIOBandwidth, Unit: UnitGBps, Label: "bandwidth"},
-	{Name: MetricIORate, Unit: UnitIOPS, Label: "operations"},
 	{Name: MetricBusBandwidth, Unit: UnitGBps, Label: "bus bandwidth"},
 	{Name: MetricCopyBandwidth, Unit: UnitGBps, Label: "copies"},
 	{Name: MetricCollectiveTime, Unit: UnitUsec, Label: "time", Lower: true},

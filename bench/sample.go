@@ -114,9 +114,6 @@ const (
 	MetricSimulated       = "simulated"         // ns/day, of molecules
 	MetricFlopRate        = "flop_rate"         // Gflop/s, of Linpack
 
-	MetricIOBandwidth = "io_bandwidth" // GB/s, fio
-	MetricIORate      = "io_rate"      // IO/s, fio: operations of storage a second
-
 	// of an incast in a study: many senders to one receiver, see docs/study.md
 	MetricGoodput          = "goodput"           // Gb/s, of all flows together
 	MetricGoodputMin       = "goodput_min"       // Gb/s, of the slowest flow

@@ -125,35 +125,3 @@ func sysbenchFault(values map[string]float64, threads int) error {
 	}
 	return nil
 }
-
-// Lines of sysbench's memory test, of releases 0.4 to 1.1. Their MB and MiB are 2^20 bytes, and K and M powers of 2^10
-// (sb_memory.c).
-var (
-	sysbenchMoved     = lazyregexp.New(`(?m)^[0-9.]+ Mi?B transferred \(([0-9.]+) Mi?B/sec\)\s*$`)
-	sysbenchBlock     = lazyregexp.New(`(?mi)^\s*(?:memory )?block size: ([0-9]+)([KMG]?)(?:i?B)?\s*$`)
-	sysbenchOperation = lazyregexp.New(`(?mi)^\s*(?:memory )?operations?(?: type)?: (read|write|none)\s*$`)
-)
-
-// ParseSysbenchMemory reads what sysbench's memory test printed: its operation, read or write, and the bandwidth of
-// all threads together, with the size of the blocks.
-func ParseSysbenchMemory(output []byte) (operation string, figures []Figure, err error) {
-	rate, block, what := sysbenchMoved.FindSubmatch(output), sysbenchBlock.FindSubmatch(output),
-		sysbenchOperation.FindSubmatch(output)
-	if rate == nil || block == nil || what == nil {
-		return "", nil, BadOutput(toolSysbench, output,
-			"its operation, its block size or what it transferred is missing")
-	}
-	size, err := strconv.ParseInt(string(block[1]), 10, 32)
-	if err != nil {
-		return "", nil, badResult(toolSysbench, "block size %s: too large", block[1])
-	}
-	size <<= map[string]int{"K": 10, "M": 20, "G": 30}[strings.ToUpper(string(block[2]))]
-	mib, _, err := parseNumber(string(rate[1]))
-	if err == nil {
-		err = CheckValue(MetricMemoryBandwidth, mib)
-	}
-	if err != nil {
-		return "", nil, badResult(toolSysbench, "%s MiB/sec: %v", rate[1], err)
-	}
-	return string(what[1]), []Figure{newFigure(MetricMemoryBandwidth, size, 0, mib*(1<<20)/1e9)}, nil
-}

@@ -13,7 +13,7 @@ import (
 func TestInspectSaysWhatTakesResults(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{"../../study/importer/testdata/cases/*", "../../bench/testdata/nvbandwidth/*",
-		"../../bench/testdata/fio/*", "../../bench/testdata/osu/*"} {
+		"../../bench/testdata/iperf3/recorded*-tcp.*", "../../bench/testdata/osu/*"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d files, %v", pattern, len(files), err)

@@ -73,8 +73,8 @@ var numbered = lazyregexp.New(`(?m)^ *\d+: [\w.@-]+: (?:node_type |<)|^\W*VCPU: 
 // of a file, as grep does.
 var same = lazyregexp.New(`^(?:[ \t]*(?:> ?)+)?[ \t]*(?:[A-Za-z][\w.-]*: |[\w./-]+\.(?:txt|log|out):)?`)
 
-// own is what tools and scripts begin their lines with themselves: the name of the tool, a group of IOMMU groups.
-var own = lazyregexp.New(`(?:stress-ng|Group): $`)
+// own matches what scripts begin their lines with themselves: a group of the list of IOMMU groups.
+var own = lazyregexp.New(`Group: $`)
 
 // lead is the part of same that is no name.
 var lead = lazyregexp.New(`^(?:[ \t]*(?:> ?)+)?[ \t]*`)

@@ -220,15 +220,15 @@ func TestOneImportedRunDecidesNothing(t *testing.T) {
 
 func TestOneImportedLevelIsComparedWithNothing(t *testing.T) {
 	t.Parallel()
-	fsys := fstest.MapFS{"a.jsonl": &fstest.MapFile{
-		Data: []byte(`{"node": "n1", "mem-bw/h2d_bw:0": 25.5, "mem-bw/return_code": 0}`)}}
+	fsys := fstest.MapFS{"a.log": &fstest.MapFile{Data: []byte("[  5]   0.00-2.04   sec  2.19 GBytes  9.22 Gbits/sec" +
+		"                  receiver\n")}}
 	all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "x", Base: "x"}}, importer.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, r := kept(t, all)
 	if len(r.Comparisons) != 0 || len(r.Words) != 2 ||
-		r.Words[1] != "They have one level alone, node=n1, so there is nothing to compare." {
+		r.Words[1] != "They have one level alone, variant=x, so there is nothing to compare." {
 		t.Errorf("comparisons %v, words %q", r.Comparisons, r.Words)
 	}
 }

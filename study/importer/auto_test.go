@@ -10,30 +10,18 @@ import (
 
 // samplesOf has a log of each format, and a test that it is of.
 var samplesOf = map[string]struct{ file, test string }{
-	importer.Perftest:      {perftestLog, "ib_write_bw"},
-	importer.NCCLTests:     {ncclLog, "nccl-tests"},
-	importer.OSU:           {"../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt", "osu_bw"},
-	importer.Iperf3:        {"../../bench/testdata/iperf3/recorded-3.12-tcp.txt", "iperf3"},
-	importer.NVBandwidth:   {"../../bench/testdata/nvbandwidth/recorded-0.8-h100.txt", "gpu_bandwidth_h2d"},
-	importer.IMB:           {"../../bench/testdata/imb/stackhpc-2019.5-pingpong.txt", "imb_pingpong"},
-	importer.UCX:           {"../../bench/testdata/ucx/recorded-1.13.1-tcp-loopback-tag_bw.txt", "ucx_tag_bw"},
-	importer.Libfabric:     {"../../bench/testdata/libfabric/recorded-1.17.0-rxe-tcg-all.txt", "fi_pingpong"},
-	importer.Sysbench:      {"../../bench/testdata/sysbench/recorded-1.0.20-cpu-2threads.txt", "sysbench_cpu"},
-	importer.Stream:        {"testdata/vcpu-benchmarks/superbench-streamResultNeo.log", "stream"},
-	importer.Fio:           {"../../bench/testdata/fio/recorded-3.33-jobs.txt", "fio_randread/rnd/psync/j2"},
-	importer.StressNG:      {"../../bench/testdata/stress-ng/recorded-0.15.06-metrics.txt", "stress_matrix"},
-	importer.CUDABandwidth: {"../../bench/testdata/cuda-bandwidthtest/synthetic-quick.txt", "cuda_bandwidthtest_d2d"},
-	importer.NVSHMEM:       {"../../bench/testdata/nvshmem/synthetic-3.6-tables.txt", "nvshmem_put_latency/thread"},
-	importer.DeepEP:        {"../../bench/testdata/deepep/synthetic-internode.txt", "deepep_combine/rdma"},
-	importer.NAMD:          {"../../bench/testdata/namd/synthetic-3.0.txt", "namd/np1"},
-	importer.WRF:           {"../../bench/testdata/wrf/synthetic-3.9.1.1-rsl.out", "wrf/np24"},
+	importer.Perftest:    {perftestLog, "ib_write_bw"},
+	importer.NCCLTests:   {ncclLog, "nccl-tests"},
+	importer.OSU:         {"../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt", "osu_bw"},
+	importer.Iperf3:      {"../../bench/testdata/iperf3/recorded-3.12-tcp.txt", "iperf3"},
+	importer.NVBandwidth: {"../../bench/testdata/nvbandwidth/recorded-0.8-h100.txt", "gpu_bandwidth_h2d"},
 }
 
 // The content tells the format of each log that is read: of one alone, below prose, and below the log of another tool.
 func TestTheFormatOfEachLogIsFound(t *testing.T) {
 	t.Parallel()
-	// A tree, lines of JSON and several tools together have tests of their own.
-	apart := []string{importer.Auto, importer.VCPUBenchmarks, importer.SuperBench, importer.Rackless, importer.Logs}
+	// A tree, samples.jsonl and several tools together have tests of their own.
+	apart := []string{importer.Auto, importer.VCPUBenchmarks, importer.Rackless, importer.Logs}
 	for _, format := range importer.Formats() {
 		if slices.Contains(apart, format) {
 			continue

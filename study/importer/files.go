@@ -177,29 +177,25 @@ func detect(files []*file) (string, error) {
 	}
 	// A directory tells the suite by its file names alone, so it is asked first: each of the files by itself would be
 	// taken for a log of another tool.
-	var found string
-	var by *file
+	found := ""
 	for _, f := range files {
-		got := sniff(f.data)
-		switch {
-		case got == "":
+		switch got := sniff(f.data); {
+		case got == "", got == found:
 		case found == "":
-			found, by = got, f
-		case got == found || found == Logs && isLog(got):
-		case isLog(got) && isLog(found):
-			found = Logs
+			found = got
 		default:
-			return "", fmt.Errorf("%s is of format %s, and %s of format %s: import them apart", by.name, sniff(by.data),
-				f.name, got)
+			found = Logs
 		}
 	}
 	if found == "" {
-		return "", &Error{File: files[0].name, Unknown: true,
-			What: fmt.Sprintf("of no known format; if it is one of %s, say which with --format",
-				strings.Join(Formats()[1:], ", "))}
+		return "", &Error{File: files[0].name, Unknown: true, What: "of no known format; " + readFormats}
 	}
 	return found, nil
 }
+
+// readFormats says what is read, for those whose results are not.
+const readFormats = "read are logs of perftest, nccl-tests (RCCL's too), OSU, iperf3 and nvbandwidth, a directory of " +
+	"vcpu-benchmarks, and samples.jsonl of rackless"
 
 // Tool returns the format of results that a text is in, which is the name of the tool that printed it; "" for none.
 func Tool(text []byte) string {
@@ -219,19 +215,11 @@ func sniff(data []byte) string {
 	if bytes.HasPrefix(trimmed, []byte("{")) {
 		line, _, _ := bytes.Cut(trimmed, []byte("\n"))
 		var head struct {
-			Node *string `json:"node"`
 			Run  *string `json:"run"`
 			Test *string `json:"test"`
 		}
-		// Python writes NaN, which is no JSON.
-		err := json.Unmarshal(strictJSON(line), &head)
-		var wrongType *json.UnmarshalTypeError
-		switch {
-		case err != nil && !errors.As(err, &wrongType):
-		case head.Run != nil && head.Test != nil:
+		if json.Unmarshal(line, &head) == nil && head.Run != nil && head.Test != nil {
 			return Rackless
-		case head.Node != nil:
-			return SuperBench
 		}
 		return lists.Find(logFormats, func(l logFormat) bool { return l.json != nil && l.json.Match(trimmed) }).name
 	}

@@ -29,7 +29,6 @@ const (
 	perftestBad  = "../../bench/testdata/perftest/synthetic-bad-completion.txt"
 	ncclLog      = "../../bench/testdata/nccl-tests/dgxc-h100-all_reduce.txt"
 	ncclOld      = "../../bench/testdata/nccl-tests/superbench-ndv4-all_reduce.log"
-	superBench   = "testdata/superbench/results-summary-3-nodes-excerpt.jsonl"
 )
 
 // files makes a source of files by their paths.

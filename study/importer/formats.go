@@ -3,7 +3,6 @@ package importer
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -43,9 +42,7 @@ type setup struct {
 }
 
 // logFormats are read here. The first one whose text or JSON matches is that of a log.
-var logFormats = []logFormat{ncclFormat, perftestFormat, osuFormat, sysbenchFormat, libfabricFormat, streamFormat,
-	iperf3Format, imbFormat, fioFormat, stressFormat, nvFormat, cudaFormat, ucxFormat, nvshmemFormat,
-	deepEPFormat, namdFormat, wrfFormat,
+var logFormats = []logFormat{ncclFormat, perftestFormat, osuFormat, iperf3Format, nvFormat,
 	{name: Rackless}, // read by the method rackless
 }
 
@@ -71,30 +68,6 @@ func one(read func(f *file) (reading, error)) func(*file) []reading {
 		r, err := read(f)
 		r.err = err
 		return []reading{r}
-	}
-}
-
-// plain reads a log that says nothing but the figures of one test.
-func plain(test, tool string, parse func([]byte) ([]bench.Figure, error)) func(*file) []reading {
-	return one(func(f *file) (reading, error) {
-		figures, err := parse(f.data)
-		return reading{test: test, tool: tool, figures: figures}, err
-	})
-}
-
-// several reads a log of a tool that runs several tests in turn; its name stands for all where none can be told. where
-// says what the log tells of the machine; nil for nothing.
-func several(tool string, parse func([]byte) (bench.Tests, error), where func(log []byte) Where) func(*file) []reading {
-	return func(f *file) []reading {
-		res, err := parse(f.data)
-		if err != nil {
-			return []reading{{test: tool, err: err}}
-		}
-		var at Where
-		if where != nil {
-			at = where(f.data)
-		}
-		return readings("", tool, res, at)
 	}
 }
 
@@ -297,78 +270,9 @@ func (f *file) osu() (reading, error) {
 	return reading{test: res.Program, tool: "osu", version: res.Version, figures: res.Figures}, nil
 }
 
-// imbFormat is of the Intel MPI Benchmarks.
-var imbFormat = logFormat{name: IMB,
-	head:  lazyregexp.New(`(?m)^#\s+Intel ?\(R\) MPI Benchmark|^# Benchmarking \S+ *$`),
-	start: lazyregexp.New(`(?m)^(?:#-{10,}[ \t]*\n)?#\s+Intel ?\(R\) MPI Benchmark`),
-	read:  several(IMB, bench.ParseIMB, nil)}
-
-// ucxFormat is of ucx_perftest.
-var ucxFormat = logFormat{name: UCX, head: ucxHead, read: one((*file).ucx), start: ucxStart, sides: ucxSides,
-	gaveUp: lazyregexp.New(`\bperftest\.c:\d+ +UCX +(?:ERROR|FATAL)\b`)}
-
-var (
-	ucxHead  = lazyregexp.New(`(?m)^\| +(?:Stage|Test) +\| +# iterations +\|`)
-	ucxStart = lazyregexp.New(
-		`(?m)^(?:.*\bucx_perftest\b.*-t .*|\+-+\+\n\| API: .*|` +
-			`(?:\+[-+]+\+\n)?(?:\| +\| .*\n)?(?:\+[-+]+\+\n)?\| +(?:Stage|Test) +\| +# iterations .*)$`)
-)
-
-// ucxSides is perftestSides for ucx_perftest: its command line and the box of the server come above the table.
-func ucxSides(a, _ []byte) bool { return !ucxHead.Match(a) }
-
-// ucx finds out which test a log is of, and of which size.
-func (f *file) ucx() (reading, error) {
-	t, err := bench.ParseUCXLog(f.data, path.Base(f.rel))
-	if err == nil && strings.HasPrefix(t.Name, "ucx_unnamed") && len(f.data) < f.size {
-		err = f.fail(1, "which test this run of several is, neither the log nor its name says: tag_bw.log would")
-	}
-	if err != nil {
-		t.Figures = nil
-	}
-	return reading{test: t.Name, tool: UCX, figures: t.Figures}, err
-}
-
-// libfabricFormat is of fi_pingpong.
-var libfabricFormat = logFormat{name: Libfabric, head: libfabricHead, start: libfabricHead,
-	read: plain("fi_pingpong", Libfabric, func(log []byte) ([]bench.Figure, error) {
-		// The parser takes the program's own output, without what a person wrote above it.
-		if at := libfabricHead.FindIndex(log); at != nil {
-			log = log[at[0]:]
-		}
-		return bench.ParseFiPingpong(log)
-	})}
-
-var libfabricHead = lazyregexp.New(`(?m)^bytes\s+#sent\s+#ack\s`)
-
-// fioFormat is of fio, whose text may have its JSON in it.
-var fioFormat = logFormat{name: Fio, head: fioHead, json: fioJSON, read: several(Fio, bench.ParseFio, fioDrive),
-	start: lazyregexp.New(`(?m)^(?:\S.*: \(g=0\): rw=|\{\s*"fio version")`), sides: fioSides}
-
-var (
-	fioHead = lazyregexp.New(`(?m)^(?:\S.*: \(groupid=\d+, jobs=\d+\): err=|fio-\d[\w.-]*$|\{\s*"fio version")`)
-	fioJSON = lazyregexp.New(`^\{\s*"fio version"`)
-	// fioDisk matches a drive that fio wrote to, in its statistics of disks.
-	fioDisk = lazyregexp.New(`(?m)^ +(nvme\w+): ios=|"name" ?: ?"(nvme\w+)"`)
-)
-
-// fioDrive says which drive fio wrote to, where it was one.
-func fioDrive(log []byte) (at Where) {
-	if disks := fioDisk.FindAllSubmatch(log, 2); len(disks) == 1 {
-		at.Device = string(disks[0][1]) + string(disks[0][2])
-	}
-	return at
-}
-
-// fioSides tells whether b goes on with the run of a: all jobs are described above their results, and JSON may come
-// between the two.
-func fioSides(a, _ []byte) bool {
-	return !bytes.Contains(a, []byte(": (groupid=")) && !bytes.Contains(a, []byte(`"fio version"`))
-}
-
 // nvFormat is of nvbandwidth.
-var nvFormat = logFormat{name: NVBandwidth, head: nvHead, json: nvJSON, read: several(NVBandwidth,
-	bench.ParseNVBandwidths, nvGPUs), start: lazyregexp.New(`(?m)^nvbandwidth Version: |^\{\s*"nvbandwidth"`)}
+var nvFormat = logFormat{name: NVBandwidth, head: nvHead, json: nvJSON, read: (*file).nvBandwidth,
+	start: lazyregexp.New(`(?m)^nvbandwidth Version: |^\{\s*"nvbandwidth"`)}
 
 var (
 	nvHead = lazyregexp.New(
@@ -379,126 +283,16 @@ var (
 		`(?m)^Device (\d{1,3}): (.*) \(0000([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\)\s*$`)
 )
 
-// nvGPUs says which GPUs nvbandwidth had.
-func nvGPUs(log []byte) (at Where) {
-	for _, m := range nvDevice.FindAllSubmatch(log, maxRanks) {
+// nvBandwidth reads all test cases of a run, and which GPUs it had.
+func (f *file) nvBandwidth() []reading {
+	tests, err := bench.ParseNVBandwidths(f.data)
+	if err != nil {
+		return []reading{{test: NVBandwidth, err: err}}
+	}
+	var where Where
+	for _, m := range nvDevice.FindAllSubmatch(f.data, maxRanks) {
 		device, _ := strconv.Atoi(string(m[1])) // digits, and few of them
-		at.Ranks = append(at.Ranks, Rank{device, strings.ToLower(string(m[3])), string(m[2])})
+		where.Ranks = append(where.Ranks, Rank{device, strings.ToLower(string(m[3])), string(m[2])})
 	}
-	return at
+	return readings("", NVBandwidth, tests, where)
 }
-
-// cudaFormat is of bandwidthTest, one of NVIDIA's CUDA samples.
-var cudaFormat = logFormat{name: CUDABandwidth,
-	head:  lazyregexp.New(`(?m)^[ \t]*\[CUDA Bandwidth Test\] - Starting|^bandwidthTest-[HD]2[HD][-,]`),
-	start: lazyregexp.New(`(?m)^[ \t]*\[CUDA Bandwidth Test\] - Starting`),
-	read:  several(CUDABandwidth, bench.ParseCUDABandwidth, nil)}
-
-// streamFormat is of STREAM.
-var streamFormat = logFormat{name: Stream, head: streamHead, read: plain(testStream, "STREAM", stream),
-	start: lazyregexp.New(`(?m)^STREAM version `), setups: []setup{
-		{word: "threads", line: lazyregexp.New(`(?m)^Number of Threads counted = ([0-9]+)`)},
-	}}
-
-// testStream is the test of a log of STREAM.
-const testStream = "stream"
-
-// streamHead is how STREAM heads its table, from 5.8 on: rates are in MB/s of 10^6 bytes.
-var streamHead = lazyregexp.New(`(?m)^Function\s+(?:Best )?Rate (?:\()?MB/s\)?\s`)
-
-// stream reads STREAM's table of four kernels. It is good once the program has checked its arrays.
-func stream(log []byte) ([]bench.Figure, error) {
-	kernels := []string{"Copy", "Scale", "Add", "Triad"}
-	var figures []bench.Figure
-	headed, valid := false, false
-	err := bench.EachLine("STREAM", log, func(line string) error {
-		line = strings.TrimRight(line, "\r\n")
-		name, rest, ok := strings.Cut(line, ":")
-		switch {
-		case streamHead.MatchString(line) && headed:
-			return errors.New("a second table")
-		case streamHead.MatchString(line):
-			headed = true
-		case strings.HasPrefix(line, "Failed Validation"),
-			strings.Contains(line, "Expected") && strings.Contains(line, "Observed"):
-			return errors.New("STREAM found its arrays wrong")
-		// Printed last, after the arrays were checked. Rates without it may be of loops that a compiler removed.
-		case strings.HasPrefix(line, "Solution Validates"):
-			valid = true
-		// In this order and no other: STREAM prints its kernels as it runs them, so that a row out of place is of
-		// another table.
-		case headed && ok && len(figures) < len(kernels) && name == kernels[len(figures)]:
-			fields := strings.Fields(rest)
-			if len(fields) != 4 {
-				return fmt.Errorf("want a rate and three times behind %s", name)
-			}
-			metric := strings.ToLower(name)
-			v, err := bench.ParseValue(metric, fields[0])
-			if err != nil {
-				return fmt.Errorf("rate of %s: %w", name, err)
-			}
-			figures = append(figures, bench.Figure{Metric: metric, Value: v, Unit: "MB/s"})
-		}
-		return nil
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case len(figures) < len(kernels):
-		return nil, bench.BadOutput("STREAM", log, fmt.Sprintf("the table is cut off or missing: no rate of %s in MB/s",
-			kernels[len(figures)]))
-	case !valid:
-		return nil, bench.BadOutput("STREAM", log, "it is cut off: it does not say that the solution validates")
-	}
-	return figures, nil
-}
-
-// sysbenchFormat is of sysbench.
-var sysbenchFormat = logFormat{name: Sysbench, head: sysbenchHead, read: one((*file).sysbench), start: sysbenchStart,
-	setups: []setup{{word: "threads", line: sysbenchCount}}}
-
-var (
-	sysbenchHead    = lazyregexp.New(`(?m)^(?:sysbench [0-9]|Running the test with following options:)`)
-	sysbenchStart   = lazyregexp.New(`(?m)^sysbench [0-9]`)
-	sysbenchVersion = lazyregexp.New(`(?m)^sysbench ([0-9][0-9A-Za-z.-]*)`)
-	sysbenchThreads = lazyregexp.New(`(?m)^Number of threads: 1\s*$`)
-	sysbenchPrimes  = lazyregexp.New(
-		`(?m)^(?:Prime numbers limit|Maximum prime number checked in CPU test): ([0-9]+)\s*$`)
-	sysbenchMemory = lazyregexp.New(`(?mi)^Running memory speed test|^Memory operations type:`)
-	sysbenchCount  = lazyregexp.New(`(?m)^Number of threads: ([0-9]+)\s*$`)
-)
-
-// sysbench reads the result of its CPU test, by one thread or by several, or of its memory test.
-func (f *file) sysbench() (reading, error) {
-	r := reading{test: "sysbench_cpu", tool: "sysbench"}
-	if m := sysbenchVersion.FindSubmatch(f.data); m != nil {
-		r.version = string(m[1])
-	}
-	if sysbenchMemory.Match(f.data) {
-		operation, figures, err := bench.ParseSysbenchMemory(f.data)
-		r.test, r.figures = "sysbench_memory/"+operation, figures
-		if m := sysbenchCount.FindSubmatch(f.data); m != nil && string(m[1]) != "1" {
-			r.test += "/threads" + string(m[1])
-		}
-		return r, err
-	}
-	r.test += words.If(sysbenchThreads.Match(f.data), "_single")
-	primes := sysbenchPrimes.FindSubmatch(f.data)
-	if primes == nil {
-		return reading{test: "sysbench"}, f.fail(1,
-			"of sysbench its CPU and memory tests are read, and this is another")
-	}
-	if limit := string(primes[1]); limit != "10000" {
-		// The default, which bench takes too: events with another limit take another time.
-		r.test += "/primes" + limit
-	}
-	var err error
-	r.figures, err = sysbenchOfAnyThreads(f.data)
-	return r, err
-}
-
-// stressFormat is of stress-ng.
-var stressFormat = logFormat{name: StressNG,
-	head:  lazyregexp.New(`(?m)^stress-ng: (?:info|metrc): +\[\d+\] `),
-	start: lazyregexp.New(`(?m)^stress-ng: info: +\[\d+\] dispatching hogs:`),
-	read:  several(StressNG, bench.ParseStressNG, nil)}

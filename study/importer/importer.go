@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study"
@@ -23,38 +22,21 @@ import (
 const (
 	Auto           = "auto"
 	VCPUBenchmarks = "vcpu-benchmarks"
-	SuperBench     = "superbench"
 	Perftest       = "perftest"
 	Rackless       = "rackless"
 	NCCLTests      = "nccl-tests"
 	Iperf3         = "iperf3"
 	OSU            = "osu"
-	Libfabric      = "libfabric"
-	Sysbench       = "sysbench"
-	Stream         = "stream"
-	IMB            = "imb"
-	Fio            = "fio"
-	StressNG       = "stress-ng"
 	NVBandwidth    = "nvbandwidth"
-	CUDABandwidth  = "cuda-bandwidthtest"
-	UCX            = "ucx"
-	NVSHMEM        = "nvshmem"
-	DeepEP         = "deepep"
-	NAMD           = "namd"
-	WRF            = "wrf"
 	Logs           = "logs" // of several tools, each file by its contents
 )
 
 // Formats returns all formats, Auto first.
 func Formats() []string {
-	formats := []string{Auto, VCPUBenchmarks, SuperBench}
+	formats := []string{Auto, VCPUBenchmarks}
 	formats = append(formats, lists.Map(logFormats, func(l logFormat) string { return l.name })...)
 	return append(formats, Logs)
 }
-
-// UnitUnknown is the unit of a figure whose unit its tool's documentation does not state. Such a
-// figure is kept and never judged: whether more of it is better is not known either.
-const UnitUnknown = "unknown"
 
 // Limits of an import. Larger ones are mistakes, or meant to harm.
 const (
@@ -167,8 +149,6 @@ func Import(sources []Source, o Options) ([]*Study, error) {
 	switch {
 	case im.Format == VCPUBenchmarks:
 		err = im.vcpuBenchmarks()
-	case im.Format == SuperBench:
-		err = im.superBench()
 	case im.Format == Logs, isLog(im.Format):
 		err = im.logs()
 	default:
@@ -214,12 +194,12 @@ func (im *importing) note(group, format string, args ...any) {
 
 // factor names what varies.
 func (im *importing) factor() (string, error) {
-	own := map[string]string{VCPUBenchmarks: study.FactorPlacement, SuperBench: "node"}[im.Format]
-	switch {
-	case own != "" && im.Factor != "" && im.Factor != own:
-		return "", fmt.Errorf("factor %q: results of %s vary the %s; leave --factor out", im.Factor, im.Format, own)
-	case own != "":
-		return own, nil
+	if im.Format == VCPUBenchmarks {
+		if im.Factor != "" && im.Factor != study.FactorPlacement {
+			return "", fmt.Errorf("factor %q: results of %s vary the %s; leave --factor out", im.Factor, im.Format,
+				study.FactorPlacement)
+		}
+		return study.FactorPlacement, nil
 	}
 	f := cmp.Or(im.Factor, "variant")
 	return f, text("factor", f)
@@ -407,44 +387,30 @@ func (im *importing) digest() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// measures says what is compared: of each format what its authors judge by, and nothing of an unknown unit.
+// measures says what is compared: of each format what its authors judge by.
 func (im *importing) measures(s *Study) []study.Measure {
-	type test struct {
-		name    string
-		metrics []string // of known units
-		largest int64
-	}
-	var tests group.List[string, test]
+	var tests []string
+	largest := map[string]int64{}
 	for _, r := range s.Runs {
-		for x := range lists.Refs(r.Samples) {
-			if x.Unit == UnitUnknown {
-				continue
-			}
-			t := tests.At(x.Test, test{name: x.Test})
-			t.metrics = lists.Add(t.metrics, x.Metric)
-			t.largest = max(t.largest, x.Bytes)
+		for _, x := range r.Samples {
+			tests = lists.Add(tests, x.Test)
+			largest[x.Test] = max(largest[x.Test], x.Bytes)
 		}
 	}
 	var all []study.Measure
-	for _, t := range tests.All {
-		name, m := t.name, study.Measure{Test: t.name}
+	for _, name := range tests {
+		m := study.Measure{Test: name}
 		judged, ok := vcpuJudged[name]
 		switch {
-		case im.Format == SuperBench:
-			m.Metrics = t.metrics // all that have a unit
 		// Small messages measure how long a launch takes. The largest one measures the links.
 		case strings.HasPrefix(name, "nccl"), strings.HasPrefix(name, "rccl"):
-			m.Bytes, m.Metrics = t.largest, []string{bench.MetricBusBandwidth}
-		case strings.HasPrefix(name, "cuda_bandwidthtest"):
-			m.Bytes = t.largest
-		case im.Format == Stream, im.Format == Logs && name == testStream:
-			m.Metrics = []string{"triad"} // the one that STREAM's results are ranked by
+			m.Bytes, m.Metrics = largest[name], []string{bench.MetricBusBandwidth}
 		case im.Format == VCPUBenchmarks && !ok:
 			continue
 		case im.Format == VCPUBenchmarks:
 			m.Metrics, m.Control = judged.metrics, judged.control
 			if judged.largest {
-				m.Bytes = t.largest
+				m.Bytes = largest[name]
 			}
 		}
 		all = append(all, m)

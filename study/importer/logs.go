@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/group"
@@ -114,8 +112,7 @@ func nameSetups(all []*outcome) {
 	for _, o := range all {
 		test := o.test
 		for i, word := range o.setup {
-			// A test of sysbench's memory has its threads in its name already.
-			if differs[place{"", test, i}] && word != "" && !slices.Contains(strings.Split(o.test, "/"), word) {
+			if differs[place{"", test, i}] && word != "" {
 				o.test += "/" + word
 			}
 		}

@@ -118,7 +118,7 @@ func byTool(files []*file) []*file {
 				if l.head == nil || !l.head.Match(f.data) {
 					continue
 				}
-				for _, at := range l.begins(f.data) {
+				for _, at := range l.start.FindAllIndex(f.data, maxRepeats+1) {
 					starts = append(starts, start{at[0], l.name})
 				}
 			}
@@ -142,15 +142,6 @@ func byTool(files []*file) []*file {
 		all = append(all, part)
 	}
 	return all
-}
-
-// begins returns where the runs of a format begin in a text: once, at the first line that tells the tool, if nothing
-// marks the first line of a run.
-func (l logFormat) begins(text []byte) [][]int {
-	if l.start == nil {
-		return l.head.FindAllIndex(text, 1)
-	}
-	return l.start.FindAllIndex(text, maxRepeats+1)
 }
 
 // part is a run in the file, with lines numbered as in the file.
