@@ -157,11 +157,9 @@ func (noSetup) check(client, server Endpoint, o Options) error                  
 func (noSetup) prepare(context.Context, execFunc, Endpoint, Endpoint, *Options) error { return nil }
 func (noSetup) server(Endpoint, Options) []string                                     { return nil }
 
-// catalogue holds all engines, each tool's from its own file, in the order to run them in.
-var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines,
-	sysbenchEngines, stressEngines, lmbenchEngines, nvbandwidthEngines, ncclEngines, osuEngines, mpiEngines,
-	sevenZipEngines, appEngines, transferEngines,
-	allReduceEngines)
+// catalogue holds all engines, from table.go or from the file of their tool, in the order to run them in.
+var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines, hostTools,
+	nvbandwidthEngines, ncclEngines, osuEngines, mpiEngines, applications, transferEngines, allReduceEngines)
 
 // defaults are the engines of rackless bench without --suite. Every node image contains their tools.
 var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat",

@@ -121,8 +121,8 @@ func figuresOf(parse func([]byte) (Tests, error)) func([]byte) ([]Figure, error)
 // another tool's output for its own.
 var parsers = map[string]func([]byte) ([]Figure, error){
 	"ping":      ParsePing,
-	"sysbench":  func(in []byte) ([]Figure, error) { return ParseSysbenchCPU(in, 0) },
-	"stress-ng": func(in []byte) ([]Figure, error) { return ParseStressStream(in, 0) },
+	"sysbench":  readerOf("sysbench_cpu"),
+	"stress-ng": readerOf("stress_stream"),
 	"ucx":       func(in []byte) ([]Figure, error) { return ParseUCX(in, 8) },
 	"libfabric": ParseFiPingpong,
 	"iperf3": func(in []byte) ([]Figure, error) {
@@ -141,21 +141,27 @@ var parsers = map[string]func([]byte) ([]Figure, error){
 		return res.Figures, nil
 	},
 	"nvbandwidth": func(in []byte) ([]Figure, error) { return ParseNVBandwidth(in, "host_to_device_memcpy_ce") },
-	"lmbench":     ParseLatMemRd,
-	"lammps":      figuresOfApp(readLAMMPS),
-	"gromacs":     figuresOfApp(readGROMACS),
-	"openfoam":    figuresOfApp(readOpenFOAM),
-	"hpcc":        figuresOfApp(readHPCC),
-	"7-zip":       func(in []byte) ([]Figure, error) { return Parse7Zip(in, 0) },
+	"lmbench":     readerOf("lat_mem_rd"),
+	"lammps":      readerOf("lammps"),
+	"gromacs":     readerOf("gromacs"),
+	"openfoam":    readerOf("openfoam"),
+	"hpcc":        readerOf("hpcc"),
+	"7-zip":       readerOf("7zip"),
 }
 
-func figuresOfApp(read func([]byte) (appRun, error)) func([]byte) ([]Figure, error) {
+// readerOf reads an output of a tool of the table, whatever run was asked for.
+func readerOf(engine string) func([]byte) ([]Figure, error) {
 	return func(in []byte) ([]Figure, error) {
-		run, err := read(in)
-		if err == nil && run.figures == nil {
-			err = badResult("application", "there is no figure")
+		e, err := EngineByName(engine)
+		if err != nil {
+			return nil, err
 		}
-		return run.figures, err
+		tool := e.plugin.(lineTool)
+		p, err := tool.read(in)
+		if err != nil {
+			return nil, err
+		}
+		return tool.made(p, in)
 	}
 }
 

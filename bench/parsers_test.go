@@ -315,13 +315,13 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 			`value "0.00": a value of zero is a failed measurement`},
 		{"a decimal comma", "sysbench", prime, "4428.47", "4428,47", `value "4428,47": not a decimal number`},
 		{"a rate that its events do not give", "sysbench", prime, "4428.47", "8856.94",
-			"8856.94 events a second do not agree with 8867 events in 2.0014 s"},
+			"events_per_second 8856.94 does not agree with 4430.4, which follows from what else is printed"},
 		{"two rates", "sysbench", "sysbench/synthetic-1.1-cpu.txt", "1000.2500", "1100.2500",
-			"the rate is printed as 1000.25 and as 1100.25"},
-		{"minutes", "sysbench", prime, "2.0014s", "2.0014m", "the time is not in seconds"},
-		{"cut off", "sysbench", prime, "    execution time", "    exec", "the output is not whole: end is missing"},
+			"events_per_second 1000.25 does not agree with 1100.25, which follows from what else is printed"},
+		{"minutes", "sysbench", prime, "2.0014s", "2.0014m", `seconds: value "2.0014m": not a decimal number`},
+		{"cut off", "sysbench", prime, "    execution time", "    exec", "the output is not whole: its end is missing"},
 		{"without its rate", "sysbench", prime, "events per second", "events",
-			"the output is not whole: rate is missing"},
+			"the output is not whole: events_per_second is missing"},
 
 		{"too short a run", "stress-ng", "stress-ng/recorded-0.15.06-tcg-bad-short.txt", "", "",
 			"stress-ng measured nothing"},
@@ -439,22 +439,23 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 		{"no table", "osu", bw, "# Size ", "# Sighs ", "there is no row of a table"},
 
 		{"killed", "7-zip", "7-zip/recorded-26.02-7z-bad-killed.txt", "", "",
-			"the output is not whole: the line of the total is missing"},
-		{"cut off", "7-zip", zip, "Tot:", "T", "the output is not whole: the line of the total is missing"},
-		{"a total that is none", "7-zip", zip, "3366", "3466", "the total of 3466 is not the average of 3745 and 2987"},
+			"the output is not whole: rating is missing"},
+		{"cut off", "7-zip", zip, "Tot:", "T", "the output is not whole: rating is missing"},
+		{"a total that is none", "7-zip", zip, "3366", "3466",
+			"rating 3466 does not agree with 3366, which follows from what else is printed"},
 		{"a rating of zero", "7-zip", zip, "3745", "   0", `value "0": a value of zero is a failed measurement`},
 		{"no number", "7-zip", zip, "3366", " nan", `value "nan": not a decimal number`},
 		{"negative", "7-zip", zip, "3745", "-745", `value "-745": the value is negative`},
 		{"another unit", "7-zip", zip, "MIPS   MIPS  |", "MIPS   GIPS  |", "unknown layout: other units"},
-		{"a column more", "7-zip", zip, "Tot:  ", "Tot: 1 ", "unknown layout, or a second table"},
+		{"a column more", "7-zip", zip, "Tot:  ", "Tot: 1 ", "the output is not whole: rating is missing"},
 		{"a second table", "7-zip", zip, "Tot:", "Avr:      3593    87   4265   3745  |      34289    88   3393   " +
-			"2987\nTot:", "unknown layout, or a second table"},
+			"2987\nTot:", "rating_compress comes a second time"},
 		{"a total above its averages", "7-zip", zip, "Avr:", "Tot:              87   3829   3366\nAvr:",
-			"unknown layout, or a second table"},
+			"rating comes a second time"},
 		{"no memory", "7-zip", zip, "23:  ", "ERROR: Can't allocate required memory!\n23:  ", "7-Zip gave up"},
 		{"stopped", "7-zip", zip, "23:  ", "Break signaled\n23:  ", "7-Zip gave up"},
 		{"no number of threads", "7-zip", zip, "threads:      2\n\n", "threads:      x\n\n",
-			`threads "x": not a whole number`},
+			`threads: value "x": not a decimal number`},
 
 		{"words in the table", "nccl-tests", h100, "      16777216 ", "pool0: Test NCCL failure\n      16777216 ",
 			"the row has 4 fields, the header 13 columns"},
@@ -503,18 +504,30 @@ func TestNoPrefixOfATableGivesWrongFigures(t *testing.T) {
 }
 
 func TestThreadsAndInstancesAreCounted(t *testing.T) {
-	if _, err := ParseSysbenchCPU(readFile(t, "testdata/sysbench/recorded-1.0.20-cpu-2threads.txt"), 4); err == nil ||
-		!strings.HasSuffix(err.Error(), "2 threads ran, not 4") {
+	sysbench, stress := mustEngine(t, "sysbench_cpu"), mustEngine(t, "stress_stream")
+	out := Output{Stdout: readFile(t, "testdata/sysbench/recorded-1.0.20-cpu-2threads.txt")}
+	if _, err := sysbench.parse(out, Options{Threads: 4}); err == nil ||
+		!strings.HasSuffix(err.Error(), "threads: 2, want 4") {
 		t.Error(err)
 	}
-	if _, err := ParseStressStream(readFile(t, "testdata/stress-ng/recorded-0.15.06-tcg-stream.txt"), 3); err == nil ||
-		!strings.HasSuffix(err.Error(), "2 instances have a memory rate, 3 ran") {
+	out.Stdout = readFile(t, "testdata/stress-ng/recorded-0.15.06-tcg-stream.txt")
+	if _, err := stress.parse(out, Options{Threads: 3}); err == nil ||
+		!strings.HasSuffix(err.Error(), "threads: 2, want 3") {
 		t.Error(err)
 	}
-	const old = "stress-ng: info: [1] stream: memory rate: 1000.00 MB/sec, 50.00 Mflop/sec (instance 0)\nstress-ng: " +
-		"info: [1] successful run completed in 6s\n"
-	if got, err := ParseStressStream([]byte(old), 1); err != nil || math.Abs(got[0].Value-1.048576) > 1e-9 {
+	out.Stdout = []byte("stress-ng: info: [1] stream: memory rate: 1000.00 MB/sec, 50.00 Mflop/sec (instance 0)\n" +
+		"stress-ng: info: [1] successful run completed in 6s\n")
+	if got, err := stress.parse(out, Options{Threads: 1}); err != nil || math.Abs(got[0].Value-1.048576) > 1e-9 {
 		t.Errorf("one rate for both: %v, %v", figureWords(got), err)
+	}
+}
+
+// Release 0.4 prints no rate: it follows from events and time.
+func TestTheRateOfAnEarlySysbenchIsDerived(t *testing.T) {
+	got, err := mustEngine(t, "sysbench_cpu").Parse(readFile(t, "testdata/sysbench/synthetic-0.4.12-cpu.txt"))
+	if want := "events_per_second 0 10000 1600 events/s"; err != nil || !got[0].Derived ||
+		strings.Join(figureWords(got), "") != want {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

@@ -167,27 +167,27 @@ func TestEnginesOfOneNodeUseWhatTheyFindThere(t *testing.T) {
 		}, "stress-ng --stream 2 --stream-l3-size 2M -t 6 --metrics"},
 		{"stress_stream", Options{}, scripted{"nproc": {Stdout: []byte("64\n")},
 			"cat /proc/meminfo": {Stdout: []byte("MemAvailable:   117000 kB\n")}},
-			"attempt 1: n2: stress-ng's stream needs 768 MiB for 64 CPUs; half of what is available is 57 MiB"},
-		{latMemRd, Options{Accelerator: "kvm", Quick: true}, scripted{
+			"attempt 1: n2: stress-ng needs 768 MiB for 64 CPUs; half of what is available is 57 MiB"},
+		{"lat_mem_rd", Options{Accelerator: "kvm", Quick: true}, scripted{
 			"cat /proc/meminfo":                   {Stdout: []byte("MemAvailable:   180000 kB\n")},
 			"lat_mem_rd -P 1 -W 1 -N 1 -t 64 128": {Stderr: chase},
 		}, "lat_mem_rd -P 1 -W 1 -N 1 -t 64 128"},
-		{latMemRd, Options{Accelerator: "kvm"}, scripted{
+		{"lat_mem_rd", Options{Accelerator: "kvm"}, scripted{
 			"cat /proc/meminfo":                    {Stdout: []byte("MemAvailable:   180000000 kB\n")},
 			"lat_mem_rd -P 1 -W 1 -N 1 -t 512 128": {Stderr: chase},
 		}, `attempt 1: read result of lmbench, line 34 "64.00000 96.302": the table ends with 67108864 bytes, ` +
 			`and not with 536870912`},
-		{latMemRd, Options{Bytes: 3 << 24}, scripted{
+		{"lat_mem_rd", Options{Bytes: 3 << 24}, scripted{
 			"cat /proc/meminfo":                   {Stdout: []byte("MemAvailable:   180000 kB\n")},
 			"lat_mem_rd -P 1 -W 1 -N 1 -t 64 128": {Stderr: chase},
 		}, "lat_mem_rd -P 1 -W 1 -N 1 -t 64 128"},
-		{latMemRd, Options{}, scripted{
+		{"lat_mem_rd", Options{}, scripted{
 			"cat /proc/meminfo":                  {Stdout: []byte("MemAvailable:   9000 kB\n")},
 			"lat_mem_rd -P 1 -W 1 -N 1 -t 4 128": {Stderr: chase},
 		}, `attempt 1: read result of lmbench, line 34 "64.00000 96.302": the table ends with 67108864 bytes, ` +
 			`and not with 4194304`},
-		{latMemRd, Options{}, scripted{"cat /proc/meminfo": {Stdout: []byte("MemAvailable:   2000 kB\n")}},
-			"attempt 1: n2: half of the memory that is available is 0 MiB; 1 MiB are to be read"},
+		{"lat_mem_rd", Options{}, scripted{"cat /proc/meminfo": {Stdout: []byte("MemAvailable:   2000 kB\n")}},
+			"attempt 1: n2: lmbench needs 1 MiB for 1 CPU; half of what is available is 0 MiB"},
 		{"lat_mem_rd/numa0-1", Options{Accelerator: "kvm", Quick: true}, scripted{
 			"cat /sys/devices/system/node/node0/cpulist": {Stdout: []byte("0-3\n")},
 			"cat /sys/devices/system/node/node1/cpulist": {Stdout: []byte("\n")},

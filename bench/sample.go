@@ -2,7 +2,8 @@
 // It knows nothing of how the nodes came to be: it needs only something that executes a command on a node.
 //
 // An engine is a tool with its arguments, a plugin in this package. A Runner starts the server of an engine,
-// waits until it listens, runs the client, and hands what that printed to the engine's parser.
+// waits until it listens, runs the client, and hands what that printed to the engine's parser. Tools that print each
+// figure on a line of its own are rows of table.go, which one plugin reads.
 //
 // All parsers follow the same rules, because a wrong figure is worse than none. They read line by line with
 // EachLine, find columns by their titles and never by their places, and refuse every title, unit and line in a

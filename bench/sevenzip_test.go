@@ -37,10 +37,10 @@ func TestSevenZipLoadsAllCPUsWithinTheMemoryThatIsLeft(t *testing.T) {
 			"attempt 1: n2: 7z is not installed: install 7zip or p7zip-full"},
 		{"too little memory", Options{}, cluster{"n2 nproc": {Stdout: []byte("3\n")},
 			"n2 cat /proc/meminfo": available("200000")},
-			"attempt 1: n2: 7-Zip's benchmark needs 132 MiB for 3 CPUs; half of what is available is 97 MiB"},
+			"attempt 1: n2: 7-zip needs 132 MiB for 3 CPUs; half of what is available is 97 MiB"},
 		{"another number of threads", Options{}, cluster{"n2 nproc": {Stdout: []byte("4\n")},
 			"n2 cat /proc/meminfo": available("9000000"), "n2 7z b -mmt4 -md25": {Stdout: output}},
-			`attempt 1: read result of 7-zip, line 29 "Tot:              87   3829   3366": 2 threads ran, not 4`},
+			`attempt 1: read result of 7-zip, line 29 "Tot:              87   3829   3366": threads: 2, want 4`},
 		{"it gave up", Options{}, cluster{
 			"n2 nproc": {Stdout: []byte("2\n")}, "n2 cat /proc/meminfo": available("9000000"),
 			"n2 7z b -mmt2 -md25": {Stdout: []byte("22: \n"),

@@ -46,7 +46,13 @@ var vcpuTests = map[string]vcpuTest{
 }
 
 // sysbenchOfAnyThreads reads sysbench's CPU test: the suite starts as many threads as the guest has CPUs.
-func sysbenchOfAnyThreads(log []byte) ([]bench.Figure, error) { return bench.ParseSysbenchCPU(log, 0) }
+func sysbenchOfAnyThreads(log []byte) ([]bench.Figure, error) {
+	e, err := bench.EngineByName("sysbench_cpu")
+	if err != nil {
+		return nil, err
+	}
+	return e.Parse(log)
+}
 
 // streamHead is how STREAM heads its table, from 5.8 on: rates are in MB/s of 10^6 bytes.
 var streamHead = lazyregexp.New(`(?m)^Function\s+(?:Best )?Rate (?:\()?MB/s\)?\s`)
