@@ -291,6 +291,7 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 		bw      = "osu/stackhpc-roce-gcc9-openmpi4-ucx-osu_bw.txt"
 		reduce  = "osu/synthetic-7.3-osu_allreduce-full.txt"
 		zip     = "7-zip/recorded-26.02-7z-2threads.txt"
+		chase   = "lmbench/synthetic-3.0-a9-64MiB.txt"
 	)
 	for _, tt := range []struct{ name, parser, file, old, replacement, want string }{
 		{"no echo came back", "ping", "ping/recorded-iputils-20221126-bad-none.txt", "", "",
@@ -456,6 +457,18 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 		{"stopped", "7-zip", zip, "23:  ", "Break signaled\n23:  ", "7-Zip gave up"},
 		{"no number of threads", "7-zip", zip, "threads:      2\n\n", "threads:      x\n\n",
 			`threads: value "x": not a decimal number`},
+
+		{"a size that does not grow", "lmbench", chase, "48.00000 ", "24.00000 ", "the size does not grow"},
+		{"a part of a byte", "lmbench", chase, "48.00000 ", "0.00010 ", `size "0.00010" is no multiple of 512 bytes`},
+		{"no size", "lmbench", chase, "48.00000 ", "48,00000 ", `size "48,00000": not a decimal number`},
+		{"a time of zero", "lmbench", chase, "64.00000 96.302", "64.00000 0.000",
+			`value "0.000": a value of zero is a failed measurement`},
+		{"a row without a time", "lmbench", chase, "64.00000 96.302", "64.00000", "a row has a size and a time"},
+		{"a second stride", "lmbench", chase, "64.00000 ", "\"stride=128\n64.00000 ", "a second stride"},
+		{"no title", "lmbench", chase, "\"stride", "\"Stride", "the title is missing"},
+		{"a row that is cut off", "lmbench", "lmbench/bad-synthetic-cut.txt", "", "", "a row has a size and a time"},
+		{"a time that is cut off", "lmbench", chase, "64.00000 96.302\n\n", "64.00000 96.3",
+			"the output ends within a row"},
 
 		{"words in the table", "nccl-tests", h100, "      16777216 ", "pool0: Test NCCL failure\n      16777216 ",
 			"the row has 4 fields, the header 13 columns"},
