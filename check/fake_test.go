@@ -64,6 +64,7 @@ type fakeNode struct {
 	server   func(ctx context.Context) (bench.Output, error)
 	client   func(ctx context.Context, server string) (bench.Output, error)
 	adapters string        // what adapterScript prints
+	wrong    string        // a file that arrives with other bytes
 	listens  chan struct{} // closed by the server when it listens
 }
 
@@ -146,6 +147,19 @@ func (f *fakeLab) Facts(ctx context.Context, node string) (*facts.Node, error) {
 	return &c, nil
 }
 
+// fetch answers as the script that fetches files.
+func (n *fakeNode) fetch(files []string) (bench.Output, error) {
+	var out bench.Output
+	for _, f := range files {
+		sum := "0" + f[len(f)-1:]
+		if f == n.wrong {
+			sum = "ff"
+		}
+		out.Stdout = fmt.Appendf(out.Stdout, "%s  %s\n", sum, f)
+	}
+	return out, nil
+}
+
 func (f *fakeLab) Exec(ctx context.Context, node string, argv []string) (bench.Output, error) {
 	f.mu.Lock()
 	n := f.nodes[node]
@@ -169,7 +183,16 @@ func (f *fakeLab) Exec(ctx context.Context, node string, argv []string) (bench.O
 			return n.fping(addrs)
 		}
 		return bench.Output{Stdout: []byte(strings.Join(addrs, " is alive\n") + " is alive\n")}, nil
+	case "busybox": // httpd serves until it is ended
+		<-ctx.Done()
+		return bench.Output{}, context.Cause(ctx)
 	case "sh":
+		if strings.HasPrefix(argv[2], "md5sum") {
+			return bench.Output{Stdout: []byte("0a  /usr/bin/a\n0b  /usr/bin/b\n")}, nil
+		}
+		if strings.Contains(argv[2], "wget") {
+			return n.fetch(argv[5:])
+		}
 		return bench.Output{Stdout: []byte(n.adapters)}, nil
 	case "ibv_rc_pingpong":
 		return f.pingpong(ctx, node, n, argv)

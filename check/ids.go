@@ -59,6 +59,7 @@ const (
 	IDAdapterCable    = "adapter-cable"    // their cables are plugged in
 	IDAdapterLink     = "adapter-link"     // their links are up
 	IDAdapterFlaps    = "adapter-flaps"    // and stay up
+	IDAdapterFiles    = "adapter-files"    // files that a node sends from its page cache arrive as they are
 
 	IDGuestCPUs     = "guest-cpus"
 	IDGuestSiblings = "guest-siblings"

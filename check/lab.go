@@ -64,6 +64,10 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 		progress("send RDMA messages around the ring")
 		out = append(out, traffic(ctx, l, nodes, out, r)...)
 	}
+	if members := fileSenders(l); wanted(IDAdapterFiles) && len(members) > 1 && ctx.Err() == nil {
+		progress("send files around the ring")
+		out = append(out, files(ctx, members, out, r)...)
+	}
 	if wanted(IDSetup, IDMPI) && ctx.Err() == nil {
 		perNode := make([][]finding.Finding, len(l.Nodes))
 		parallel(len(l.Nodes), func(i int) {
