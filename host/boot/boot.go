@@ -93,6 +93,21 @@ func (t *settled) read(now change.State) change.State {
 	return words.Either(t.before != "" && now == t.now, t.before, now)
 }
 
+// otherValues lists the words of command lines that set one of args to another value, and that were not there before.
+// Restore leaves them: somebody has put them there.
+func otherValues(where string, now, before, args []string) (changed []change.Changed) {
+	for _, line := range now {
+		for _, word := range cmdline.Replaced(line, args) {
+			c := change.Changed{What: "kernel arguments in " + where, Found: word, Set: strings.Join(args, " ")}
+			was := func(line string) bool { return slices.Contains(cmdline.Replaced(line, args), word) }
+			if !slices.ContainsFunc(before, was) && !slices.Contains(changed, c) {
+				changed = append(changed, c)
+			}
+		}
+	}
+	return changed
+}
+
 // find returns the path of a program of the machine, by the first of the names that there is; "" where there is none.
 func find(s *change.System, names ...string) string {
 	for _, name := range names {
@@ -199,6 +214,11 @@ func (o *byHand) guard(context.Context, *change.System) error {
 
 // Do is never reached: the guard refuses before it.
 func (o *byHand) Do(ctx context.Context, s *change.System) error { return o.guard(ctx, s) }
+
+// Merge implements [change.Merger]: what was done by hand is undone by hand.
+func (o *byHand) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
+	return u.Before, nil, nil
+}
 
 // Restore has nothing to bring back.
 func (o *byHand) Restore(context.Context, *change.System, change.State) error { return nil }

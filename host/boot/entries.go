@@ -303,6 +303,23 @@ func (o *entries) Restore(ctx context.Context, s *change.System, before change.S
 	return err
 }
 
+// Merge implements [change.Merger]: Restore takes the arguments off what is there, and leaves all else of it.
+func (o *entries) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
+	var texts [2][]string
+	for i, state := range []change.State{u.Now, u.Before} {
+		st, err := change.Decode[entriesState](state)
+		if err != nil {
+			return "", nil, err
+		}
+		for _, file := range slices.Sorted(maps.Keys(st.Files)) {
+			if text, ok := fileText(st.Files[file]); ok {
+				texts[i] = append(texts[i], parseOptions(formOf(file), text).line())
+			}
+		}
+	}
+	return u.Before, otherValues("the boot entries", texts[0], texts[1], o.Args), nil
+}
+
 // pattern is a text to undo an entry by that was not there before: /etc/kernel/cmdline as it was
 // or, without that, the last entry.
 func (o *entries) pattern(was *entriesState) string {
@@ -361,6 +378,11 @@ func (o *rpmOSTree) Do(ctx context.Context, s *change.System) error {
 		return err
 	}
 	return o.lead(ctx, s, line, cmdline.Edit(line, o.Args))
+}
+
+// Merge implements [change.Merger]: Restore takes the arguments off the line, and leaves all else of it.
+func (o *rpmOSTree) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
+	return u.Before, otherValues("the deployment", []string{string(u.Now)}, []string{string(u.Before)}, o.Args), nil
 }
 
 // Restore makes a deployment with the arguments of before. Those that somebody has added in the meantime stay.

@@ -12,6 +12,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -294,12 +295,58 @@ func (g *grub) Restore(ctx context.Context, s *change.System, before change.Stat
 	return err
 }
 
-// restoreSettings takes the arguments out of the settings. A drop-in is ours alone and comes or goes whole. The file
-// /etc/default/grub is the administrator's: if it was edited since, only our words are taken out of it.
+// Merge implements [change.Merger]: Restore takes the arguments out of the settings, and leaves all else of them.
+func (g *grub) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
+	was, err1 := change.Decode[grubState](u.Before)
+	now, err2 := change.Decode[grubState](u.Now)
+	if err := errors.Join(err1, err2); err != nil {
+		return "", nil, err
+	}
+	nowText, _ := fileText(now.Settings)
+	wasText, _ := fileText(was.Settings)
+	if g.DropIn {
+		if !g.edited(&now, &was) {
+			return u.Before, nil, nil
+		}
+		have, set := settingLines(nowText), settingLines(g.dropIn())
+		without := func(lines, others []string) string {
+			return fmt.Sprintf("%q", lists.Filter(lines, func(l string) bool { return !slices.Contains(others, l) }))
+		}
+		return u.Before, []change.Changed{{What: g.Settings, Found: without(have, set), Set: without(set, have)}}, nil
+	}
+	n, err1 := parseGrubDefaults(nowText)
+	w, err2 := parseGrubDefaults(wasText)
+	if err1 != nil || err2 != nil {
+		return u.Before, nil, nil // Restore says what is wrong
+	}
+	return u.Before, otherValues(g.Settings, n.values[:], w.values[:], g.Args), nil
+}
+
+// edited reports whether somebody has changed what our drop-in sets.
+func (g *grub) edited(now, was *grubState) bool {
+	text, isFile := fileText(now.Settings)
+	return g.DropIn && isFile && now.Settings != was.Settings &&
+		!slices.Equal(settingLines(text), settingLines(g.dropIn()))
+}
+
+// settingLines returns the lines of settings of GRUB that are no comments, which differ between versions of rackless.
+func settingLines(text string) []string {
+	return lists.Filter(strings.Split(text, "\n"), func(line string) bool {
+		line = strings.TrimSpace(line)
+		return line != "" && !strings.HasPrefix(line, "#")
+	})
+}
+
+// restoreSettings takes the arguments out of the settings. A drop-in is ours alone and comes or goes whole, unless
+// somebody has edited it. The file /etc/default/grub is the administrator's: if it was edited since, only our words are
+// taken out of it.
 func (g *grub) restoreSettings(ctx context.Context, s *change.System, now, was *grubState) error {
 	file := &change.File{Path: g.Settings}
 	nowText, isFile := fileText(now.Settings)
 	wasText, wasFile := fileText(was.Settings)
+	if g.edited(now, was) {
+		return nil
+	}
 	if g.DropIn || !isFile || !wasFile {
 		return file.Restore(ctx, s, was.Settings)
 	}
@@ -318,7 +365,8 @@ func (g *grub) restoreSettings(ctx context.Context, s *change.System, now, was *
 // different, no kernel came or went, and the old menu is still right.
 func (g *grub) restoreConfig(ctx context.Context, s *change.System, now, was *grubState) error {
 	nowText, isFile := fileText(now.Config)
-	if wasText, _ := fileText(was.Config); !isFile || stripMenu(nowText, g.Args) == stripMenu(wasText, g.Args) {
+	wasText, _ := fileText(was.Config)
+	if !isFile || !g.edited(now, was) && stripMenu(nowText, g.Args) == stripMenu(wasText, g.Args) {
 		return (&change.File{Path: g.Config}).Restore(ctx, s, was.Config)
 	}
 	return g.generate(ctx, s, now, nil)

@@ -253,7 +253,11 @@ func (j *Journal) salvage(damaged []byte, d *DamagedError) ([]byte, error) {
 		}
 		records = append(records, begin)
 		if e.Done {
-			records = append(records, record{Event: eventDone, Kind: begin.Kind, Subject: begin.Subject})
+			done := record{Event: eventDone, Kind: begin.Kind, Subject: begin.Subject, Boot: e.boot}
+			if e.made != "" {
+				done.After = &e.made
+			}
+			records = append(records, done)
 		}
 	}
 	var text []byte

@@ -3,11 +3,13 @@ package change
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 )
@@ -124,12 +126,39 @@ func (f *File) Restored(before, now State) bool {
 	return errB == nil && errN == nil && (before == now || b.Missing && n.Missing)
 }
 
+// Merge implements [Merger].
+func (f *File) Merge(_ context.Context, _ *System, u Undo) (State, []Changed, error) {
+	set := describe(u.Made)
+	if u.Made == "" {
+		set = fmt.Sprintf("%d bytes", len(f.Data))
+		if f.Absent {
+			set = "no file"
+		}
+	}
+	return u.Whole(f, f.Done(u.Now), Changed{What: f.Path, Found: describe(u.Now), Set: set})
+}
+
+// describe says for people what a file is: not its content, but so much that two that differ are told apart.
+func describe(state State) string {
+	st, err := Decode[fileState](state)
+	switch {
+	case err != nil:
+		return brief(state)
+	case st.Missing:
+		return "no file"
+	case st.Link != "":
+		return "a link to " + st.Link
+	}
+	sum := sha256.Sum256(st.Data)
+	return fmt.Sprintf("%d bytes (mode %04o, SHA-256 %x...)", len(st.Data), st.Mode, sum[:4])
+}
+
 func (st *fileState) restore(s *System, path string) error {
+	if now, err := readFileState(s, path); err == nil && !st.Missing && reflect.DeepEqual(now, st) {
+		return s.Remove(path + newSuffix) // a replacement that was cut off
+	}
 	switch {
 	case st.Link != "":
-		if to, err := os.Readlink(s.Path(path)); err == nil && to == st.Link {
-			return nil
-		}
 		return s.Symlink(st.Link, path)
 	case !st.Missing:
 		return s.Replace(path, st.Data, st.Mode, st.UID, st.GID)
@@ -188,6 +217,11 @@ func (l *Link) Restore(ctx context.Context, s *System, before State) error {
 	return (&File{Path: l.Path}).Restore(ctx, s, before)
 }
 
+// Merge implements [Merger].
+func (l *Link) Merge(_ context.Context, _ *System, u Undo) (State, []Changed, error) {
+	return u.Whole(l, l.Done(u.Now), Changed{What: l.Path, Found: describe(u.Now), Set: "a link to " + l.To})
+}
+
 // Restored implements [Restorer].
 func (l *Link) Restored(before, now State) bool { return (&File{}).Restored(before, now) }
 
@@ -242,6 +276,11 @@ func (v *Value) Restore(ctx context.Context, s *System, before State) error {
 		return err
 	}
 	return s.WriteValue(v.Path, string(before))
+}
+
+// Merge implements [Merger]. Nobody has set a file that has gone.
+func (v *Value) Merge(_ context.Context, _ *System, u Undo) (State, []Changed, error) {
+	return u.Whole(v, v.Done(u.Now) || u.Now == missingValue, Changed{What: v.Path, Found: string(u.Now), Set: v.Want})
 }
 
 // Shell implements [Scripted].

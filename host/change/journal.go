@@ -39,6 +39,8 @@ type record struct {
 	What    string          `json:"what,omitempty"`
 	Op      json.RawMessage `json:"op,omitempty"`     // of begin
 	Before  *State          `json:"before,omitempty"` // of begin
+	After   *State          `json:"after,omitempty"`  // of done: what was read back; none in journals of rackless 0.9
+	Boot    string          `json:"boot,omitempty"`   // of done: the boot in which that was
 }
 
 // An Entry is an op that was begun and not restored yet: what there is to undo.
@@ -47,6 +49,9 @@ type Entry struct {
 	What   string
 	Before State // what was there before it was first begun
 	Done   bool  // the last time that it was begun it was finished, too
+
+	made State  // what was read back when it was last finished; "" if that is not recorded
+	boot string // in which that was
 }
 
 // Key tells ops apart.
@@ -194,7 +199,10 @@ func (j *Journal) apply(r *record) error {
 		if e == nil {
 			return fmt.Errorf("done %w", errNoBegin)
 		}
-		e.Done = true
+		e.Done, e.boot = true, r.Boot
+		if r.After != nil {
+			e.made = *r.After
+		}
 	case eventRestoring:
 		if e == nil {
 			return fmt.Errorf("restoring %w", errNoBegin)
@@ -258,8 +266,14 @@ func beginOf(step *Step, before State) (record, error) {
 		Before: &before}, err
 }
 
-func (j *Journal) event(s *System, event string, op Op) error {
-	return j.write(s, record{Event: event, Kind: op.Kind(), Subject: op.Subject()})
+// done records that an op was made, and what is there since.
+func (j *Journal) done(s *System, op Op, after State) error {
+	return j.write(s, record{Event: eventDone, Kind: op.Kind(), Subject: op.Subject(), After: &after, Boot: bootID(s)})
+}
+
+// event records an event of an op, with what is to be said of it.
+func (j *Journal) event(s *System, event string, op Op, what string) error {
+	return j.write(s, record{Event: event, Kind: op.Kind(), Subject: op.Subject(), What: what})
 }
 
 // Entries returns what there is to undo, in the order in which it was first begun.

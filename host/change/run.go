@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
 )
@@ -20,6 +21,7 @@ const (
 	Boot     Status = "reboot"  // made, and in force after a reboot
 	Waiting  Status = "waiting" // cannot be made before a reboot
 	Restored Status = "restored"
+	Kept     Status = "kept" // restored, but for what somebody else has changed since, which is left as it is
 	Refused  Status = "refused"
 	Failed   Status = "failed"
 )
@@ -32,6 +34,7 @@ type Result struct {
 	Status  Status
 	Before  State // what is there, or was before it was made
 	Err     error
+	Changed []Changed // of Kept: what was left
 }
 
 func resultOf(step Step) Result {
@@ -86,7 +89,7 @@ func standing(ctx context.Context, s *System, step *Step, state State) (Status, 
 
 // Make makes all steps: it undoes what the journal knows of
 // and no step wants, and makes what is missing, in order. progress, if not nil, is told about each
-// step as it is begun and as it ends.
+// step as it is begun and as it ends. Of what was undone, only the steps that are [Kept] are told, and come first.
 //
 // A step that cannot be made yet, because one before it needs a reboot, is Waiting, and so are
 // those after it that are not Ready. The first error ends the work; what was made until then stays,
@@ -104,11 +107,20 @@ func Make(ctx context.Context, s *System, j *Journal, steps []Step, progress fun
 		}
 		wanted[key] = true
 	}
+	var results []Result
 	for _, e := range RollbackOrder(j.Entries()) {
-		if !wanted[e.key()] {
-			if err := restore(ctx, s, j, e); err != nil {
-				return nil, fmt.Errorf("%s: %w", e.What, err)
-			}
+		if wanted[e.key()] {
+			continue
+		}
+		r := resultOf(Step{Op: e.Op, What: e.What})
+		r.Before, r.Status = e.Before, Kept
+		var err error
+		if r.Changed, err = restore(ctx, s, j, e, len(results) > 0); err != nil {
+			return results, fmt.Errorf("%s: %w", e.What, err)
+		}
+		if len(r.Changed) > 0 {
+			results = append(results, r)
+			progress(r)
 		}
 	}
 	// All guards first: a machine is not left half prepared where it is known from the start that the rest is refused.
@@ -121,7 +133,6 @@ func Make(ctx context.Context, s *System, j *Journal, steps []Step, progress fun
 	if len(refusals) > 0 {
 		return survey, &RefusedError{refusals}
 	}
-	results := make([]Result, 0, len(steps))
 	for _, step := range steps {
 		if ctx.Err() != nil {
 			return results, context.Cause(ctx)
@@ -162,7 +173,7 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 	// not see every part of it.
 	if r.Status != Pending && (e == nil || e.Done) {
 		if r.Status == InPlace && e == nil && step.Before != nil {
-			return adopt(ctx, s, j, step)
+			return adopt(ctx, s, j, step, state)
 		}
 		return nil
 	}
@@ -183,7 +194,11 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 	if err := step.Op.Do(ctx, s); err != nil {
 		if e, ok := errors.AsType[RebootError](err); ok && e.NeedsReboot() {
 			r.Status, r.Err = Waiting, err
-			return j.event(s, eventDone, step.Op) // as far as it can be
+			now, err := step.Op.Read(ctx, s)
+			if err != nil {
+				return err
+			}
+			return j.done(s, step.Op, now) // as far as it can be
 		}
 		return err
 	}
@@ -194,7 +209,7 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 	if !step.Op.Done(now) {
 		return fmt.Errorf("it was made, and reads back as %s", brief(now))
 	}
-	if err := j.event(s, eventDone, step.Op); err != nil {
+	if err := j.done(s, step.Op, now); err != nil {
 		return err
 	}
 	r.Status = Made
@@ -210,7 +225,7 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 }
 
 // adopt enters a step that is in place already into the journal, if another step has brought it about.
-func adopt(ctx context.Context, s *System, j *Journal, step *Step) error {
+func adopt(ctx context.Context, s *System, j *Journal, step *Step, now State) error {
 	before, ours, err := step.Before(ctx, s)
 	if err != nil || !ours {
 		return err
@@ -218,7 +233,7 @@ func adopt(ctx context.Context, s *System, j *Journal, step *Step) error {
 	if err := j.begin(s, step, before); err != nil {
 		return err
 	}
-	return j.event(s, eventDone, step.Op)
+	return j.done(s, step.Op, now)
 }
 
 // Adopt enters into the journal what it knows nothing of, though a step that it knows of has
@@ -231,7 +246,7 @@ func Adopt(ctx context.Context, s *System, j *Journal, steps []Step) error {
 		}
 		state, err := step.Op.Read(ctx, s)
 		if err == nil && step.Op.Done(state) {
-			err = adopt(ctx, s, j, step)
+			err = adopt(ctx, s, j, step, state)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", step.What, err)
@@ -271,14 +286,16 @@ func Undone(entries []*Entry) []Result {
 }
 
 // Rollback undoes everything that the journal knows of, in [RollbackOrder], and reads each
-// thing back. It goes on after a failure where it can: what remains is in the error, one line a
-// thing, and in the journal, so that Rollback can be called again.
+// thing back. What somebody else has changed since is left, if the op is a [Merger]: such a step is
+// [Kept], and the journal forgets it. It goes on after a failure where it can: what remains is in the
+// error, one line a thing, and in the journal, so that Rollback can be called again.
 func Rollback(ctx context.Context, s *System, j *Journal, progress func(Result)) ([]Result, error) {
 	if progress == nil {
 		progress = func(Result) {}
 	}
 	var results []Result
 	var errs []error
+	left := false
 	for _, e := range RollbackOrder(j.Entries()) {
 		if ctx.Err() != nil {
 			return results, errors.Join(append(errs, context.Cause(ctx))...)
@@ -287,9 +304,13 @@ func Rollback(ctx context.Context, s *System, j *Journal, progress func(Result))
 		r.Before, r.Status = e.Before, Pending
 		progress(r)
 		r.Status = Restored
-		if err := restore(ctx, s, j, e); err != nil {
+		var err error
+		if r.Changed, err = restore(ctx, s, j, e, left && len(errs) == 0); err != nil {
 			r.Status, r.Err = Failed, err
 			errs = append(errs, fmt.Errorf("%s remains (%s %s): %w", e.What, r.Kind, r.Subject, err))
+		}
+		if err == nil && len(r.Changed) > 0 {
+			r.Status, left = Kept, true
 		}
 		results = append(results, r)
 		progress(r)
@@ -297,21 +318,35 @@ func Rollback(ctx context.Context, s *System, j *Journal, progress func(Result))
 	return results, errors.Join(errs...)
 }
 
-func restore(ctx context.Context, s *System, j *Journal, e *Entry) error {
-	if err := j.event(s, eventRestoring, e.Op); err != nil {
-		return err
+// restore undoes an entry, and returns what it has left because somebody else has changed it since. left is for
+// [Undo.Left].
+func restore(ctx context.Context, s *System, j *Journal, e *Entry, left bool) ([]Changed, error) {
+	u, err := e.undo(ctx, s, left)
+	if err != nil {
+		return nil, err
 	}
-	if err := e.Op.Restore(ctx, s, e.Before); err != nil {
-		return err
+	want, changed, err := Merge(ctx, s, e.Op, u)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.event(s, eventRestoring, e.Op, ""); err != nil {
+		return nil, err
+	}
+	if err := e.Op.Restore(ctx, s, want); err != nil {
+		return nil, err
 	}
 	now, err := e.Op.Read(ctx, s)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if !isRestored(e.Op, e.Before, now) {
-		return fmt.Errorf("it was %s before, and reads %s now", brief(e.Before), brief(now))
+	if !isRestored(e.Op, want, now) {
+		return nil, fmt.Errorf("it was %s before, and reads %s now", brief(want), brief(now))
 	}
-	return j.event(s, eventRestored, e.Op)
+	var said []string
+	for _, c := range changed {
+		said = append(said, c.String())
+	}
+	return changed, j.event(s, eventRestored, e.Op, strings.Join(said, "; "))
 }
 
 // isRestored reports whether what reads now is what was there before.

@@ -80,6 +80,37 @@ func (d *Driver) Shell() []string {
 	return []string{"vfio " + d.Address.String() + " " + d.Card.shell()}
 }
 
+// Merge implements change.Merger. A function that vfio-pci has, or that is kept for it and free, is as it was made;
+// another driver has been chosen by somebody else.
+func (d *Driver) Merge(_ context.Context, s *change.System, u change.Undo) (change.State, []change.Changed, error) {
+	want, err1 := change.Decode[driverState](u.Before)
+	now, err2 := change.Decode[driverState](u.Now)
+	if err := errors.Join(err1, err2); err != nil {
+		return "", nil, err
+	}
+	if want.Gone || d.function(s).check(d.Card) != nil {
+		return u.Before, nil, nil // Restore says what is wrong
+	}
+	var changed []change.Changed
+	if !isVFIO(now.Driver, now.Override, u.Cut) && now.Driver != want.Driver {
+		changed = append(changed, change.Changed{What: "driver of " + d.Address.String(), Found: orNone(now.Driver),
+			Set: vfioPCI})
+		want.Driver, want.Override = now.Driver, now.Override
+	}
+	if want.D3Cold != nil && now.D3Cold != nil && *now.D3Cold != "0" && *now.D3Cold != *want.D3Cold {
+		changed = append(changed, change.Changed{What: d.function(s).path(d3cold), Found: *now.D3Cold, Set: "0"})
+		want.D3Cold = now.D3Cold
+	}
+	state, err := change.Encode(want, nil)
+	return state, changed, err
+}
+
+// isVFIO reports whether a function with this driver and override is as we hand it over. While that is under way, or
+// after a boot, it may have no driver at all.
+func isVFIO(driver, override string, cut bool) bool {
+	return driver == vfioPCI || driver == "" && (override == vfioPCI || cut)
+}
+
 // Restore implements change.Op. It is an error where the function is gone or another card is at its
 // address: nothing of it remains to be restored then.
 func (d *Driver) Restore(ctx context.Context, s *change.System, before change.State) error {
@@ -157,4 +188,34 @@ func (d *Driverctl) Restore(ctx context.Context, s *change.System, before change
 		return err
 	}
 	return d.file().Restore(ctx, s, st.File)
+}
+
+// Merge implements change.Merger.
+func (d *Driverctl) Merge(ctx context.Context, s *change.System, u change.Undo) (change.State, []change.Changed,
+	error) {
+	want, err1 := change.Decode[driverctlState](u.Before)
+	now, err2 := change.Decode[driverctlState](u.Now)
+	if err := errors.Join(err1, err2); err != nil || !want.Installed || !now.Installed {
+		return u.Before, nil, err
+	}
+	file, err := u.Part(func(state change.State) (change.State, error) {
+		st, err := change.Decode[driverctlState](state)
+		return st.File, err
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	var changed []change.Changed
+	if want.File, changed, err = d.file().Merge(ctx, s, file); err != nil {
+		return "", nil, err
+	}
+	state, err := change.Encode(want, nil)
+	return state, changed, err
+}
+
+// Restored implements change.Restorer. Whether driverctl is installed is not what is undone.
+func (d *Driverctl) Restored(before, now change.State) bool {
+	b, err1 := change.Decode[driverctlState](before)
+	n, err2 := change.Decode[driverctlState](now)
+	return err1 == nil && err2 == nil && (!b.Installed || !n.Installed || d.file().Restored(b.File, n.File))
 }

@@ -245,6 +245,13 @@ func (f *FirmwareSetting) Restore(ctx context.Context, s *change.System, before 
 	return f.set(ctx, s, string(before))
 }
 
+// Merge implements change.Merger. More than was set will do for a plan, and is somebody else's all the same.
+func (f *FirmwareSetting) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed,
+	error) {
+	set := strconv.Itoa(f.Value)
+	return u.Whole(f, string(u.Now) == set, change.Changed{What: f.Subject(), Found: string(u.Now), Set: set})
+}
+
 // Shell implements change.Scripted.
 func (f *FirmwareSetting) Shell() []string {
 	return []string{fmt.Sprintf("firmware %s %s %d %s %s", f.Card, f.Parameter, f.Value,

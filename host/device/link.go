@@ -112,6 +112,27 @@ func (l *Link) set(s *change.System, netdev string, have, want linkState) error 
 	return nil
 }
 
+// Merge implements change.Merger: the MTU and whether the link is up, each for itself.
+func (l *Link) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
+	want, err1 := change.Decode[linkState](u.Before)
+	now, err2 := change.Decode[linkState](u.Now)
+	if err := errors.Join(err1, err2); err != nil || want.Missing || now.Missing {
+		return u.Before, nil, err
+	}
+	var changed []change.Changed
+	if made := max(want.MTU, l.MTU); now.MTU != want.MTU && now.MTU != made {
+		changed = append(changed, change.Changed{What: "MTU of the port of " + l.PF.String(),
+			Found: strconv.Itoa(now.MTU), Set: strconv.Itoa(made)})
+		want.MTU = now.MTU
+	}
+	if !now.Up && want.Up {
+		changed = append(changed, change.Changed{What: "port of " + l.PF.String(), Found: "down", Set: "up"})
+		want.Up = false
+	}
+	state, err := change.Encode(want, nil)
+	return state, changed, err
+}
+
 // Restore implements change.Op. Without a network device before and now there is nothing to do. With one at one of the
 // two times only, its values cannot be brought back, which is an error.
 func (l *Link) Restore(_ context.Context, s *change.System, before change.State) error {

@@ -104,6 +104,20 @@ func (m *Module) Restore(ctx context.Context, s *change.System, before change.St
 	return m.load(ctx, s)
 }
 
+// Merge implements change.Merger. A module is loaded or not, and one of the two is as it was. Those of VFIO stay for
+// functions that a rollback leaves with vfio-pci.
+func (m *Module) Merge(_ context.Context, s *change.System, u change.Undo) (change.State, []change.Changed, error) {
+	if !u.Left || u.Before != moduleAbsent || u.Now != moduleLoaded {
+		return u.Before, nil, nil
+	}
+	bound, err := moduleFunctions(s, moduleName(vfioPCI))
+	if err != nil || len(bound) == 0 {
+		return u.Before, nil, err
+	}
+	return u.Now, []change.Changed{{What: "module " + m.Name, Found: "in use by " + strings.Join(bound, ", "),
+		Set: string(moduleLoaded)}}, nil
+}
+
 // Shell implements change.Scripted.
 func (m *Module) Shell() []string {
 	if m.Gone {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -508,6 +509,43 @@ func differences(have, want VFSettings) []VFSetting {
 	add(SettingTrust, differ(have.Trust, want.Trust))
 	add(SettingLinkState, differ(have.LinkState, want.LinkState))
 	return out
+}
+
+// take takes a setting over from another set of them.
+func (s *VFSettings) take(setting VFSetting, from VFSettings) {
+	switch setting {
+	case SettingMAC:
+		s.MAC = from.MAC
+	case SettingVLAN:
+		s.VLAN, s.QoS, s.VLANProto = from.VLAN, from.QoS, from.VLANProto
+	case SettingRate:
+		s.MinRate, s.MaxRate = from.MinRate, from.MaxRate
+	case SettingSpoofChk:
+		s.SpoofChk = from.SpoofChk
+	case SettingTrust:
+		s.Trust = from.Trust
+	case SettingLinkState:
+		s.LinkState = from.LinkState
+	case SettingNodeGUID:
+		s.NodeGUID = from.NodeGUID
+	case SettingPortGUID:
+		s.PortGUID = from.PortGUID
+	}
+}
+
+// only returns a setting without the others.
+func (s VFSettings) only(setting VFSetting) (one VFSettings) {
+	one.take(setting, s)
+	return one
+}
+
+// text lists the settings that are known, as JSON has them.
+func (s VFSettings) text() string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }
 
 func differ[T comparable](have, want *T) bool { return have != nil && want != nil && *have != *want }

@@ -365,6 +365,85 @@ func (f function) set(ctx context.Context, index int, changes []VFSetting, to VF
 	return nil
 }
 
+// Merge implements change.Merger. The number of functions changes by way of 0 only, with which all that somebody has
+// set on one of them would be gone: all of them stay then.
+func (o *SRIOV) Merge(_ context.Context, s *change.System, u change.Undo) (change.State, []change.Changed, error) {
+	want, err1 := parseSRIOVState(u.Before)
+	now, err2 := parseSRIOVState(u.Now)
+	if err := errors.Join(err1, err2); err != nil {
+		return "", nil, err
+	}
+	if want.Gone || u.Cut && now.Count == 0 || o.function(s).check(o.Card) != nil {
+		return u.Before, nil, nil // Restore says what is wrong
+	}
+	var changed []change.Changed
+	if set := flagText(o.Autoprobe); !u.Cut && want.Autoprobe != nil && now.Autoprobe != nil && *now.Autoprobe != set &&
+		*now.Autoprobe != *want.Autoprobe {
+		changed = append(changed, change.Changed{What: o.function(s).path(fileAutoprobe), Found: *now.Autoprobe,
+			Set: set})
+		want.Autoprobe = now.Autoprobe
+	}
+	if now.Count != o.Count && now.Count != want.Count {
+		return u.Now, append(changed, change.Changed{What: o.function(s).path(fileCount), Found: strconv.Itoa(now.Count),
+			Set: strconv.Itoa(o.Count)}), nil
+	}
+	if u.Cut {
+		return u.Before, nil, nil
+	}
+	if now.Count == o.Count {
+		others, err := o.mergeVFs(u.Made, want, now)
+		if err != nil {
+			return "", nil, err
+		}
+		changed = append(changed, others...)
+		if len(others) > 0 && want.Count != now.Count {
+			return u.Now, changed, nil
+		}
+	}
+	state, err := change.Encode(want, nil)
+	return state, changed, err
+}
+
+// mergeVFs lists what somebody has changed on the functions of lab nodes, and takes it over into want if that has as
+// many functions. The host's own functions are its business: its drivers change them, too.
+func (o *SRIOV) mergeVFs(made change.State, want, now *sriovState) (changed []change.Changed, err error) {
+	after := &sriovState{}
+	if made != "" {
+		if after, err = parseSRIOVState(made); err != nil {
+			return nil, err
+		}
+	}
+	for _, lab := range o.VFs {
+		if lab.Index >= len(now.VFs) {
+			continue
+		}
+		vf, set, before := now.VFs[lab.Index], lab.Settings, vfState{}
+		if lab.Index < len(after.VFs) {
+			set = after.VFs[lab.Index].Settings
+		}
+		if want.Count == now.Count {
+			before = want.VFs[lab.Index]
+		}
+		name := fmt.Sprintf("virtual function %d of %s", lab.Index, o.PF)
+		if !isVFIO(vf.Driver, vf.Override, false) && (want.Count != now.Count || vf.Driver != before.Driver) {
+			changed = append(changed, change.Changed{What: "driver of " + name, Found: orNone(vf.Driver), Set: vfioPCI})
+			before = vf
+		}
+		for _, setting := range differences(vf.Settings, set) {
+			if want.Count == now.Count && len(differences(vf.Settings.only(setting), before.Settings)) == 0 {
+				continue
+			}
+			changed = append(changed, change.Changed{What: string(setting) + " of " + name,
+				Found: vf.Settings.only(setting).text(), Set: set.only(setting).text()})
+			before.Settings.take(setting, vf.Settings)
+		}
+		if want.Count == now.Count {
+			want.VFs[lab.Index] = before
+		}
+	}
+	return changed, nil
+}
+
 // Restore implements change.Op. The order is that of Do: the number first, since it makes all functions again; then
 // settings, while no driver has the functions; then autoprobe, without which older kernels bind none; then drivers, and
 // at last what these have changed in the settings.

@@ -104,6 +104,36 @@ func (g *Governor) Restore(_ context.Context, s *change.System, before change.St
 	return setFrequencies(s, want)
 }
 
+// Merge implements [change.Merger]: each CPU's governor and preference for itself.
+func (g *Governor) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
+	before, err1 := change.Decode[map[int]frequency](u.Before)
+	now, err2 := change.Decode[map[int]frequency](u.Now)
+	if err := errors.Join(err1, err2); err != nil {
+		return "", nil, err
+	}
+	var changed []change.Changed
+	merge := func(what string, cpu int, before, now string) string {
+		if now == performance || now == before {
+			return before
+		}
+		changed = append(changed, change.Changed{What: fmt.Sprintf("%s of CPU %d", what, cpu), Found: now,
+			Set: performance})
+		return now
+	}
+	want := maps.Clone(before) // a CPU that is gone is an error of Restore
+	for _, cpu := range slices.Sorted(maps.Keys(now)) {
+		was, known := before[cpu]
+		if !known { // it came online since
+			want[cpu] = now[cpu]
+			continue
+		}
+		want[cpu] = frequency{merge("governor", cpu, was.Governor, now[cpu].Governor),
+			merge("energy preference", cpu, was.Preference, now[cpu].Preference)}
+	}
+	state, err := change.Encode(want, nil)
+	return state, changed, err
+}
+
 // Shell implements [change.Scripted].
 func (*Governor) Shell() []string {
 	const dir, hint = cpuDir + "cpu[0-9]*/cpufreq/", "scaling_available_governors says what there is"

@@ -19,6 +19,8 @@ import (
 )
 
 const (
+	irqBalance = "irqbalance.service"
+
 	kindIRQs = "irqs"
 	irqDir   = "/proc/irq/"
 	// irqFile remembers where interrupts were. It is where everything is gone with a boot, as the
@@ -56,6 +58,8 @@ type movedIRQ struct {
 	IRQ  int    `json:"irq"`
 	Name string `json:"name,omitempty"`
 	From string `json:"from"` // smp_affinity_list
+	// To is where it was moved, as the kernel says it; empty until that is known.
+	To string `json:"to,omitempty"`
 }
 
 // irqState is all that can be the same again.
@@ -171,19 +175,23 @@ func (q *IRQs) Do(_ context.Context, s *change.System) error {
 		irqs := slices.Sorted(maps.Keys(places))
 		for _, irq := range irqs {
 			if !slices.ContainsFunc(memory.Moved, func(m movedIRQ) bool { return m.IRQ == irq }) {
-				memory.Moved = append(memory.Moved, movedIRQ{irq, irqName(s, irq), places[irq]})
+				memory.Moved = append(memory.Moved, movedIRQ{IRQ: irq, Name: irqName(s, irq), From: places[irq]})
 			}
 		}
 		if err := memory.write(s); err != nil {
 			return err
 		}
-		fixed := len(memory.Fixed)
 		for _, irq := range irqs {
 			if why := q.move(s, irq); why != nil {
 				memory.fix(irq, places[irq], why)
+				continue
+			}
+			i := slices.IndexFunc(memory.Moved, func(m movedIRQ) bool { return m.IRQ == irq })
+			if memory.Moved[i].To, err = s.ValueOr(affinityFile(irq), ""); err != nil {
+				return err
 			}
 		}
-		if len(memory.Fixed) > fixed {
+		if len(irqs) > 0 {
 			if err := memory.write(s); err != nil {
 				return err
 			}
@@ -235,8 +243,59 @@ func (q *IRQs) move(s *change.System, irq int) error {
 	return err
 }
 
-// Restore implements [change.Op]. Interrupts that are gone need no place, nor do those whose number is another's now.
-func (q *IRQs) Restore(_ context.Context, s *change.System, before change.State) error {
+// Merge implements [change.Merger]: each interrupt for itself.
+func (q *IRQs) Merge(ctx context.Context, s *change.System, u change.Undo) (change.State, []change.Changed, error) {
+	memory, err := readIRQMemory(s)
+	if err != nil || memory == nil {
+		return u.Before, nil, err
+	}
+	_, changed, err := q.moved(ctx, s, memory)
+	return u.Before, changed, err
+}
+
+// moved returns which interrupts go back to where they were, and which somebody else has moved since. Those that are
+// gone need no place, nor do those whose number is another's now. irqbalance, where it runs, moves interrupts among the
+// CPUs that it was left: that is nobody's choice.
+func (q *IRQs) moved(ctx context.Context, s *change.System, memory *irqMemory) (back []movedIRQ,
+	changed []change.Changed, err error) {
+	balanced := false
+	if systemdRuns(s) {
+		pid, err := mainPID(ctx, s, irqBalance)
+		if err != nil {
+			return nil, nil, err
+		}
+		balanced = pid != "0"
+	}
+	for _, m := range memory.Moved {
+		now, err := s.ValueOr(affinityFile(m.IRQ), m.From)
+		if err != nil {
+			return nil, nil, err
+		}
+		if now == m.From {
+			continue
+		}
+		if name := irqName(s, m.IRQ); name != "" && m.Name != "" && name != m.Name {
+			continue
+		}
+		cpus, err := topology.ParseCPUSet(now)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", affinityFile(m.IRQ), err)
+		}
+		if now == m.To || (m.To == "" || balanced) && cpus.IsSubsetOf(q.CPUs) {
+			back = append(back, m)
+			continue
+		}
+		set := m.To
+		if set == "" {
+			set = q.CPUs.String()
+		}
+		changed = append(changed, change.Changed{What: affinityFile(m.IRQ), Found: now, Set: set})
+	}
+	return back, changed, nil
+}
+
+// Restore implements [change.Op].
+func (q *IRQs) Restore(ctx context.Context, s *change.System, before change.State) error {
 	was, err := change.Decode[irqState](before)
 	if err != nil {
 		return err
@@ -248,19 +307,13 @@ func (q *IRQs) Restore(_ context.Context, s *change.System, before change.State)
 	if memory == nil {
 		memory = &irqMemory{} // another boot, or cut off before the file was there
 	}
+	back, _, err := q.moved(ctx, s, memory)
+	if err != nil {
+		return err
+	}
 	var errs []error
-	for _, m := range memory.Moved {
-		now, err := s.Value(affinityFile(m.IRQ))
-		if errors.Is(err, fs.ErrNotExist) || err == nil && now == m.From {
-			continue
-		}
-		if name := irqName(s, m.IRQ); name != "" && m.Name != "" && name != m.Name {
-			continue
-		}
-		if err == nil {
-			err = s.WriteValue(affinityFile(m.IRQ), m.From)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, m := range back {
+		if err := s.WriteValue(affinityFile(m.IRQ), m.From); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("interrupt %d (%s) does not go back to CPUs %s: %w", m.IRQ, m.Name, m.From,
 				err))
 		}
@@ -302,11 +355,10 @@ func (v *view) interrupts() []change.Step {
 		Scripts: "irq",
 		Guard:   guard,
 	}}
-	const service = "irqbalance.service"
-	dropin := unitDir + service + ".d/" + render.UnitName(v.plan.Lab, ".conf")
+	dropin := unitDir + irqBalance + ".d/" + render.UnitName(v.plan.Lab, ".conf")
 	steps = append(steps, change.Step{
 		Op: &Unit{
-			Path: dropin, Data: v.file(dropin), Service: service, Environment: bannedCPUs + "=" + v.given.String(),
+			Path: dropin, Data: v.file(dropin), Service: irqBalance, Environment: bannedCPUs + "=" + v.given.String(),
 		},
 		What:  fmt.Sprintf("have irqbalance leave CPUs %s alone", v.given),
 		Why:   "it would move interrupts back",

@@ -143,6 +143,18 @@ func (m *Mount) Restore(ctx context.Context, s *change.System, before change.Sta
 	return m.tellLibvirt(ctx, s)
 }
 
+// Merge implements [change.Merger]. Mounts of others are not what is undone: only the one at Path is.
+func (m *Mount) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
+	return u.Before, nil, nil
+}
+
+// Restored implements [change.Restorer]. Where others have mounted pages of the size is their business.
+func (m *Mount) Restored(before, now change.State) bool {
+	b, err1 := change.Decode[mountState](before)
+	n, err2 := change.Decode[mountState](now)
+	return err1 == nil && err2 == nil && b.Dir == n.Dir && (n.At != m.Path || b.At == m.Path)
+}
+
 // mounts returns the steps for mounts of sizes that are not the kernel's default, now and at each boot.
 func (v *view) mounts() []change.Step {
 	var steps []change.Step

@@ -186,6 +186,19 @@ func (p *Pool) Restore(ctx context.Context, s *change.System, before change.Stat
 	return err
 }
 
+// Merge implements [change.Merger]. A number other than the one that was asked for has been set by somebody else, who
+// keeps it. Only where Do or a boot may have found fewer pages than were asked for, are those in between the plan's.
+func (p *Pool) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
+	ours := u.Now == noPool || u.Now == change.State(strconv.FormatUint(p.Pages, 10))
+	now, err1 := strconv.ParseUint(string(u.Now), 10, 64)
+	before, err2 := strconv.ParseUint(string(u.Before), 10, 64)
+	if u.Cut && err1 == nil && err2 == nil {
+		ours = ours || before < now && now < p.Pages
+	}
+	return u.Whole(p, ours, change.Changed{What: p.dir() + "/nr_hugepages", Found: string(u.Now),
+		Set: strconv.FormatUint(p.Pages, 10)})
+}
+
 // ready reports whether the pages can be had now: not where the boot arguments make them and the
 // node has no room for them before, as far as can be told.
 func (p *Pool) ready(ctx context.Context, s *change.System) (bool, error) {

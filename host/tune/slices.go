@@ -212,3 +212,9 @@ func (p *Partition) Restore(ctx context.Context, s *change.System, before change
 	kind, _, _ := strings.Cut(string(before), " ") // without the reason
 	return s.WriteValue(p.file(), kind)
 }
+
+// Merge implements [change.Merger]. A root that the kernel calls invalid is one still: it lost its CPUs to others.
+func (p *Partition) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
+	kind, _, _ := strings.Cut(string(u.Now), " ")
+	return u.Whole(p, kind == partitionRoot, change.Changed{What: p.file(), Found: string(u.Now), Set: partitionRoot})
+}

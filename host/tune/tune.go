@@ -203,6 +203,11 @@ func (m *CPUMask) Restore(ctx context.Context, s *change.System, before change.S
 	return s.WriteValue(m.Path, string(before))
 }
 
+// Merge implements [change.Merger].
+func (m *CPUMask) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
+	return u.Whole(m, m.Done(u.Now), change.Changed{What: m.Path, Found: string(u.Now), Set: m.CPUs.Mask()})
+}
+
 // Shell implements [change.Scripted].
 func (m *CPUMask) Shell() []string {
 	return []string{change.ValueLine("may", "mask", m.Path, m.CPUs.Mask(), "-", "the kernel refuses it")}

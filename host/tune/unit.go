@@ -119,6 +119,44 @@ func (u *Unit) Restore(ctx context.Context, s *change.System, before change.Stat
 	return u.releaseSlice(ctx, s)
 }
 
+// Merge implements [change.Merger]: the file and the link each for itself.
+func (u *Unit) Merge(ctx context.Context, s *change.System, undo change.Undo) (change.State, []change.Changed, error) {
+	file, err := undo.Part(func(state change.State) (change.State, error) {
+		st, err := change.Decode[unitState](state)
+		return st.File, err
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	var want unitState
+	var changed, more []change.Changed
+	if want.File, changed, err = u.file().Merge(ctx, s, file); err != nil || u.Enable == "" {
+		return encodeMerged(want, changed, err)
+	}
+	link, err := undo.Part(func(state change.State) (change.State, error) {
+		st, err := change.Decode[unitState](state)
+		return st.Link, err
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	want.Link, more, err = u.link().Merge(ctx, s, link)
+	return encodeMerged(want, append(changed, more...), err)
+}
+
+func encodeMerged(st any, changed []change.Changed, err error) (change.State, []change.Changed, error) {
+	state, err := change.Encode(st, err)
+	return state, changed, err
+}
+
+// Restored implements [change.Restorer], for each of the two as [change.File] does.
+func (u *Unit) Restored(before, now change.State) bool {
+	b, err1 := change.Decode[unitState](before)
+	n, err2 := change.Decode[unitState](now)
+	return err1 == nil && err2 == nil && u.file().Restored(b.File, n.File) &&
+		(u.Enable == "" || u.link().Restored(b.Link, n.Link))
+}
+
 // Shell implements [change.Scripted]: of the units, only limits of slices are made by a script. It
 // makes them below /run, where a boot takes them away: the unit that runs the script is not stopped
 // at a shutdown.

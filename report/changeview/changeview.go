@@ -27,6 +27,8 @@ type Step struct {
 	Reboot  bool          `json:"needs_reboot,omitempty"`
 	Status  change.Status `json:"status"`
 	Error   string        `json:"error,omitempty"`
+	// Changed is what a rollback has left, since somebody has changed it after prepare.
+	Changed []change.Changed `json:"changed_since,omitempty"`
 }
 
 // Prepare is what rackless prepare prints for programs.
@@ -51,7 +53,7 @@ func Steps(results []change.Result) []Step {
 	out := make([]Step, len(results))
 	for i, r := range results {
 		out[i] = Step{Kind: r.Kind, Subject: r.Subject, What: r.What, Why: r.Why, Risk: r.Risk, Reboot: r.Boot,
-			Status: r.Status}
+			Status: r.Status, Changed: r.Changed}
 		if r.Err != nil {
 			out[i].Error = r.Err.Error()
 		}
@@ -109,5 +111,8 @@ func Progress(out io.Writer, seen *steps.Progress, all int) func(change.Result) 
 			return
 		}
 		fmt.Fprintf(out, "%-8s  %s\n", r.Status, r.What)
+		for _, c := range r.Changed {
+			writeReason(out, "left", c.String())
+		}
 	}
 }
