@@ -71,9 +71,13 @@ func newPrepareCmd(a *app) *cobra.Command {
 // prepare waits for the unit that continues at boot, checks the journal, plans if the host is not prepared yet, and
 // makes the steps.
 func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error {
+	s, err := a.changing()
+	if err != nil {
+		return err
+	}
 	store := a.store()
 	if !o.resume && a.uid == 0 { // the unit itself is what would be waited for
-		if err := tune.AwaitBootUnit(ctx, a.system(), a.waits); err != nil {
+		if err := tune.AwaitBootUnit(ctx, s, a.waits); err != nil {
 			return err
 		}
 	}
@@ -96,12 +100,13 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 	if !loaded { // the host was read for the plan
 		seen = host.Look{Host: p.Host, Began: began, Took: time.Since(began)}
 	}
-	return a.prepareFor(ctx, o, p, loaded, seen)
+	return a.prepareFor(ctx, s, o, p, loaded, seen)
 }
 
-// prepareFor prepares the host for p; loaded says that p is what it is prepared for already. last is how the host was
+// prepareFor prepares the host s for p; loaded says that p is what it is prepared for already. last is how the host was
 // seen last, if it was.
-func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared, loaded bool, last host.Look) error {
+func (a *app) prepareFor(ctx context.Context, s *change.System, o prepareOptions, p *host.Prepared, loaded bool,
+	last host.Look) error {
 	ui := a.display()
 	defer ui.Close()
 	// Quiet, since each step has a line of its own in the result, and a log of CI would have all of them twice.
@@ -117,7 +122,6 @@ func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared
 		return faultf("this host is not as it was when the plan was made, and nothing was changed:\n  %s\n"+
 			"plan again: rackless rollback, then rackless prepare LAB.yaml", strings.Join(changed, "\n  "))
 	}
-	s := a.system()
 	steps, err := host.Steps(s, p, machine)
 	if err != nil {
 		return err
@@ -294,8 +298,17 @@ func (a *app) beside(form string) io.Writer {
 func (a *app) store() host.Store { return host.Store{Dir: a.env("RACKLESS_STATE")} }
 
 // system is this machine.
-func (a *app) system() *change.System {
-	return &change.System{Root: "/", Fault: change.FaultFrom(a.env("RACKLESS_FAULT"))}
+func (a *app) system() *change.System { return &change.System{Root: "/"} }
+
+// changing is this machine for prepare and rollback, with the fault that a test on an emulated host asks for.
+func (a *app) changing() (*change.System, error) {
+	s := a.system()
+	fault, err := change.FaultFrom(s, a.env("RACKLESS_FAULT"))
+	if err != nil {
+		return nil, cli.Usage(err)
+	}
+	s.Fault = fault
+	return s, nil
 }
 
 // binary is the path of this program, for the unit that goes on at boot; "" where it is not known.
@@ -325,7 +338,11 @@ func newRollbackCmd(a *app) *cobra.Command {
 
 // rollback undoes what the journal of prepare records. With known it also accepts a damaged journal.
 func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool) error {
-	store, s := a.store(), a.system()
+	store := a.store()
+	s, err := a.changing()
+	if err != nil {
+		return err
+	}
 	if dryRun {
 		return a.printRollback(store, form)
 	}

@@ -83,3 +83,56 @@ func TestRollbackOfADamagedJournal(t *testing.T) {
 		t.Errorf("the damaged journal was not kept as it was: %v", err)
 	}
 }
+
+// journalOf makes steps, and returns an app whose journal they are in.
+func journalOf(t *testing.T, env map[string]string, ops ...change.Op) (a *app, out, stderr *bytes.Buffer) {
+	t.Helper()
+	store := host.Store{Dir: filepath.Join(t.TempDir(), "state")}
+	j, err := change.Open(store.Journal(), host.Kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var steps []change.Step
+	for _, op := range ops {
+		steps = append(steps, change.Step{Op: op, What: "change " + filepath.Base(op.Subject())})
+	}
+	if _, err := store.Make(t.Context(), &change.System{Root: "/"}, j, steps, nil); err != nil {
+		t.Fatal(err)
+	}
+	a, out, stderr = testApp(t)
+	old := a.env
+	a.env = func(name string) string {
+		if name == "RACKLESS_STATE" {
+			return store.Dir
+		}
+		if text, ok := env[name]; ok {
+			return text
+		}
+		return old(name)
+	}
+	return a, out, stderr
+}
+
+// The variable of tests would kill prepare, or reset the machine of whoever has it in the environment.
+func TestAFaultIsRefusedOnThisMachine(t *testing.T) {
+	t.Parallel()
+	if vendor, err := os.ReadFile("/sys/class/dmi/id/sys_vendor"); err == nil && string(vendor) == "rackless\n" {
+		t.Skip("this is an emulated host")
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	for _, fault := range []string{"kill:1", "reset:1:begun", "count"} {
+		a, _, stderr := journalOf(t, map[string]string{"RACKLESS_FAULT": fault}, &change.File{Path: file, Mode: 0o600})
+		for _, args := range []string{"rollback --yes", "rollback --dry-run", "prepare --yes", "prepare --dry-run",
+			"prepare --resume"} {
+			stderr.Reset()
+			if code := a.run(t.Context(), strings.Fields(args)); code != exitUsage ||
+				!strings.Contains(stderr.String(), "RACKLESS_FAULT="+fault+" kills prepare or resets the machine: it is "+
+					"for tests on hosts of rackless emulate, and /sys/class/dmi/id/sys_vendor has ") {
+				t.Errorf("%s with %s: status %d\n%s", args, fault, code, stderr)
+			}
+			if _, err := os.Stat(file); err != nil {
+				t.Errorf("%s with %s has changed something: %v", args, fault, err)
+			}
+		}
+	}
+}

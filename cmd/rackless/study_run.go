@@ -359,7 +359,11 @@ func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
 		}
 		p.Choices.NoReboot = !isolated
 		p.Made = time.Now().UTC().Truncate(time.Second)
-		err := a.prepareFor(ctx, prepareOptions{form: formTable, yes: true}, p, false, host.Look{})
+		s, err := a.changing()
+		if err != nil {
+			return false, err
+		}
+		err = a.prepareFor(ctx, s, prepareOptions{form: formTable, yes: true}, p, false, host.Look{})
 		if exit, ok := errors.AsType[*cli.Error](err); err != nil && (!ok || exit.Code != exitReboot) {
 			return false, fmt.Errorf("%w\nprepare the host for lab %s again: rackless prepare %s", err,
 				p.Lab.Name, rig.LabFile(file, spec.Lab))

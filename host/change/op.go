@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/topology"
 )
 
 // A State is what an op found: text that only the kind of op understands, the same for the same
@@ -182,16 +183,33 @@ func Seen[T any](ctx context.Context, key any, look func() (T, error)) (T, error
 // what is tested is this program and not one built for tests: "kill:12" ends the process with
 // SIGKILL before the 12th single change, "reset:12" resets the machine there without writing
 // anything to its disks, which is what a power cut does, and "count" prints how many changes there
-// are. It is nil for "".
+// are. It is nil for "". It is an error on any machine but the hosts that rackless emulate makes: a
+// reset costs the work of everybody on a machine.
 //
 // "kill:12:begun" counts steps in place of changes, and ends the process where the 12th is in the
 // journal, whose head does not tell of it yet, and nothing of it has been made; "kill:12:made"
 // where all of it has been made, and the journal does not say so yet. "kill:module vfio_pci:made"
 // takes the step of this kind and subject, wherever it comes.
-func FaultFrom(text string) func(what string) {
+func FaultFrom(s *System, text string) (func(what string), error) {
 	if text == "" {
-		return nil
+		return nil, nil
 	}
+	if vendor, err := s.ValueOr(vendorFile, ""); err != nil || vendor != topology.VendorEmulated {
+		return nil, fmt.Errorf("RACKLESS_FAULT=%s kills prepare or resets the machine: it is for tests on hosts of "+
+			"rackless emulate, and %s has %q here, not %q: unset it", text, vendorFile, vendor,
+			topology.VendorEmulated)
+	}
+	switch how, _, _ := strings.Cut(text, ":"); how {
+	case "kill", "reset", "count":
+		return faultAt(text), nil
+	}
+	return nil, fmt.Errorf("RACKLESS_FAULT=%s: want kill:N, reset:N or count", text)
+}
+
+// vendorFile is where a machine says who made it.
+const vendorFile = "/sys/class/dmi/id/sys_vendor"
+
+func faultAt(text string) func(what string) {
 	how, rest, _ := strings.Cut(text, ":")
 	where, phase := rest, ""
 	// A subject may have colons in it, a number has none.

@@ -144,7 +144,7 @@ var rules = map[string]rule{
 		why: "a machine that exists is judged and described anew; who applies that is its callers' business"},
 	"mend/adopt": {may: []string{"host/change", "inspect", "libvirt", "mend"},
 		why: "a description is applied and taken back as it was made; nothing is judged here"},
-	"host/change": {may: []string{"internal/atomicfile", "internal/trace"},
+	"host/change": {may: []string{"internal/atomicfile", "internal/trace", "topology"},
 		why: "how a change is made and taken back; what is changed is the business of the ops"},
 	"host": {any: true, never: map[string]string{"driver/...": whyHost, "libvirt": whyHost, "guest": whyHost,
 		"rack":  whyHost,
