@@ -407,8 +407,15 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 		err = fault(host.Unrecorded(j, marks))
 	}
 	if !show.ForPrograms(form) {
-		how := words.Either(err != nil, "%s undone\n", "this host is as it was: %s undone\n")
-		fmt.Fprintf(a.out, how, words.Count(len(results), "step"))
+		undone := words.Count(len(results), "step") + " undone"
+		kept := lists.Count(results, func(r change.Result) bool { return r.Status == change.Kept })
+		switch {
+		case kept > 0:
+			undone += fmt.Sprintf("; %d of them left what somebody has changed since prepare", kept)
+		case err == nil:
+			undone = "this host is as it was: " + undone
+		}
+		fmt.Fprintln(a.out, undone)
 		if out.Reboot {
 			fmt.Fprintln(a.out, "The kernel still runs with the arguments of the plan: reboot when it suits.")
 		}

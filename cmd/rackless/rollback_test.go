@@ -113,6 +113,51 @@ func journalOf(t *testing.T, env map[string]string, ops ...change.Op) (a *app, o
 	return a, out, stderr
 }
 
+// Somebody has set a value since it was prepared: rollback leaves it, and says what it found and what was set.
+func TestRollbackSaysWhatSomebodyHasChangedSince(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{"text", "json"} {
+		dir := t.TempDir()
+		raised, governor := filepath.Join(dir, "pages"), filepath.Join(dir, "governor")
+		write := func(path, text string) {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(raised, "4\n")
+		write(governor, "schedutil\n")
+		a, out, stderr := journalOf(t, nil, &change.Value{Path: raised, Want: "16"},
+			&change.Value{Path: governor, Want: "performance"})
+		write(raised, "64\n")
+		if code := a.run(t.Context(), []string{"rollback", "--yes", "-o", form}); code != 0 {
+			t.Errorf("status %d\n%s", code, stderr)
+		}
+		want := []string{"restored  change governor\nkept      change pages\n", "left  " + raised +
+			": found 64, rackless had set 16; left as it is\n",
+			"2 steps undone; 1 of them left what somebody has changed since prepare\n"}
+		if form == "json" {
+			want = []string{`"status": "kept"`, `"changed_since": [`, `"found": "64"`, `"set": "16"`, `"what": "` + raised}
+		}
+		for _, w := range want {
+			if !strings.Contains(out.String(), w) {
+				t.Errorf("%s does not say %q:\n%s", form, w, out)
+			}
+		}
+		if strings.Contains(out.String(), "as it was") {
+			t.Errorf("the host is not as it was: %s", out)
+		}
+		for path, want := range map[string]string{raised: "64\n", governor: "schedutil"} {
+			if text, err := os.ReadFile(path); err != nil || string(text) != want {
+				t.Errorf("%s is %q, want %q (%v)", path, text, want, err)
+			}
+		}
+		out.Reset()
+		if code := a.run(t.Context(), []string{"rollback", "--yes"}); code != 0 || out.String() != nothingToTakeBack {
+			t.Errorf("again: status %d, %s%s", code, out, stderr)
+		}
+	}
+}
+
 // The variable of tests would kill prepare, or reset the machine of whoever has it in the environment.
 func TestAFaultIsRefusedOnThisMachine(t *testing.T) {
 	t.Parallel()
