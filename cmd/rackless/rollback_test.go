@@ -136,7 +136,8 @@ func TestRollbackSaysWhatSomebodyHasChangedSince(t *testing.T) {
 			": found 64, rackless had set 16; left as it is\n",
 			"2 steps undone; 1 of them left what somebody has changed since prepare\n"}
 		if form == "json" {
-			want = []string{`"status": "kept"`, `"changed_since": [`, `"found": "64"`, `"set": "16"`, `"what": "` + raised}
+			want = []string{`"status": "kept"`, `"changed_since": [`, `"what": "` + raised, `"found": "64"`,
+				`"set": "16"`}
 		}
 		for _, w := range want {
 			if !strings.Contains(out.String(), w) {
@@ -171,8 +172,8 @@ func TestAFaultIsRefusedOnThisMachine(t *testing.T) {
 			"prepare --resume"} {
 			stderr.Reset()
 			if code := a.run(t.Context(), strings.Fields(args)); code != exitUsage ||
-				!strings.Contains(stderr.String(), "RACKLESS_FAULT="+fault+" kills prepare or resets the machine: it is "+
-					"for tests on hosts of rackless emulate, and /sys/class/dmi/id/sys_vendor has ") {
+				!strings.Contains(stderr.String(), "RACKLESS_FAULT="+fault+" kills prepare or resets the machine: "+
+					"it is for tests on hosts of rackless emulate, and /sys/class/dmi/id/sys_vendor has ") {
 				t.Errorf("%s with %s: status %d\n%s", args, fault, code, stderr)
 			}
 			if _, err := os.Stat(file); err != nil {

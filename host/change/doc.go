@@ -21,6 +21,14 @@
 // an op that is made again, at the next boot or with another value, does not take its own work for
 // the original.
 //
+// # Undo
+//
+// What was read back is in the journal, too, and an op compares it with what it finds when it is undone ([Merger]):
+// what somebody has changed since is theirs. It is left and told, and the journal forgets the op. Where an op was cut
+// off, or the machine was booted since, there may be something that is neither before nor after; ops of which a
+// beginning can be seen, such as functions of a card without a driver, are undone then, and single values that the op
+// cannot have set are left.
+//
 // A journal that lost more than the line that was being written is refused: its lines are numbered, each has a checksum
 // of all before it, and a second file tells how many there are. [OpenKnown] opens what is left of one.
 //

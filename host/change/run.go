@@ -325,9 +325,11 @@ func restore(ctx context.Context, s *System, j *Journal, e *Entry, left bool) ([
 	if err != nil {
 		return nil, err
 	}
-	want, changed, err := Merge(ctx, s, e.Op, u)
-	if err != nil {
-		return nil, err
+	want, changed := u.Before, []Changed(nil)
+	if m, ok := e.Op.(Merger); ok {
+		if want, changed, err = m.Merge(ctx, s, u); err != nil {
+			return nil, err
+		}
 	}
 	if err := j.event(s, eventRestoring, e.Op, ""); err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ type Undo struct {
 	// Cut is set if Now may be neither Before nor Made without anybody else having changed it: the op, or its undo,
 	// did not come to its end, or the machine was booted since.
 	Cut bool
-	// Left is set if ops that were undone before this one have left something, and none of them has failed: whoever still
-	// uses what this op has made is somebody else.
+	// Left is set if ops that were undone before this one have left something, and none of them has failed: whoever
+	// still uses what this op has made is somebody else.
 	Left bool
 }
 
@@ -35,17 +35,9 @@ func (c Changed) String() string {
 // A Merger is an op that tells its own work from that of others. What they have changed since the op was made is
 // theirs, and undo leaves it. An op that is no Merger is undone whatever is there.
 type Merger interface {
-	// Merge returns the state that undo leads to: what was before, but for what others have changed since. That is as it
-	// is now, and listed. Merge changes nothing.
+	// Merge returns the state that undo leads to: what was before, but for what others have changed since. That is as
+	// it is now, and listed. Merge changes nothing.
 	Merge(ctx context.Context, s *System, u Undo) (want State, changed []Changed, err error)
-}
-
-// Merge returns the state that an undo of the op leads to, and what others have changed since, which it leaves.
-func Merge(ctx context.Context, s *System, op Op, u Undo) (State, []Changed, error) {
-	if m, ok := op.(Merger); ok {
-		return m.Merge(ctx, s, u)
-	}
-	return u.Before, nil, nil
 }
 
 // Whole is [Merger.Merge] of an op that is undone as a whole or not at all. ours says that the op may have made what is

@@ -125,7 +125,7 @@ func (l *Link) Merge(_ context.Context, _ *change.System, u change.Undo) (change
 			Found: strconv.Itoa(now.MTU), Set: strconv.Itoa(made)})
 		want.MTU = now.MTU
 	}
-	if !now.Up && want.Up {
+	if !now.Up && want.Up && !u.Cut { // a boot may not have come to it yet
 		changed = append(changed, change.Changed{What: "port of " + l.PF.String(), Found: "down", Set: "up"})
 		want.Up = false
 	}

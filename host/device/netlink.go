@@ -475,6 +475,9 @@ type VFSettings struct {
 	PortGUID  *uint64 `json:"port_guid,omitempty"`
 }
 
+// noMAC is the address of a virtual function that nobody has given one.
+const noMAC = "00:00:00:00:00:00"
+
 // A VFSetting names one of [VFSettings], or those that are set together.
 type VFSetting string
 

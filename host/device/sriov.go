@@ -384,8 +384,8 @@ func (o *SRIOV) Merge(_ context.Context, s *change.System, u change.Undo) (chang
 		want.Autoprobe = now.Autoprobe
 	}
 	if now.Count != o.Count && now.Count != want.Count {
-		return u.Now, append(changed, change.Changed{What: o.function(s).path(fileCount), Found: strconv.Itoa(now.Count),
-			Set: strconv.Itoa(o.Count)}), nil
+		return u.Now, append(changed, change.Changed{What: o.function(s).path(fileCount),
+			Found: strconv.Itoa(now.Count), Set: strconv.Itoa(o.Count)}), nil
 	}
 	if u.Cut {
 		return u.Before, nil, nil
@@ -430,6 +430,9 @@ func (o *SRIOV) mergeVFs(made change.State, want, now *sriovState) (changed []ch
 			before = vf
 		}
 		for _, setting := range differences(vf.Settings, set) {
+			if setting == SettingMAC && vf.Settings.MAC == noMAC {
+				continue // the port's driver was started again
+			}
 			if want.Count == now.Count && len(differences(vf.Settings.only(setting), before.Settings)) == 0 {
 				continue
 			}

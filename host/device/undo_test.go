@@ -40,8 +40,9 @@ func ofFunction(address string) func(*sim, string) bool {
 
 // ofVFs reports whether a path is about the virtual functions, or what they need.
 func ofVFs(m *sim, path string) bool {
-	virtual := strings.Contains(path, "virtfn") || strings.HasSuffix(path, fileCount) || strings.HasPrefix(path, "vf ") ||
-		strings.Contains(path, "/iommu_groups/10") || strings.HasPrefix(path, "/dev/vfio/10")
+	virtual := strings.Contains(path, "virtfn") || strings.HasSuffix(path, fileCount) ||
+		strings.HasPrefix(path, "vf ") || strings.Contains(path, "/iommu_groups/10") ||
+		strings.HasPrefix(path, "/dev/vfio/10")
 	for i := range simTotal {
 		virtual = virtual || strings.Contains(path, m.vfAddr(addr(simPF), i).String())
 	}
@@ -124,7 +125,8 @@ func handiworks() []handiwork {
 				return strings.HasSuffix(path, fileAutoprobe)
 			}},
 		{"an MTU", "", func(m *sim, _ *mellanox) { m.put(m.netFile("mtu"), "9000") },
-			[]string{"MTU of the port of " + simPF + ": found 9000, rackless had set 4200"}, func(m *sim, path string) bool {
+			[]string{"MTU of the port of " + simPF + ": found 9000, rackless had set 4200"},
+			func(_ *sim, path string) bool {
 				return strings.HasSuffix(path, "/mtu") && strings.Contains(path, simPF)
 			}},
 		{"firmware", "", func(_ *sim, card *mellanox) { card.next[paramVFs] = "16" },
@@ -293,6 +295,22 @@ func TestWhatABootBringsIsUndoneAsBefore(t *testing.T) {
 	b.must(m.setCount(addr(simPF), 0))
 	m.unbind(addr(simGPU))
 	m.put(m.function(simGPU).path("driver_override"), "(null)")
+	b.must(b.rollback())
+	if diff := cmp.Diff(before, m.tree()); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}
+
+// The driver of a port that is started again forgets the addresses that were set.
+func TestAVirtualFunctionWithoutAnAddressIsNobodyElses(t *testing.T) {
+	t.Parallel()
+	m := newSim(t)
+	b := m.bench(t)
+	before := m.tree()
+	b.must(b.make(simSteps(t, m, Options{})))
+	vf := m.net.vfs[1]
+	vf.MAC = noMAC
+	m.net.vfs[1] = vf
 	b.must(b.rollback())
 	if diff := cmp.Diff(before, m.tree()); diff != "" {
 		t.Errorf("(-before +after):\n%s", diff)

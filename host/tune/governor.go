@@ -101,6 +101,11 @@ func (g *Governor) Restore(_ context.Context, s *change.System, before change.St
 	if err != nil {
 		return err
 	}
+	now, err := frequencies(s)
+	if err != nil {
+		return err
+	}
+	want, _ = mergeFrequencies(want, now)
 	return setFrequencies(s, want)
 }
 
@@ -111,6 +116,13 @@ func (g *Governor) Merge(_ context.Context, _ *change.System, u change.Undo) (ch
 	if err := errors.Join(err1, err2); err != nil {
 		return "", nil, err
 	}
+	want, changed := mergeFrequencies(before, now)
+	state, err := change.Encode(want, nil)
+	return state, changed, err
+}
+
+// mergeFrequencies returns what was before, but for what somebody has set since, which it lists.
+func mergeFrequencies(before, now map[int]frequency) (map[int]frequency, []change.Changed) {
 	var changed []change.Changed
 	merge := func(what string, cpu int, before, now string) string {
 		if now == performance || now == before {
@@ -130,8 +142,7 @@ func (g *Governor) Merge(_ context.Context, _ *change.System, u change.Undo) (ch
 		want[cpu] = frequency{merge("governor", cpu, was.Governor, now[cpu].Governor),
 			merge("energy preference", cpu, was.Preference, now[cpu].Preference)}
 	}
-	state, err := change.Encode(want, nil)
-	return state, changed, err
+	return want, changed
 }
 
 // Shell implements [change.Scripted].

@@ -163,7 +163,7 @@ func (p *Pool) Restore(ctx context.Context, s *change.System, before change.Stat
 		return fmt.Errorf("state of %s: %w", p.dir(), err)
 	}
 	have, err := p.count(s)
-	if err != nil {
+	if err != nil || have < want || have > p.Pages { // the last two are of somebody else
 		return err
 	}
 	if have > want {

@@ -82,7 +82,7 @@ func TestPagesInUseAreNotTakenBack(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	m.pool(0, 1048576, 4, 1)
-	err := (&Pool{NUMANode: 0, PageBytes: gib}).Restore(t.Context(), m.system(), "2")
+	err := (&Pool{NUMANode: 0, PageBytes: gib, Pages: 4}).Restore(t.Context(), m.system(), "2")
 	want := "NUMA node 0 has 4 pages of 1 GiB, 2 before, and 3 are in use: stop the machines that use them, and " +
 		"try again"
 	if err == nil || err.Error() != want {
