@@ -266,9 +266,10 @@ func beginOf(step *Step, before State) (record, error) {
 		Before: &before}, err
 }
 
-// done records that an op was made, and what is there since.
-func (j *Journal) done(s *System, op Op, after State) error {
-	return j.write(s, record{Event: eventDone, Kind: op.Kind(), Subject: op.Subject(), After: &after, Boot: bootID(s)})
+// done records that an op was made, and what is there since; nil if that was recorded when it was made, and it is in
+// place in another boot.
+func (j *Journal) done(s *System, op Op, after *State) error {
+	return j.write(s, record{Event: eventDone, Kind: op.Kind(), Subject: op.Subject(), After: after, Boot: bootID(s)})
 }
 
 // event records an event of an op, with what is to be said of it.

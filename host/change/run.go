@@ -175,6 +175,9 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 		if r.Status == InPlace && e == nil && step.Before != nil {
 			return adopt(ctx, s, j, step, state)
 		}
+		if e != nil && e.boot != bootID(s) {
+			return j.done(s, step.Op, nil)
+		}
 		return nil
 	}
 	if step.Guard != nil {
@@ -198,7 +201,7 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 			if err != nil {
 				return err
 			}
-			return j.done(s, step.Op, now) // as far as it can be
+			return j.done(s, step.Op, &now) // as far as it can be
 		}
 		return err
 	}
@@ -209,7 +212,7 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 	if !step.Op.Done(now) {
 		return fmt.Errorf("it was made, and reads back as %s", brief(now))
 	}
-	if err := j.done(s, step.Op, now); err != nil {
+	if err := j.done(s, step.Op, &now); err != nil {
 		return err
 	}
 	r.Status = Made
@@ -233,7 +236,7 @@ func adopt(ctx context.Context, s *System, j *Journal, step *Step, now State) er
 	if err := j.begin(s, step, before); err != nil {
 		return err
 	}
-	return j.done(s, step.Op, now)
+	return j.done(s, step.Op, &now)
 }
 
 // Adopt enters into the journal what it knows nothing of, though a step that it knows of has

@@ -227,6 +227,37 @@ func TestPagesOfABootAreTakenBackHoweverManyItFound(t *testing.T) {
 	}
 }
 
+// After the boot, prepare has found all pages in place. Fewer of them are somebody's choice from then on.
+func TestPagesThatSomebodyHasSetSinceTheBootStay(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	const boot = "proc/sys/kernel/random/boot_id"
+	steps := []change.Step{{Op: &Pool{NUMANode: 0, PageBytes: 2 << 20, Pages: 16}}}
+	m.write(boot, "first\n")
+	m.pool(0, 2048, 4, -1)
+	if _, err := m.prepare(steps); err != nil {
+		t.Fatal(err)
+	}
+	m.write(boot, "second\n")
+	for _, most := range []int{300, 0} { // the second time there is nothing to write
+		before, err := os.ReadFile(m.journal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if results, err := m.prepare(steps); err != nil || results[0].Status != change.InPlace {
+			t.Fatal(results, err)
+		}
+		after, err := os.ReadFile(m.journal)
+		if err != nil || len(after) > len(before)+most {
+			t.Errorf("the journal grew from %d to %d bytes, %v", len(before), len(after), err)
+		}
+	}
+	m.pool(0, 2048, 12, -1)
+	if left := m.undo(); len(left) != 1 || left[0].Found != "12" {
+		t.Error(left)
+	}
+}
+
 // irqbalance moves interrupts among the CPUs that it was left, and nobody has chosen that.
 func TestInterruptsThatIRQBalanceHasMovedGoBack(t *testing.T) {
 	t.Parallel()
