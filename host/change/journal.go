@@ -39,7 +39,7 @@ type record struct {
 	What    string          `json:"what,omitempty"`
 	Op      json.RawMessage `json:"op,omitempty"`     // of begin
 	Before  *State          `json:"before,omitempty"` // of begin
-	After   *State          `json:"after,omitempty"`  // of done: what was read back; none in journals of rackless 0.9
+	After   *State          `json:"after,omitempty"`  // of done: what was read back; none of earlier versions
 	Boot    string          `json:"boot,omitempty"`   // of done: the boot in which that was
 }
 

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// An Undo is known of an op when it is to be undone.
+// An Undo holds what the journal and the machine say of an op that is to be undone.
 type Undo struct {
 	Before State // what was there before the op was first made
 	// Made is what was read back after the op was made. It is empty if that is not recorded: the op was cut off before,
-	// or it was made by rackless 0.9 or before.
+	// or the version of rackless that made it did not record it.
 	Made State
 	Now  State
 	// Cut is set if Now may be neither Before nor Made without anybody else having changed it: the op, or its undo,
