@@ -132,7 +132,6 @@ survey() {
 		have chromium || need chromium "Chromium" "opens the HTML report in tests"
 		have lstopo-no-graphics || need hwloc-nox "hwloc's lstopo" "judges what inspect finds in tests"
 		have lspci || need pciutils "lspci" "its output is read by tests"
-		have dot || need graphviz "Graphviz' dot" "lays out the graphs of inspect in tests"
 		have virsh || need libvirt-clients "libvirt's virsh and schema" "define tenants and judge domains in tests"
 		have libvirtd || need libvirt-daemon "libvirt's daemon" "takes the domains of plans in tests"
 		compgen -G '/usr/lib/*/libvirt/connection-driver/libvirt_driver_qemu.so' >/dev/null ||

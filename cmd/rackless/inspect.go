@@ -33,7 +33,6 @@ const (
 	formTable  = "table"
 	formMatrix = "matrix"
 	formSVG    = "svg"
-	formDOT    = "dot"
 	formHTML   = "html"
 )
 
@@ -78,7 +77,7 @@ func newInspectCmd(a *app) *cobra.Command {
 		},
 	}
 	cli.EnumFlag(cmd, &o.form, "output", "o", "how to print a host",
-		slices.Concat([]string{formTable, formatJSON, formatYAML, formMatrix, formSVG, formDOT, formHTML},
+		slices.Concat([]string{formTable, formatJSON, formatYAML, formMatrix, formSVG, formHTML},
 			hostview.EnvForms)...)
 	cmd.Flags().StringArrayVar(&o.snapshots, "snapshot", nil,
 		"inspect the file or directory `PATH` (the same as an argument)")
@@ -114,7 +113,7 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	defer jobs.Done()
 	many := jobs.Many
 	// Pictures and pages have no form for several hosts in one file.
-	one := append([]string{formSVG, formDOT, formHTML}, hostview.EnvForms...)
+	one := append([]string{formSVG, formHTML}, hostview.EnvForms...)
 	if many && slices.Contains(one, o.form) {
 		return cli.Usage(fmt.Errorf("-o %s is of one host, and there are %d: name one, or take -o json", o.form,
 			len(jobs.All)))

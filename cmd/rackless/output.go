@@ -83,7 +83,7 @@ func (a *app) exactFor(cmd *cobra.Command) {
 	}
 	for _, name := range []string{"output", "format"} {
 		if f := cmd.Flags().Lookup(name); f != nil && slices.Contains(append([]string{formatJSON, formatYAML, formSVG,
-			formDOT, formHTML, formJUnit, "csv"}, hostview.EnvForms...), f.Value.String()) {
+			formHTML, formJUnit, "csv"}, hostview.EnvForms...), f.Value.String()) {
 			w.Exact()
 		}
 	}

@@ -50,11 +50,6 @@ func TestEveryMachineOfTheReadersCanBeShown(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 		}
 		wellFormed(t, written(t, func(b *bytes.Buffer) error { return doc.WriteSVG(b) }))
-		for line := range strings.Lines(string(written(t, func(b *bytes.Buffer) error { return doc.WriteDOT(b) }))) {
-			if !dotLine.MatchString(strings.TrimSuffix(line, "\n")) {
-				t.Errorf("%s: a line of the graph: %s", file, line)
-			}
-		}
 		for line := range strings.Lines(tableOf(t, doc, TableOptions{})) {
 			if w := text.StringWidth(strings.TrimSuffix(line, "\n")); w > 80 &&
 				strings.Contains(strings.TrimSpace(line), " ") {

@@ -112,7 +112,7 @@ func (d *Document) written(err error) error {
 	return show.Wrapf(err, "write host %q", d.Provenance.Name)
 }
 
-// Write writes the host in a form: json, yaml, matrix, svg, dot, html, one of the forms of WriteEnv, or else tables.
+// Write writes the host in a form: json, yaml, matrix, svg, html, one of the forms of WriteEnv, or else tables.
 // The JSON of one of many takes one line.
 func (d *Document) Write(w io.Writer, form string, many bool, o TableOptions) error {
 	switch form {
@@ -124,8 +124,6 @@ func (d *Document) Write(w io.Writer, form string, many bool, o TableOptions) er
 		return d.WriteMatrix(w)
 	case "svg":
 		return d.WriteSVG(w)
-	case "dot":
-		return d.WriteDOT(w)
 	case "html":
 		return d.WritePage(w)
 	case NCCLEnv, UCXEnv, OpenMPIEnv, MVAPICHEnv:

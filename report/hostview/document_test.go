@@ -337,7 +337,7 @@ func TestErrorsOfWritingAreReported(t *testing.T) {
 		"JSON": func(w io.Writer) error { return d.WriteJSON(w, true) }, "YAML": d.WriteYAML, "matrix": d.WriteMatrix,
 		"table": func(w io.Writer) error {
 			return d.WriteTable(w, TableOptions{})
-		}, "SVG": d.WriteSVG, "DOT": d.WriteDOT, "page": d.WritePage,
+		}, "SVG": d.WriteSVG, "page": d.WritePage,
 	} {
 		if err := write(full{}); !errors.Is(err, errFull) || !strings.Contains(err.Error(), `"epyc.tar.zst"`) {
 			t.Errorf("%s: %v", name, err)

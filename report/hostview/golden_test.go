@@ -19,7 +19,6 @@ func TestEveryOutputOfEveryHostIsAsItWas(t *testing.T) {
 			{"table.txt", func(b *bytes.Buffer) error { return d.WriteTable(b, TableOptions{}) }},
 			{"matrix.txt", func(b *bytes.Buffer) error { return d.WriteMatrix(b) }},
 			{"picture.svg", func(b *bytes.Buffer) error { return d.WriteSVG(b) }},
-			{"graph.dot", func(b *bytes.Buffer) error { return d.WriteDOT(b) }},
 			{"page.html", func(b *bytes.Buffer) error { return d.WritePage(b) }},
 		} {
 			if strings.HasPrefix(o.file, "document.") && len(d.PCI) > 60 {
