@@ -3,11 +3,15 @@ package hostview
 import (
 	"bytes"
 	"path/filepath"
-	"strings"
+	"slices"
 	"testing"
 )
 
-func TestEveryOutputOfEveryHostIsAsItWas(t *testing.T) {
+// drawnHosts are the hosts whose matrix, picture and page are kept too: a server with tenants and findings, eight GPUs
+// behind NVSwitches, and a matrix without a PCI tree. Other tests hold the form of these outputs for all hosts.
+var drawnHosts = []string{"epyc-4-nodes", "dgx-8gpu-10nic", "matrix-only"}
+
+func TestOutputsOfHostsAreAsTheyWere(t *testing.T) {
 	for _, c := range hostCases() {
 		d := NewDocument(c.host, c.findings)
 		for _, o := range []struct {
@@ -21,8 +25,9 @@ func TestEveryOutputOfEveryHostIsAsItWas(t *testing.T) {
 			{"picture.svg", func(b *bytes.Buffer) error { return d.WriteSVG(b) }},
 			{"page.html", func(b *bytes.Buffer) error { return d.WritePage(b) }},
 		} {
-			if strings.HasPrefix(o.file, "document.") && len(d.PCI) > 60 {
-				continue // the smaller ones show the form
+			everyHost := o.file == "table.txt" || o.file == "document.json" && c.name != "arm-128vfs" // 300 kB
+			if !everyHost && !slices.Contains(drawnHosts, c.name) {
+				continue
 			}
 			t.Run(c.name+" "+o.file, func(t *testing.T) {
 				t.Parallel()
