@@ -242,11 +242,6 @@ func portErrors(v *view, add func(finding.Finding)) {
 	}
 	for _, p := range v.rdmaPorts() {
 		counts(p.nic, p.path(), p.port.Counters, func(name string) bool { return !harmless(name) })
-		if p.port.Diagnosis != "" {
-			add(finding.Finding{Subject: p.nic.ID(), Evidence: at("mlxlink -d "+p.dev.Name, p.port.Diagnosis),
-				Consequence: "the link is down or bad, as the firmware of the NIC says",
-				Fix:         "look at the cable or module (mlxlink -d DEVICE -m) and at the port of the switch"})
-		}
 	}
 	for n := range lists.Refs(v.NICs) {
 		for i := range n.Ports {

@@ -122,9 +122,6 @@ func rdmaCases() []testCase {
 		{id: "RL095", found: true, name: "what ethtool counts at a port", set: func(h *topology.Host) {
 			nicAt(h, nic0).Ports[0].Counters = map[string]uint64{"rx_out_of_buffer": 7, "rx_prio3_discards": 3}
 		}},
-		{id: "RL095", found: true, name: "what mlxlink recommends", set: func(h *topology.Host) {
-			port1(h, nic0).Diagnosis = "Bad signal integrity"
-		}},
 		{id: "RL095", found: false, name: "what programs drop", set: func(h *topology.Host) {
 			nicAt(h, nic0).Ports[0].Counters = map[string]uint64{"rx_xdp_drop": 7, "tx_queue_dropped": 3}
 		}},

@@ -406,7 +406,8 @@ func Misplaced(path string, text []byte, want string, err error) error {
 	return err
 }
 
-// unknownError says what a text may be; raw is the same with what paste.Clean takes off.
+// unknownError says how a text begins or what it is, and lists the forms that are read. raw is the text before
+// paste.Clean.
 func unknownError(raw, text []byte) error {
 	known := []string{"a snapshot", "an archive of /sys and /proc (tar, plain or with gzip, bzip2, xz or zstd)"}
 	known = append(known, lists.Map(formats, func(f format) string { return f.Name })...)
@@ -424,7 +425,7 @@ func unknownError(raw, text []byte) error {
 	if line, _, _ := bytes.Cut(bytes.TrimSpace(text[:min(len(text), 200)]), []byte("\n")); len(line) > 0 {
 		what = fmt.Sprintf("it starts with %q", where.Clip(string(line)))
 	}
-	return fmt.Errorf("%w: %s; known are %s", ErrUnknown, what, strings.Join(known, ", "))
+	return fmt.Errorf("%w: %s; rackless inspect reads %s", ErrUnknown, what, strings.Join(known, ", "))
 }
 
 // errNoRoot is the error of an archive that is not of a machine.

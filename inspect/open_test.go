@@ -219,6 +219,8 @@ func TestOpenErrors(t *testing.T) {
 		"dmesg":      "[ 1234.567890] usb 1-1: new device\n[ 1234.667890] usb 1-1: gone\n",
 		"dmesg-T":    "[Sat Nov 28 01:59:37 2026] usb 1-1: new device\n",
 		"journal":    "Nov 28 01:59:37 node1 kernel: usb 1-1: new device\n",
+		"nodedev":    "<device>\n<capability type='pci'>\n<domain>0</domain>\n</capability>\n</device>\n",
+		"virsh":      "<capabilities>\n<host>\n<topology>\n<cells num='1'/>\n</topology>\n</host>\n</capabilities>\n",
 	})
 	with := func(name, info string) {
 		files := map[string]string{snapshotFile: info}
@@ -234,9 +236,10 @@ func TestOpenErrors(t *testing.T) {
 	for _, test := range []struct{ path, err string }{
 		{"none", "no such file or directory"},
 		{"none/at/all", "no such file or directory"},
-		{"empty", "empty: not a machine in a form that rackless knows: it is empty; known are a snapshot, an archive " +
-			"of /sys and /proc"},
-		{"text", `text: not a machine in a form that rackless knows: it starts with "Dear all,"; known are a snapshot`},
+		{"empty", "empty: not a machine in a form that rackless knows: it is empty; rackless inspect reads a snapshot, " +
+			"an archive of /sys and /proc"},
+		{"text", `text: not a machine in a form that rackless knows: it starts with "Dear all,"; ` +
+			"rackless inspect reads a snapshot"},
 		{"text/inside", `text: it is not an archive, so there is no "inside" in it`},
 		{"noise", `noise: not a machine in a form that rackless knows: it starts with "\x00\x01\x02\x03"`},
 		{"cut.tar", `cut.tar: archive, byte 0, at "sys/devices/system/cpu/online": the archive is cut off`},
@@ -249,6 +252,8 @@ func TestOpenErrors(t *testing.T) {
 			"lines"},
 		{"dmesg-T", "it is a kernel log (dmesg) with none of the lines"},
 		{"journal", "it is a kernel log (dmesg) with none of the lines"},
+		{"nodedev", `it starts with "<device>"; rackless inspect reads`},
+		{"virsh", `it starts with "<capabilities>"; rackless inspect reads`},
 	} {
 		t.Run(test.path, func(t *testing.T) {
 			t.Parallel()

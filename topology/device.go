@@ -90,18 +90,8 @@ type Netdev struct {
 	PhysPort  string `json:"phys_port_name,omitempty"` // p0; pf0vf3 of a representor
 	Switch    string `json:"phys_switch_id,omitempty"`
 	QoS       *QoS   `json:"qos,omitempty"`
-	// What ethtool tells besides: offloads (-k), descriptors of the rings (-g), errors and discards that are not
-	// 0 (-S), and the cable or module in the port (-m).
-	Offloads map[string]bool   `json:"offloads,omitempty"`
-	Rings    map[string]Ring   `json:"rings,omitempty"` // "rx", "tx"
+	// Counters are the errors and discards of ethtool -S that are not 0.
 	Counters map[string]uint64 `json:"counters,omitempty"`
-	Module   map[string]string `json:"module,omitempty"` // "Identifier", "Vendor name", "Length", ...
-}
-
-// A Ring is how many descriptors a queue of a network device has, and at most can have.
-type Ring struct {
-	Size int `json:"size"`
-	Max  int `json:"max,omitempty"`
 }
 
 // QoS is how a network device treats the priorities of Ethernet.
@@ -132,7 +122,6 @@ type RDMAPort struct {
 	ActiveMTU *int              `json:"active_mtu,omitempty"` // of RDMA, in bytes: 1024 or 4096
 	GIDs      []GID             `json:"gids,omitempty"`       // those that are set, by index
 	Counters  map[string]uint64 `json:"counters,omitempty"`   // errors and discards that are not 0
-	Diagnosis string            `json:"diagnosis,omitempty"`  // what mlxlink says is wrong with the link
 }
 
 // A GID is an entry of a port's GID table.

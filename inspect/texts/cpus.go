@@ -12,42 +12,19 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// translated are keys of lscpu in other languages, as people paste them: Chinese, German, French and Spanish; and one
-// that lscpu itself had before version 2.23.
-var translated = map[string]string{
-	"架构": "Architecture", "CPU": "CPU(s)", "在线 CPU 列表": "On-line CPU(s) list",
-	"每个核的线程数": "Thread(s) per core", "每个座的核数": "Core(s) per socket", "座": "Socket(s)",
-	"型号名称": "Model name", "超管理器厂商": "Hypervisor vendor",
-
-	"Architektur": "Architecture", "Liste der Online-CPU(s)": "On-line CPU(s) list",
-	"Thread(s) pro Kern": "Thread(s) per core", "Kern(e) pro Sockel": "Core(s) per socket", "Sockel": "Socket(s)",
-	"Modellname": "Model name", "Hypervisor-Anbieter": "Hypervisor vendor", "Markierungen": "Flags",
-
-	"Processeur(s)": "CPU(s)", "Liste de processeur(s) en ligne": "On-line CPU(s) list",
-	"Thread(s) par cœur": "Thread(s) per core", "Cœur(s) par socket": "Core(s) per socket",
-	"Nom de modèle": "Model name", "Constructeur d'hyperviseur": "Hypervisor vendor", "Drapeaux": "Flags",
-
-	"Arquitectura": "Architecture", "Lista de la(s) CPU(s) en línea": "On-line CPU(s) list",
-	"Hilo(s) de procesamiento por núcleo": "Thread(s) per core", "Núcleo(s) por «socket»": "Core(s) per socket",
-	"«Socket(s)»": "Socket(s)", "Nombre del modelo": "Model name", "Indicadores": "Flags",
-
-	"CPU socket(s)": "Socket(s)",
-}
-
 // lscpuSure is a line that tells lscpu alone.
-const lscpuSure = `^Architecture ?:|^架构：|^Architektur:|^Arquitectura:|^NUMA node\d+ CPU\(s\):`
+const lscpuSure = `^Architecture:|^NUMA node\d+ CPU\(s\):`
 
-// nodeCPUs matches the line of a NUMA node of lscpu.
-var nodeCPUs = lazyregexp.New(`^(?:NUMA (?:node|节点) ?|NUMA-Knoten|Nœud NUMA |CPU\(s\) del nodo NUMA )(\d+)` +
-	`(?: CPU(?:\(s\))?| de processeur\(s\))?$`)
+// nodeCPUs matches the key of a NUMA node of lscpu.
+var nodeCPUs = lazyregexp.New(`^NUMA node(\d+) CPU\(s\)$`)
 
 // lscpu reads the summary. How threads are numbered is not in it, so cores are known where each has one thread. What
 // the text says of caches is not read: it gives their number, and not which CPUs share one.
 func (r *reader) lscpu() {
 	read := map[string]string{}
 	take := func(line int, key, value string) {
-		if english, ok := translated[key]; ok {
-			key = english
+		if key == "CPU socket(s)" { // before util-linux 2.23
+			key = "Socket(s)"
 		}
 		if m := nodeCPUs.FindStringSubmatch(key); m != nil {
 			id := count(m[1])
@@ -162,7 +139,7 @@ type cpuTable struct {
 	online, offline []int
 	// By the number of the node or socket.
 	nodes, sockets map[int][]int
-	// Cores by "socket/core", or by the list of siblings in libvirt's XML; L3 caches by the number in the column.
+	// Cores by "socket/core", L3 caches by the number in the column.
 	cores, caches map[string][]int
 }
 

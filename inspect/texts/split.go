@@ -19,7 +19,10 @@ var (
 	// bare matches a line that is a command line alone, as scripts write above what they collect.
 	bare = lazyregexp.New("^[`]?(?:sudo )?((?:/\\S*/)?(?:lscpu|numactl|rocm-smi|amd-smi|ibv_devinfo|ibv_devices|" +
 		"ibstat|ibstatus|ibdev2netdev|rdma|show_gids|ip|ethtool|mlnx_qos|mlxconfig|mstconfig|mst|virsh|qm|cat|lshw|" +
-		"lspci|nvidia-smi)(?: [\\w=./:-]+)*)[`]?:?$")
+		"dmidecode|lsmod|lstopo|hwloc-ls|mlxlink|lspci|nvidia-smi)(?: [\\w=./:-]+)*)[`]?:?$")
+	// other matches commands of a machine whose output is of no kind. A heading with one of them ends the text above.
+	other = Command(`(?:lshw|dmidecode|lsmod|lstopo|lstopo-no-graphics|hwloc-ls|mlxlink|ethtool -\w|` +
+		`virsh .*(?:capabilities|nodedev-\w+))`)
 )
 
 // command returns the command line that a line shows; "" where it is none. sure is set where the line is one whatever
@@ -144,7 +147,7 @@ func (s *splitter) line(line string, n int, rest []byte) int {
 			}
 		}
 		// The output of a command that no kind knows belongs to no text.
-		if sure {
+		if sure || other.MatchString(command) {
 			s.end()
 			return whole
 		}
@@ -230,10 +233,20 @@ func (s *splitter) head(line string) *Kind {
 	return nil
 }
 
+// otherRoots are roots of XML that is of no kind and has elements of the same names as other kinds.
+var otherRoots = []string{"capabilities", "device", "domainCapabilities"}
+
 // xml takes an element of a kind of XML, up to its end.
 func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
 	name := strings.TrimLeft(line, "<")
-	name = name[:len(name)-len(strings.TrimLeft(name, "abcdefghijklmnopqrstuvwxyz_"))]
+	name = name[:len(name)-len(strings.TrimLeft(name, "abcdefghijklmnopqrstuvwxyzC_"))]
+	if slices.Contains(otherRoots, name) {
+		s.end()
+		if end := bytes.Index(rest, []byte("</"+name+">")); end >= 0 {
+			return end + len("</"+name+">")
+		}
+		return len(rest)
+	}
 	for _, k := range s.kinds {
 		last := s.out[max(0, len(s.out)-1):]
 		// Elements without their root are one text as long as only white space is between them.

@@ -70,9 +70,8 @@ var digitHeads = []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
 
 // Kinds are the kinds of texts that this package reads.
 var Kinds = []*Kind{
-	{Name: "lscpu", Heads: []string{"Architecture", "CPU op-mode(s):", "CPU(s):", "架构：", "Architektur:",
-		"Arquitectura:", "On-line CPU(s) list:", "Thread(s) per core:", "Core(s) per socket:", "Socket(s):",
-		"NUMA node"}, Form: lazyregexp.New(
+	{Name: "lscpu", Heads: []string{"Architecture", "CPU op-mode(s):", "CPU(s):", "On-line CPU(s) list:",
+		"Thread(s) per core:", "Core(s) per socket:", "Socket(s):", "NUMA node"}, Form: lazyregexp.New(
 		`^(?:CPU op-mode\(s\)|CPU\(s\)|On-line CPU\(s\) list|Thread\(s\) per core|Core\(s\) per socket|` +
 			`Socket\(s\)|NUMA node\(s\)):|` + lscpuSure), Least: 2, Sure: lazyregexp.New(lscpuSure),
 		Key: "lscpu", read: (*reader).lscpu, Command: Command(`lscpu(?: -J| --json)?`)},
@@ -136,10 +135,6 @@ var Kinds = []*Kind{
 		Command: Command(`(?:mlx|mst)config (?:-d|--dev) (\S+)`)},
 	{Name: "mst status", Heads: []string{"DEVICE_TYPE ", "ConnectX", "BlueField", "/dev/mst/mt", "domain:bus:dev.fn="},
 		Form: mstLine, read: (*reader).mstStatus, Command: Command(`mst status\b.*`)},
-	{Name: "virsh capabilities", Element: "capabilities", read: (*reader).capabilities,
-		Command: Command(`virsh .*capabilities`)},
-	{Name: "virsh nodedev-dumpxml", Element: "device", read: (*reader).nodedev, Many: true,
-		Command: virsh(`nodedev-dumpxml`)},
 	{Name: "qm config", Heads: qmHeads, Form: qmLine, Least: 3, Sure: qmSure, read: (*reader).qmConfig, Many: true,
 		Command: Command(`(?:qm config|cat /etc/pve/qemu-server/)\s*(\d+)(?:\.conf)?`)},
 	{Name: "dmesg", Heads: []string{""}, Hints: []string{limitHint, "Adding "},
@@ -148,22 +143,6 @@ var Kinds = []*Kind{
 	{Name: "IOMMU groups", Heads: []string{""}, Hints: []string{"/devices", "iommu_groups", "iommugroup"},
 		Key: "iommugroup", Form: groupListing, read: (*reader).iommuGroups,
 		Command: Command(`(?:(?:find|ls|tree) .*/sys/kernel/iommu_groups\S*.*|pvesh get \S*/hardware/pci.*)`)},
-	{Name: "dmidecode", Heads: []string{"# dmidecode ", "Handle 0x"},
-		Form: lazyregexp.New(`^# dmidecode \d|^Handle 0x[0-9A-F]{4}, DMI type \d+`), read: (*reader).dmidecode,
-		Command: Command(`dmidecode\b.*`)},
-	{Name: "lsmod", Heads: []string{"Module ", "nv", "gdrdrv", "nouveau", "amdgpu", "kvm", "vfio", "mlx", "ib_",
-		"rdma_", "irdma", "bnxt_", "efa"}, Form: lsmodLine, read: (*reader).lsmod, Command: Command(`lsmod\b.*`)},
-	{Name: "lshw -json", Key: "class", read: (*reader).lshw, Command: Command(`lshw .*-json`)},
-	{Name: "lshw", Heads: []string{"*-", "description: "},
-		Form: lazyregexp.New(`^\*-[a-z0-9]+(?::\d+)?(?: +[A-Z].*)?$|` +
-			`^description: (?:Computer|(?:Rack Mount|Main Server) Chassis|(?:[A-Z]\w+ )*(?:Desktop|Tower) ?` +
-			`Computer|Notebook|Server|Blade|Multi-system)$`),
-		read: (*reader).lshw, Command: Command(`lshw(?: -\S+| \w+)*`)},
-	{Name: "lshw -businfo", Heads: []string{"Bus info "}, Form: lazyregexp.New(`^Bus info +Device +Class +Description`),
-		read: (*reader).lshwBus, Command: Command(`lshw .*-businfo.*`)},
-	{Name: "lstopo", Heads: []string{"Machine", "System"}, Form: lazyregexp.New(
-		`^(?:Machine|System)(?: L#0)?(?: \((?:P#0|\d+[KMGT]i?B|total).*\)|$)`), read: (*reader).lstopo,
-		Command: Command(`(?:lstopo|lstopo-no-graphics|hwloc-ls)`)},
 	{Name: "nvidia-smi -L or nvlink --status", Heads: []string{"GPU "},
 		Form: lazyregexp.New(`^GPU \d+: .+ \(UUID: GPU-`), read: (*reader).nvlinkStatus,
 		Command: Command(`nvidia-smi (?:nvlink (?:-s|--status)|-L|--list-gpus)`)},
@@ -174,27 +153,12 @@ var Kinds = []*Kind{
 	{Name: "nvidia-smi", Heads: []string{""}, Hints: []string{"| NVIDIA-SMI ", "pci.bus_id"},
 		Form: lazyregexp.New(smiForm), read: (*reader).nvidiaTable,
 		Command: Command(`nvidia-smi(?: *$| .*--query-gpu\S+.*)`)},
-	{Name: "ethtool -k", Heads: append([]string{"Features for ", "Offload parameters for "}, offloads...),
-		Form:  lazyregexp.New(`^(?:Features|Offload parameters) for |^[a-z-]+: (?:on|off)(?: \[[a-z ]+\])?$`),
-		First: lazyregexp.New(` for \S+:$`), Many: true, read: (*reader).ethtoolFeatures,
-		Command: Command(`ethtool (?:-k|--show-features|--show-offload) (\S+)`)},
-	{Name: "ethtool -g", Heads: []string{"Ring parameters for ", "Pre-set maximums:", "RX"}, Form: lazyregexp.New(
-		`^Ring parameters for |^Pre-set maximums:$|^RX(?: Mini| Jumbo)?:\s+(?:\d+|n/a)$`), Least: math.MaxInt,
-		Sure:  lazyregexp.New(`^Ring parameters for |^RX (?:Mini|Jumbo):`),
-		First: lazyregexp.New(`^Ring parameters for `), Many: true, read: (*reader).ethtoolRings,
-		Command: Command(`ethtool (?:-g|--show-ring) (\S+)`)},
 	{Name: "ethtool -S", Heads: []string{"NIC statistics", "rx_", "tx_", "rx", "tx"}, Many: true,
 		Form: lazyregexp.New(`^(?:NIC statistics(?: for \S+)?:$|[rt]x(?:\d+_|_)\w+: \d+$)`), Least: 3,
 		read: (*reader).ethtoolCounters, Command: Command(`ethtool (?:-S|--statistics) (\S+)`)},
-	{Name: "ethtool -m", Heads: []string{"Identifier"}, Form: lazyregexp.New(`^Identifier\s+: 0x[0-9a-f]{2} \(`),
-		First: lazyregexp.New(`^Identifier`), Many: true, read: (*reader).ethtoolModule,
-		Command: Command(`ethtool (?:-m|--dump-module-eeprom|--module-info) (\S+)`)},
 	{Name: "rdma statistic", Heads: []string{"link "}, Form: lazyregexp.New(`^link \S+/\d+:? (?:\w+ \d+ ?)+$`),
 		Many: true,
 		read: (*reader).rdmaStatistic, Command: Command(`rdma (?:-\w+ )*stat(?:istic)?`)},
-	{Name: "mlxlink", Heads: []string{"Operational Info"}, Many: true, read: (*reader).mlxlink,
-		First:   lazyregexp.New(`^Operational Info`),
-		Command: Command(`mlxlink (?:-d|--device) (\S+)`)},
 	{Name: "virsh dominfo", Heads: []string{"Id:", "OS Type:"},
 		Form: lazyregexp.New(`^Id: +(?:\d+|-)$|^OS Type: +\w+$`), Least: 2, Sure: lazyregexp.New(`^OS Type: +hvm$`),
 		First: lazyregexp.New(`^Id:`), Many: true, read: (*reader).domInfo, Command: virsh(`dominfo`)},
@@ -220,7 +184,7 @@ func virsh(verb string) *lazyregexp.Regexp {
 	return Command(`virsh .*` + verb + `(?: --[a-z]+)*[ =](\S+)`)
 }
 
-// maxText bounds a text of a kind: the largest known, lshw of a machine with a hundred drives, has 2 MB.
+// maxText bounds a text of a kind: a log of the kernel is the largest that people copy.
 const maxText = 16 << 20
 
 // Read reads a text into the part of a machine that it tells.
@@ -280,9 +244,6 @@ func (r *reader) pairs() iter.Seq[pair] {
 			n++
 			text := strings.TrimLeft(line, " \t")
 			key, value, ok := strings.Cut(text, ":")
-			if !ok {
-				key, value, ok = strings.Cut(text, "：") // of lscpu in Chinese
-			}
 			if ok && !yield(pair{n, len(line) - len(text), strings.TrimSpace(key), strings.TrimSpace(value)}) {
 				return
 			}

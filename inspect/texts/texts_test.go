@@ -85,10 +85,6 @@ NUMA node1 CPU(s): 4-6
 			`"smt":"on"}}`},
 		{"lscpu", `{"lscpu":[{"field":"Architecture:","data":"aarch64","children":[{"field":"CPU(s):","data":"2"}]}]}`,
 			`"system":{"arch":"aarch64"},"cpus":{"online":"0-1"}}`},
-		{"lscpu",
-			"架构：                   x86_64\nCPU:                     4\n每个核的线程数：         2\n" +
-				"NUMA 节点0 CPU：         0-3\n",
-			`"system":{"arch":"x86_64"},"numa_nodes":[{"id":0,"cpus":"0-3"}],"cpus":{"online":"0-3","smt":"on"}}`},
 		{"lscpu -e", "CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE\n  0    0      0    0 0:0:0:0          yes\n" +
 			"  1    0      0    0 0:0:0:0          yes\n  2    -      -    - -                 no\n",
 			`"packages":[{"id":0,"cpus":"0-1"}],"numa_nodes":[{"id":0,"cpus":"0-1"}],"l3":[{"id":0,"cpus":"0-1"}],` +
@@ -231,25 +227,6 @@ NUMA node1 CPU(s): 4-6
 				`"SRIOV_EN":"True(1)"}}],"unread":[{"path":"a.txt:8","why":"SRIOV_EN is False(0) now and ` +
 				`True(1) after the ` +
 				`next reset of the firmware"}]}`},
-		{"virsh capabilities", `<capabilities><host><cpu><arch>x86_64</arch></cpu><iommu support='yes'/><topology>
-<cells num='1'><cell id='0'><memory unit='KiB'>1024</memory><pages unit='KiB' size='2048'>7</pages><distances>
-<sibling id='0' value='10'/></distances><cpus num='2'><cpu id='0' socket_id='0' core_id='0' siblings='0-1'/>
-<cpu id='1' socket_id='0' core_id='0' siblings='0-1'/></cpus></cell></cells></topology><cache>
-<bank id='0' level='3' type='both' size='16' unit='MiB' cpus='0-1'/></cache></host></capabilities>`,
-			`"system":{"arch":"x86_64"},"packages":[{"id":0,"cpus":"0-1"}],"numa_nodes":[{"id":0,"cpus":"0-1",` +
-				`"memory_bytes":1048576,"distances":[10],"hugepages":[{"size_bytes":2097152,"total":7}]}],` +
-				`"l3":[{"id":0,` +
-				`"cpus":"0-1","size_bytes":16777216}],"cores":[{"id":0,"cpus":"0-1"}],"cpus":{"online":"0-1"},` +
-				`"iommu":{"enabled":true}}`},
-		{"virsh nodedev-dumpxml", `<device><name>pci_0000_5e_00_1</name><parent>pci_0000_5d_02_0</parent>
-<driver><name>mlx5_core</name></driver><capability type='pci'><class>0x020000</class><domain>0</domain><bus>94</bus>
-<slot>0</slot><function>1</function><product id='0x1017'>MT27800</product><vendor id='0x15b3'>Mellanox</vendor>
-<iommuGroup number='31'/><numa node='1'/><pci-express><link validity='cap' port='0' speed='8' width='16'/>
-<link validity='sta' speed='8' width='8'/></pci-express></capability></device>`,
-			`"pci":[{"address":"0000:5e:00.1","parent":"0000:5d:02.0","class":"0x020000","vendor":"0x15b3",` +
-				`"device":"0x1017","vendor_name":"Mellanox","device_name":"MT27800","numa_node":1,"iommu_group":31,` +
-				`"driver":"mlx5_core","driver_known":true,"link":{"speed_gts":8,"width":8,"max_speed_gts":8,` +
-				`"max_width":16}}]}`},
 		{"qm config", `root@pve:~# qm config 101
 affinity: 0-3
 agent: 1
@@ -276,133 +253,6 @@ memory: 512
 			`"why":"hostpci1: \"mapping=nic\" is not a PCI ` +
 			`address; which ` +
 			`device a mapping stands for is in another file"}]}`},
-		{"dmidecode", `# dmidecode 3.2
-Getting SMBIOS data from sysfs.
-
-Handle 0x0000, DMI type 0, 26 bytes
-BIOS Information
-	Vendor: Dell Inc.
-	Version: 2.18.1
-	Release Date: 02/28/2023
-
-Handle 0x0100, DMI type 1, 27 bytes
-System Information
-	Manufacturer: Dell Inc.
-	Product Name: PowerEdge R750
-
-Handle 0x0300, DMI type 3, 22 bytes
-Chassis Information
-	Manufacturer: Dell Inc.
-	Version: Not Specified
-
-Handle 0x0400, DMI type 4, 48 bytes
-Processor Information
-	Version: AMD EPYC 7742 64-Core Processor
-	Characteristics:
-		64-bit capable
-
-Handle 0x1100, DMI type 17, 84 bytes
-Memory Device
-	Size: 32 GB
-	Type: DDR4
-	Speed: 3200 MT/s
-
-Handle 0x1101, DMI type 17, 84 bytes
-Memory Device
-	Size: No Module Installed
-	Type: Unknown
-`, `"system":{"vendor":"Dell Inc.","product":"PowerEdge R750","bios":"2.18.1 02/28/2023",` +
-			`"cpu_model":"AMD EPYC 7742 64-Core Processor"},"memory":{"total_bytes":34359738368}}`},
-		{"lsmod", "$ lsmod | grep nv\nnvidia_peermem         16384  0\nnvidia              56770560  1 nvidia_peermem" +
-			"\n",
-			`"kernel":{"modules":["nvidia","nvidia_peermem"]}}`},
-		{"lsmod", "Module                  Size  Used by\nmlx5_ib               397312  0\nsnd        16384  1 hda\n",
-			`"kernel":{"modules":["mlx5_ib"],"modules_known":true}}`},
-		{"lshw -json", `[{"id":"n","class":"system","vendor":"Dell","product":"R750 (SKU)","children":[{"id":"pci",
-"class":"bridge","businfo":"pci@0000:00:01.0","description":"PCI bridge","children":[{"id":"network","class":"network",
-"description":"Ethernet interface","businfo":"pci@0000:5e:00.0","logicalname":"eth0","serial":"b8:3f:d2:11:22:33",
-"vendor":"Mellanox Technologies","product":"MT27800","configuration":{"driver":"mlx5_core","firmware":
-"16.35.2000 (MT_1)","link":"yes"}}]}]}]`,
-			`"system":{"vendor":"Dell","product":"R750"},"pci":[{"address":"0000:00:01.0","root":"pci0000:00",` +
-				`"class":"0x060400","driver_known":true},{"address":"0000:5e:00.0","parent":"0000:00:01.0",` +
-				`"class":"0x020000",` +
-				`"vendor":"0x15b3","vendor_name":"Mellanox Technologies","device_name":"MT27800",` +
-				`"driver":"mlx5_core","driver_known":true}],"nics":[{"address":"0000:5e:00.0","netdevs":null,` +
-				`"rdma":null,"firmware":"16.35.2000",` +
-				`"ports":[{"name":"eth0","mac":"b8:3f:d2:11:22:33","carrier":true}]}]}`},
-		{"lshw", `node1
-    description: Rack Mount Chassis
-    product: R750 (SKU)
-    vendor: Dell
-  *-core
-     *-memory
-          description: System Memory
-          size: 2GiB
-     *-cpu:0
-          product: Some CPU
-     *-pci:0
-        description: PCI bridge
-        bus info: pci@0000:00:01.0
-        *-network
-             description: Ethernet interface
-             product: MT27800
-             vendor: Mellanox Technologies
-             bus info: pci@0000:5e:00.0
-             logical name: eth0
-             serial: b8:3f:d2:11:22:33
-             configuration: driver=mlx5_core firmware=16.35.2000 link=yes
-`, `"system":{"vendor":"Dell","product":"R750","cpu_model":"Some CPU"},"memory":{"total_bytes":2147483648},` +
-			`"pci":[{"address":"0000:00:01.0","root":"pci0000:00","class":"0x060400","driver_known":true},` +
-			`{"address":"0000:5e:00.0","parent":"0000:00:01.0","class":"0x020000","vendor":"0x15b3",` +
-			`"vendor_name":"Mellanox Technologies","device_name":"MT27800","driver":"mlx5_core",` +
-			`"driver_known":true}],` +
-			`"nics":[{"address":"0000:5e:00.0","netdevs":null,"rdma":null,"firmware":"16.35.2000",` +
-			`"ports":[{"name":"eth0",` +
-			`"mac":"b8:3f:d2:11:22:33","carrier":true}]}]}`},
-		{"lshw", "  *-display UNCLAIMED\n       description: 3D controller\n       vendor: NVIDIA Corporation\n" +
-			"       bus info: pci@0000:3b:00.0\n", `"pci":[{"address":"0000:3b:00.0","parent_unknown":true,` +
-			`"class":"0x030200","vendor":"0x10de","vendor_name":"NVIDIA Corporation","driver_known":true}]}`},
-		{"lstopo", `Machine (126GB total)
-  Package L#0
-    NUMANode L#0 (P#0 63GB)
-    L3 L#0 (32MB)
-      L2 L#0 (1MB) + Core L#0
-        PU L#0 (P#0)
-        PU L#1 (P#2)
-    HostBridge
-      PCIBridge
-        PCI 3b:00.0 (InfiniBand)
-          Net "ib0"
-          OpenFabrics "mlx5_0"
-  Package L#1 + NUMANode L#1 (P#1 63GB) + L3 L#1 (32MB) + Core L#1
-    PU L#2 (P#1)
-    PU L#3 (P#3)
-`, `"packages":[{"id":0,"cpus":"0,2"},{"id":1,"cpus":"1,3"}],"numa_nodes":[{"id":0,"cpus":"0,2",` +
-			`"memory_bytes":67645734912},{"id":1,"cpus":"1,3","memory_bytes":67645734912}],"l3":[{"id":0,` +
-			`"cpus":"0,2",` +
-			`"size_bytes":33554432},{"id":0,"cpus":"1,3","size_bytes":33554432}],"cores":[{"id":0,"cpus":"0,2"},` +
-			`{"id":0,"cpus":"1,3"}],"cpus":{"online":"0-3"},"pci":[{"address":"0000:3b:00.0","parent_unknown":true,` +
-			`"class":"0x020700","numa_node":0}],"nics":[{"address":"0000:3b:00.0","netdevs":null,"rdma":null,` +
-			`"ports":[{"name":"ib0"}],"rdma_devices":[{"name":"mlx5_0"}]}]}`},
-		{"lstopo", `Machine (P#0 total=64GiB)
-  Package L#0 (P#0 total=64GiB)
-    MemCache L#0 (size=16GiB)
-      NUMANode L#0 (P#0 local=64GiB total=64GiB)
-    NUMANode L#1 (P#2 local=1GiB total=1GiB)
-    Core L#0 (P#0)
-      PU L#0 (P#0)
-    HostBridge L#0 (buses=0000:[00-15])
-      PCIBridge L#1 (busid=0000:00:01.1 id=8086:3c03 class=0604(PCIBridge) buses=0000:[02-03])
-        PCI L#0 (busid=0000:02:00.0 id=8086:1521 class=0200(Ethernet))
-          OSDev[Network] L#0 (Address=a4) "eth0"
-      PCI L#1 (busid=0000:00:1f.2 id=8086:1d02 class=0106(SATA))
-`, `"packages":[{"id":0,"cpus":"0"}],"numa_nodes":[{"id":0,"cpus":"0","memory_bytes":68719476736},{"id":2,"cpus":"",` +
-			`"memory_bytes":1073741824}],"cores":[{"id":0,"cpus":"0"}],"cpus":{"online":"0"},"pci":[` +
-			`{"address":"0000:00:01.1","root":"pci0000:00","class":"0x060400","vendor":"0x8086","device":"0x3c03",` +
-			`"numa_node":0},{"address":"0000:02:00.0","parent":"0000:00:01.1","class":"0x020000","vendor":"0x8086",` +
-			`"device":"0x1521","numa_node":0},{"address":"0000:00:1f.2","root":"pci0000:00","class":"0x010600",` +
-			`"vendor":"0x8086","device":"0x1d02","numa_node":0}],"nics":[{"address":"0000:02:00.0","netdevs":null,` +
-			`"rdma":null,"ports":[{"name":"eth0"}]}]}`},
 		{"nvidia-smi -L or nvlink --status", "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n" +
 			"\t Link 1: <inactive>\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)\n",
 			`"gpus":[{"kind":"discrete","name":"GPU0","index":0,"vendor":"NVIDIA Corporation",` +
@@ -446,13 +296,6 @@ GPU 00000000:3B:00.0
 			`"driver_version":` +
 			`"535.104.05","uuid":"GPU-1","vbios":"92.00.25","mig":"Disabled","persistence_mode":true,` +
 			`"bar1_bytes":68719476736}]}`},
-		{"ethtool -k", "Features for eth1:\nrx-checksumming: on\ngeneric-receive-offload: off [fixed]\nrx-all: off\n",
-			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","offloads":{` +
-				`"generic-receive-offload":false,"rx-checksumming":true}}]}]}`},
-		{"ethtool -g", "Ring parameters for eth1:\nPre-set maximums:\nRX:\t\t8192\nRX Mini:\t0\nTX:\t\t8192\n" +
-			"Current hardware settings:\nRX:\t\t1024\nTX:\t\t512\n",
-			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","rings":{"rx":{"size":1024,` +
-				`"max":8192},"tx":{"size":512,"max":8192}}}]}]}`},
 		{"ethtool -S", "$ ethtool -S eth1\nNIC statistics:\n     rx_packets: 12\n     rx_discards_phy: 3\n" +
 			"     rx_crc_errors_phy: 0\n",
 			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1",` +
@@ -462,24 +305,10 @@ GPU 00000000:3B:00.0
 				`"rx_out_of_buffer":7}}]}],"unread":[{"path":"a.txt:1","why":"which network device this is, is ` +
 				`not told: ` +
 				`ethtool -S NETDEV names it above its text"}]}`},
-		{"ethtool -m", "# ethtool -m eth1\n\tIdentifier          : 0x11 (QSFP28)\n\tVendor name         : Mellanox\n" +
-			"\tRate identifier     : 0x00 (unspecified)\n\tLength (Copper or Active cable) : 3m\n",
-			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","module":{"Identifier":` +
-				`"0x11 (QSFP28)","Length (Copper or Active cable)":"3m","Vendor name":"Mellanox"}}]}]}`},
 		{"rdma statistic", "link mlx5_0/1 rx_write_requests 5 out_of_sequence 2 \n    rnr_nak_retry_err 1\n",
 			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0",` +
 				`"ports":[{"number":1,` +
 				`"counters":{"out_of_sequence":2,"rnr_nak_retry_err":1}}]}]}]}`},
-		{"mlxlink", "$ sudo mlxlink -d mlx5_0\nOperational Info\n----------------\nState            : Active\n" +
-			"Physical state   : LinkUp\nSpeed            : IB-HDR\nWidth            : 2x\nRecommendation   : " +
-			"Bad signal integrity\n",
-			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0",` +
-				`"ports":[{"number":1,` +
-				`"state":"ACTIVE","phys_state":"LinkUp","link_layer":"InfiniBand","rate_gbps":100,"lanes":2,` +
-				`"diagnosis":"Bad signal integrity"}]}]}]}`},
-		{"mlxlink", "$ mlxlink -d 81:00.0\nOperational Info\nState : Active\nSpeed : 100G\nWidth : 4x\n" +
-			"Recommendation : No issue was observed\n",
-			`"nics":[{"address":"0000:81:00.0","netdevs":null,"rdma":null,"speed_mbps":100000}]}`},
 		{"virsh vcpuinfo", "# virsh vcpuinfo vm1\nVCPU:           0\nCPU:            2\nState:          running\n" +
 			"CPU Affinity:   --y-\n\nVCPU:           1\nCPU Affinity:   yyyy\n\nVCPU:           2\n" +
 			"CPU Affinity:   0-1 (out of 4)\n\nVCPU:           3\nCPU Affinity:   0-3 (out of 4)\n",
@@ -500,21 +329,10 @@ GPU 00000000:3B:00.0
 		{"mst status", "/dev/mst/mt4119_pciconf0         - PCI configuration cycles access.\n" +
 			"     domain:bus:dev.fn=0000:5e:00.0 addr.reg=88 data.reg=92 cr_bar.gw_offset=-1\n", `"nics":[{"address":` +
 			`"0000:5e:00.0","name":"/dev/mst/mt4119_pciconf0","netdevs":null,"rdma":null}]}`},
-		{"mlxlink", "$ mlxlink -d /dev/mst/mt4129_pciconf0\nOperational Info\nState : Active\n" +
-			"Speed : IB-NDR\nWidth : 4x\n",
-			`"nics":[{"name":"/dev/mst/mt4129_pciconf0","netdevs":null,"rdma":null,"speed_mbps":400000}]}`},
 		{"ibv_devices", "    device          \t   node GUID\n    ------          \t----------------\n" +
 			"    mlx5_0          \t946dae0300cde72c\n",
 			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0",` +
 				`"node_guid":"946d:ae03:00cd:e72c"}]}]}`},
-		{"lshw -businfo", "Bus info          Device      Class      Description\n========\n" +
-			"                              system     PowerEdge R750\n" +
-			"pci@0000:4b:00.0  ens2f0      network    Ethernet Controller E810-C\n" +
-			"pci@0000:17:00.0              display    GA100 [A100 PCIe 80GB]\n",
-			`"pci":[{"address":"0000:4b:00.0","parent_unknown":true,"class":"0x028000",` +
-				`"device_name":"Ethernet Controller E810-C"},{"address":"0000:17:00.0","parent_unknown":true,` +
-				`"class":"0x038000","device_name":"GA100 [A100 PCIe 80GB]"}],"nics":[{"address":"0000:4b:00.0",` +
-				`"netdevs":null,"rdma":null,"ports":[{"name":"ens2f0"}]}]}`},
 		{"virsh dominfo", "Id:             3\nName:           vm1\nOS Type:        hvm\nState:          running\n" +
 			"CPU(s):         8\nCPU time:       1.4s\nMax memory:     1024 KiB\n",
 			`"tenants":[{"name":"vm1","state":"running","vcpus":8,"memory_bytes":1048576}]}`},
@@ -590,35 +408,11 @@ func TestPiecesAreRead(t *testing.T) {
 		{"ethtool -i", "firmware-version: 22.39.1002 (MT_0000000436)\nexpansion-rom-version: \n" +
 			"bus-info: 0000:c1:00.0\n",
 			`"nics":[{"address":"0000:c1:00.0","netdevs":null,"rdma":null,"firmware":"22.39.1002"}]}`},
-		{"ethtool -k", "$ ethtool -k eth1 | grep offload\ngeneric-receive-offload: off [fixed]\n",
-			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","offloads":{` +
-				`"generic-receive-offload":false}}]}]}`},
-		{"ethtool -k", "Offload parameters for eth1:\nrx-checksumming: on\n",
-			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","offloads":{` +
-				`"rx-checksumming":true}}]}]}`},
-		{"ethtool -g", "$ ethtool -g eth1\nRX:\t\t8192\nRX Mini:\tn/a\nCurrent hardware settings:\nRX:\t\t1024\n\n" +
-			"Channel parameters for eth1:\nPre-set maximums:\nRX:\t\t63\n",
-			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","rings":{"rx":{"size":1024,` +
-				`"max":8192}}}]}]}`},
 		{"virsh vcpuinfo", "CPU:            2\nCPU Affinity:   --y-\n\nVCPU:           4\nCPU Affinity:   y---\n",
 			`"tenants":[{"name":"a domain without a name","vcpus":5,"pins":[{"vcpu":3,"cpus":"2"},{"vcpu":4,` +
 				`"cpus":"0"}]}]}`},
 		{"mlxconfig q", "PCI device:     5e:00.0\nConfigurations:    Current\n         NUM_OF_VFS        8     \n",
 			`"nics":[{"address":"0000:5e:00.0","netdevs":null,"rdma":null,"firmware_settings":{"NUM_OF_VFS":"8"}}]}`},
-		{"virsh capabilities", "<capabilities><host><cpu><arch>x86_64</arch></cpu><topology><cells num='2'>\n" +
-			"<cell id='0'>\n<memory unit='KiB'>1024</memory>\n",
-			`"system":{"arch":"x86_64"},"numa_nodes":[{"id":0,"cpus":"","memory_bytes":1048576}],` +
-				`"unread":[{"path":"a.txt:1","why":"the text is cut off: what would follow is ` +
-				`not known"}]}`},
-		{"lscpu", "Architektur:          x86_64\n  Liste der Online-CPU(s): 0-3\n  Modellname: Some CPU\n" +
-			"    Sockel:            1\n  NUMA-Knoten0 CPU(s): 0-3\n",
-			`"system":{"arch":"x86_64","cpu_model":"Some CPU"},"packages":[{"id":0,"cpus":"0-3","model":"Some CPU"}],` +
-				`"numa_nodes":[{"id":0,"cpus":"0-3"}],"cpus":{"online":"0-3"}}`},
-		{"lscpu", "Architecture :          x86_64\n  Liste de processeur(s) en ligne : 0-3\n" +
-			"  Nœud NUMA 0 de processeur(s) : 0-3\n",
-			`"system":{"arch":"x86_64"},"numa_nodes":[{"id":0,"cpus":"0-3"}],"cpus":{"online":"0-3"}}`},
-		{"lscpu", "Arquitectura:          x86_64\n CPU(s):      4\nCPU(s) del nodo NUMA 0: 0-3\n",
-			`"system":{"arch":"x86_64"},"numa_nodes":[{"id":0,"cpus":"0-3"}],"cpus":{"online":"0-3"}}`},
 		{"mlxconfig q", "# mlxconfig -d 81:00.0 q | grep NUM_OF\n         NUM_OF_VFS                  8           \n",
 			`"nics":[{"address":"0000:81:00.0","netdevs":null,"rdma":null,"firmware_settings":{"NUM_OF_VFS":"8"}}]}`},
 		{"rocm-smi", "===== Concise Info =====\nGPU  Temp (DieEdge)  AvgPwr  SCLK    MCLK     Fan  Perf  PwrCap " +
@@ -783,20 +577,51 @@ func TestOtherTextsAreOfNoKind(t *testing.T) {
 		"node: 0 cpus\nlink up\n",
 		"# CPU usage\n1,2,3\n",
 		"driver:\n",
-		`{"class": 1`,
+		`{"pci": 1`,
 		"==> results\n1: one\n2: two\n",
 		"<devices><device/></devices>\n",
-		"Machine learning with hwloc\n",
 		"GPU 0: a graphics card\n",
 		"rx_packets: 3\n",
-		"*-notes\n  a list\n",
 		"link to the page 1 2\n",
-		"Identifier : mine\n",
 		"VCPU: many\n",
 	} {
 		for _, found := range Split([]byte(text), "", Kinds) {
 			if _, err := found.Read(); err == nil {
 				t.Errorf("%q is read as %s", text, found.Kind.Name)
+			}
+		}
+	}
+}
+
+// Texts of tools that are not read are of no kind, and add nothing to the text above them.
+func TestTextsOfToolsThatAreNotRead(t *testing.T) {
+	t.Parallel()
+	const above = "Architecture: x86_64\nCPU(s): 2\n"
+	want, _ := read(t, above)
+	for _, test := range []struct{ command, text string }{
+		{"lshw", "node1\n    description: Rack Mount Chassis\n  *-core\n     *-cpu:0\n          product: Some CPU\n"},
+		{"lshw -json", `[{"id":"n","class":"system","product":"R750 (SKU)"}]` + "\n"},
+		{"dmidecode", "# dmidecode 3.2\nHandle 0x0400, DMI type 4, 48 bytes\nProcessor Information\n\tModel name: X\n"},
+		{"lsmod", "Module                  Size  Used by\nmlx5_ib               397312  0\n"},
+		{"lstopo", "Machine (126GB total)\n  Package L#0\n    NUMANode L#0 (P#0 63GB)\n"},
+		{"mlxlink -d mlx5_0", "Operational Info\nState            : Active\nSpeed            : IB-HDR\n"},
+		{"ethtool -k eth1", "Features for eth1:\nrx-checksumming: on\n"},
+		{"ethtool -g eth1", "Ring parameters for eth1:\nPre-set maximums:\nRX:\t\t8192\n"},
+		{"ethtool -m eth1", "\tIdentifier          : 0x11 (QSFP28)\n"},
+		{"virsh capabilities", "<capabilities>\n<host>\n<topology>\n<cells num='1'/>\n</topology>\n</host>\n" +
+			"</capabilities>\n"},
+		{"virsh nodedev-dumpxml pci_0000_5e_00_1", "<device>\n<name>pci_0000_5e_00_1</name>\n</device>\n"},
+	} {
+		if found := Split([]byte(test.text), "a.txt", Kinds); len(found) != 0 {
+			t.Errorf("%s is read as %s", test.command, found[0].Kind.Name)
+		}
+		for _, heading := range []string{test.command, "### " + test.command, "$ " + test.command} {
+			got, text := read(t, above+heading+"\n"+test.text)
+			if text.Text != above {
+				t.Errorf("%q: the text is %q, want %q", heading, text.Text, above)
+			}
+			if diff := cmp.Diff(asJSON(t, want), asJSON(t, got)); diff != "" {
+				t.Errorf("%s below lscpu (-want +got):\n%s", test.command, diff)
 			}
 		}
 	}
@@ -813,8 +638,6 @@ func FuzzRead(f *testing.F) {
 		}
 	}
 	f.Add(uint8(4), rocmText())
-	f.Add(uint8(20), `<device><capability type='pci'><bus>1</bus></capability></device>`)
-	f.Add(uint8(22), `[{"class":"network","businfo":"pci@0000:01:00.0"}]`)
 	f.Fuzz(func(t *testing.T, kind uint8, text string) {
 		if len(text) > 4096 {
 			return

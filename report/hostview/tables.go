@@ -200,11 +200,10 @@ var settings = []string{"SRIOV_EN", "NUM_OF_VFS", "ATS_ENABLED", "LINK_TYPE_P1",
 func (v *view) settingGrid() grid {
 	g := grid{Title: "Settings of NICs", Heads: []head{
 		{Name: ""}, {Name: "RDMA port", Least: 8}, {Name: "RDMA MTU", Right: true}, {Name: "trust"}, {Name: "PFC"},
-		{Name: "rings", Least: 6},
-		{Name: "offloads", Least: 8}, {Name: "firmware", Least: 12}, {Name: "module", Least: 8, Drop: 1},
+		{Name: "firmware", Least: 12},
 	}}
 	for _, n := range v.nics {
-		var states, mtus, trust, pfc, rings, offloads, firmware, module []string
+		var states, mtus, trust, pfc, firmware []string
 		for _, d := range n.Devices {
 			for _, p := range d.Ports {
 				if p.State != "" && p.State != "ACTIVE" { // those that work have a speed above
@@ -222,30 +221,15 @@ func (v *view) settingGrid() grid {
 						none), "[]"))
 				}
 			}
-			for _, name := range lists.Keys(p.Rings) {
-				rings = append(rings, fmt.Sprintf("%s %d of %d", name, p.Rings[name].Size, p.Rings[name].Max))
-			}
-			for _, name := range lists.Keys(p.Offloads) {
-				if !p.Offloads[name] {
-					offloads = append(offloads, "no "+name)
-				}
-			}
-			for _, name := range lists.Keys(p.Module) {
-				// "ength" stands for "Length (SMF)" as well as "Cable assembly length".
-				if strings.HasPrefix(name, "Vendor") || strings.Contains(name, "ength") {
-					module = append(module, p.Module[name])
-				}
-			}
 		}
 		for _, name := range settings {
 			if value, ok := n.Settings[name]; ok {
 				firmware = append(firmware, name+"="+value)
 			}
 		}
-		if len(trust)+len(pfc)+len(rings)+len(offloads)+len(firmware)+len(module)+len(mtus)+len(states) > 0 {
+		if len(trust)+len(pfc)+len(firmware)+len(mtus)+len(states) > 0 {
 			g.Rows = append(g.Rows, cells(v.names[n.ID()], listText(states), listText(slices.Compact(mtus)),
-				listText(slices.Compact(trust)), listText(slices.Compact(pfc)), listText(rings), listText(offloads),
-				listText(firmware), listText(module)))
+				listText(slices.Compact(trust)), listText(slices.Compact(pfc)), listText(firmware)))
 		}
 	}
 	return g

@@ -248,13 +248,13 @@ func TestAnIOMMUWithGroupsIsThere(t *testing.T) {
 		device := function("41:00.0", 0x020000, topology.VendorMellanox)
 		device.IOMMUGroup = group
 		h := compare.Join([]compare.Part{
-			{Source: "virsh capabilities", Host: &topology.Host{IOMMU: topology.IOMMU{Enabled: new(false)}}},
+			{Source: "dmesg", Host: &topology.Host{IOMMU: topology.IOMMU{Enabled: new(false)}}},
 			{Source: "IOMMU groups", Host: &topology.Host{PCI: []topology.PCIDevice{device}}},
 		})
 		if *h.IOMMU.Enabled != (group != nil) || (len(h.Contradictions) == 1) != (group != nil) {
 			t.Errorf("with group %v: enabled is %v, contradictions %+v", group, *h.IOMMU.Enabled, h.Contradictions)
 		}
-		if group != nil && (h.Contradictions[0].By != "virsh capabilities" ||
+		if group != nil && (h.Contradictions[0].By != "dmesg" ||
 			!strings.HasPrefix(h.Contradictions[0].Source, "IOMMU groups: 0000:41:00.0 is in IOMMU group 7")) {
 			t.Errorf("contradiction is %+v", h.Contradictions[0])
 		}
