@@ -236,8 +236,8 @@ func TestOpenErrors(t *testing.T) {
 	for _, test := range []struct{ path, err string }{
 		{"none", "no such file or directory"},
 		{"none/at/all", "no such file or directory"},
-		{"empty", "empty: not a machine in a form that rackless knows: it is empty; rackless inspect reads a snapshot, " +
-			"an archive of /sys and /proc"},
+		{"empty", "empty: not a machine in a form that rackless knows: it is empty; rackless inspect reads a " +
+			"snapshot, an archive of /sys and /proc"},
 		{"text", `text: not a machine in a form that rackless knows: it starts with "Dear all,"; ` +
 			"rackless inspect reads a snapshot"},
 		{"text/inside", `text: it is not an archive, so there is no "inside" in it`},

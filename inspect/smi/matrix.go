@@ -7,7 +7,6 @@ import (
 
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -18,26 +17,26 @@ const (
 	maxNotes   = 100
 )
 
-// A Matrix is what nvidia-smi topo -m states. Cells is square and symmetric, in the order of
-// Devices; the diagonal is topology.PathSelf, and no other cell is. Those of which the text says
-// two things are topology.PathUnknown.
+// A Matrix is what nvidia-smi topo -m states. Cells is square and symmetric, in the order of Devices; the diagonal is
+// topology.PathSelf, and no other cell is. Cells that the text lacks, or states in two ways, are topology.PathUnknown.
 type Matrix struct {
 	Devices []Device
 	Cells   [][]Cell
-	Line    int    // line of the header, or of the first row where there is no header; from 1
-	Version string // of nvidia-smi, where the text says it: "535.129.03"
+	Line    int    // line of the header, or of the first row if there is no header; from 1
+	Version string // of nvidia-smi, if the text says it: "535.129.03"
 	Notes   []Note // what was odd about the text and did not keep it from being read
+	Cut     bool   // the last rows are missing
 }
 
 // A Device is a row and column of the matrix: a GPU or a NIC.
 type Device struct {
 	Name  string // "GPU0", "NIC3"; a NIC's RDMA device in the older layout: "mlx5_0"
 	Index *int   // the number of a GPU as nvidia-smi counts; nil for NICs
-	RDMA  string // a NIC's RDMA device, from the legend or the older layout; empty where it is not known
-	Line  int    // where its row starts
+	RDMA  string // a NIC's RDMA device, from the legend or the older layout; empty if it is not known
+	Line  int    // of its row
 
-	// The columns behind the paths, as they stand there. Empty where there is no such column or no
-	// value, "N/A" where the tool does not know.
+	// The columns behind the paths, as they stand there. Empty if there is no such column or no value, "N/A" if the
+	// tool does not know.
 	CPUAffinity  string
 	NUMAAffinity string
 	GPUNUMAID    string
@@ -67,45 +66,83 @@ func (m *Matrix) note(line int, format string, args ...any) {
 	}
 }
 
-// ParseMatrix finds the matrix in the output of nvidia-smi topo -m (or -mp), or in a text that
-// holds it, and reads it. The error is an *Error.
+// An Error is a text without a matrix, or a matrix that cannot be right.
+type Error struct {
+	File   string // as it was given to Parse; empty from ParseMatrix
+	Line   int    // from 1; 0 for the whole text
+	Row    string // device that the row is of, if any
+	Column string // device that the column is of, if any
+	Why    string
+}
+
+func (e *Error) Error() string {
+	place := where.Prefix(e.File, e.Line)
+	switch {
+	case e.Row != "" && e.Column != "":
+		place += fmt.Sprintf("row %q, column %q: ", e.Row, e.Column)
+	case e.Row != "":
+		place += fmt.Sprintf("row %q: ", e.Row)
+	}
+	return place + e.Why
+}
+
+// rowError returns an error at a row, and at a column unless that is empty.
+func rowError(line int, row, column, format string, args ...any) *Error {
+	return &Error{Line: line, Row: row, Column: column, Why: fmt.Sprintf(format, args...)}
+}
+
+// peerAccess is the reason for not reading the matrix of nvidia-smi topo -p2p, which looks alike and often stands in
+// the same text.
+const peerAccess = "this is the matrix of nvidia-smi topo -p2p, which has no paths; give the output of " +
+	"nvidia-smi topo -m"
+
+// version matches what the other pages of nvidia-smi, which often stand in the same text, say of the tool.
+var version = lazyregexp.New(`NVIDIA-SMI (?:version *: *)?([0-9]{3}\.[0-9.]+)`)
+
+// ParseMatrix finds the matrix in the output of nvidia-smi topo -m (or -mp), or in a text that holds it, and reads it.
+// The first complete one counts, or else the first one whose last rows are cut off. The error is an *Error.
 func ParseMatrix(b []byte) (*Matrix, error) {
 	if len(b) > maxText {
 		return nil, &Error{Why: fmt.Sprintf("text of %d bytes: at most %d are taken", len(b), maxText)}
 	}
 	text := string(b)
-	lines, tokens := lex(text)
-
-	var found *Matrix
+	lines := splitLines(text)
+	var found, cut *Matrix
 	var first *Error // of the first matrix that could not be read
-	for i := 0; i < len(tokens); {
-		if found != nil && len(found.Notes) >= maxNotes {
-			break
-		}
-		m, next, err := matrixAt(tokens, i, found == nil && first == nil)
+	for at := 0; at < len(lines) && (found == nil || len(found.Notes) < maxNotes); {
+		m, used, err := matrixAt(lines[at:], found == nil && cut == nil && first == nil)
+		at += max(used, 1)
 		switch {
-		case err != nil && found == nil && (first == nil || first.Why == peerAccess):
-			first = err
+		case err != nil:
+			if first == nil || first.Why == peerAccess {
+				first = err
+			}
 		case m == nil:
+		case m.Cut:
+			if cut == nil {
+				cut = m
+			}
 		case found == nil:
 			found = m
-			// The legend of this matrix ends where the next one starts.
-			// It may start on the line of the last row: where lines were joined there is only one.
-			from := tokens[next-1].line
-			found.readLegend(lines[from-1:max(from, nextHeader(tokens, next, len(lines)))], from)
 		case !sameMatrix(found, m):
 			found.note(m.Line, "another matrix, of %d devices, that is not the same: the one at line %d is read",
 				len(m.Devices), found.Line)
 		}
-		i = max(next, i+1)
-	}
-	if found == nil {
-		if first == nil {
-			first = noMatrix(text)
+		if m != nil {
+			at += m.readLegend(lines[at:])
 		}
-		return nil, first
 	}
-	if first != nil && first.Why != peerAccess {
+	switch {
+	case found == nil && cut == nil && first == nil:
+		return nil, noMatrix(text)
+	case found == nil && cut == nil:
+		return nil, first
+	case found == nil:
+		found = cut
+	case cut != nil && cut.Line < found.Line:
+		found.note(cut.Line, "a matrix that is not read: its last rows are cut off")
+	}
+	if first != nil && first.Why != peerAccess && first.Line < found.Line {
 		found.note(first.Line, "a matrix that is not read: %s", first.Why)
 	}
 	if v := version.FindStringSubmatch(text); v != nil {
@@ -113,22 +150,6 @@ func ParseMatrix(b []byte) (*Matrix, error) {
 	}
 	return found, nil
 }
-
-// nextHeader returns how many lines stand before the next header behind token i, or all where there is none.
-func nextHeader(tokens []token, i, all int) int {
-	for ; i < len(tokens); i++ {
-		if !isGPU(tokens[i].text) {
-			continue
-		}
-		if h, _, ok := headerAt(tokens, i); ok {
-			return h.line - 1
-		}
-	}
-	return all
-}
-
-// version matches what the other pages of nvidia-smi, which often stand in the same text, say of the tool.
-var version = lazyregexp.New(`NVIDIA-SMI (?:version *: *)?([0-9]{3}\.[0-9.]+)`)
 
 // noMatrix says why nothing was found, as far as the text tells.
 func noMatrix(text string) *Error {
@@ -153,72 +174,19 @@ func sameMatrix(a, b *Matrix) bool {
 	}) && slices.EqualFunc(a.Cells, b.Cells, slices.Equal[[]Cell])
 }
 
-// matrixAt reads the matrix whose header, or first row where the header is lost, starts at token i.
-// It returns the token behind what it has read. Without an error and without a matrix there is none
-// at i: the words are prose. The first rows may be cut off together with the header where none stand above.
-func matrixAt(tokens []token, i int, alone bool) (m *Matrix, next int, err *Error) {
-	if !strictName.MatchString(tokens[i].text) {
-		return nil, i + 1, nil
-	}
-	if h, next, ok := headerAt(tokens, i); ok {
-		r := rowReader{tokens: tokens, at: next, header: h}
-		m, err := r.matrix()
-		return m, r.at, err
-	}
-	if h, ok := headerFromRows(tokens, i); ok && (h.lost == 0 || alone) {
-		r := rowReader{tokens: tokens, at: i, header: h}
-		m, err := r.matrix()
-		if m != nil {
-			m.note(m.Line, "no header line: the columns are taken from the rows")
-			if h.lost > 0 {
-				m.note(m.Line, "the first %d rows are cut off: paths between their devices are not known", h.lost)
-			}
-		}
-		return m, r.at, err
-	}
-	return nil, i + 1, nil
-}
-
-// An Error is a text without a matrix, or a matrix that cannot be right.
-type Error struct {
-	File   string // as it was given to Parse; empty from ParseMatrix
-	Line   int    // from 1; 0 where the whole text is meant
-	Row    string // device that the row is of, if any
-	Column string // device that the column is of, if any
-	Why    string
-}
-
-func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString(where.Prefix(e.File, e.Line))
-	switch {
-	case e.Row != "" && e.Column != "":
-		fmt.Fprintf(&b, "row %q, column %q: ", e.Row, e.Column)
-	case e.Row != "":
-		fmt.Fprintf(&b, "row %q: ", e.Row)
-	}
-	b.WriteString(e.Why)
-	return b.String()
-}
-
-// rowError returns an error at a row, and at a column unless that is empty.
-func rowError(line int, row, column, format string, args ...any) *Error {
-	return &Error{Line: line, Row: row, Column: column, Why: fmt.Sprintf(format, args...)}
-}
-
 var (
-	legendEntry = lazyregexp.New(`\b(NIC[0-9]{1,4}):`)
-	// An RDMA device's name as the kernel and udev make them: mlx5_0, mlx5_bond_0, rocep13s0f0,
-	// ibp7, rdmap79s0. nvidia-smi has been seen to print other parts of its output where the name
-	// should be ("NIC0: A", "NIC3: ity GPU NUMA ID").
+	legendEntry = lazyregexp.New(`^(NIC[0-9]{1,4}):(.*)$`)
+	// An RDMA device's name as the kernel and udev make them: mlx5_0, mlx5_bond_0, rocep13s0f0, ibp7, rdmap79s0.
+	// nvidia-smi has been seen to print other parts of its output in its place ("NIC0: A", "NIC3: ity GPU NUMA ID").
 	rdmaName = lazyregexp.New(`^[a-z][A-Za-z0-9_.-]{0,40}[0-9][A-Za-z0-9_.-]{0,40}$`)
 )
 
-// readLegend names the RDMA devices of the NICs from lines, the lines behind the matrix, of which
-// the first has the number from.
-func (m *Matrix) readLegend(lines []string, from int) {
+// readLegend names the RDMA devices of the NICs from the lines behind the matrix, up to the next header. It returns the
+// number of lines read.
+func (m *Matrix) readLegend(lines []line) int {
 	nics := map[string]*Device{}
-	for d := range lists.Refs(m.Devices) {
+	for i := range m.Devices {
+		d := &m.Devices[i]
 		switch {
 		case d.IsGPU():
 		case strings.HasPrefix(d.Name, "NIC"):
@@ -227,37 +195,75 @@ func (m *Matrix) readLegend(lines []string, from int) {
 			d.RDMA = d.Name // the older layout
 		}
 	}
-	if len(nics) == 0 {
-		return
-	}
 	listed := map[string]bool{}
-	for n, line := range lines {
-		entries := legendEntry.FindAllStringSubmatchIndex(line, -1)
-		for i, e := range entries {
-			end := len(line)
-			if i+1 < len(entries) {
-				end = entries[i+1][0]
-			}
-			name, value := line[e[2]:e[3]], strings.TrimSpace(line[e[1]:end])
-			d := nics[name]
-			if d == nil {
+	used := 0
+	for ; used < len(lines); used++ {
+		l := lines[used]
+		if _, ok := parseHeader(l); ok || l.isRow() {
+			break
+		}
+		for i, w := range l.words {
+			entry := legendEntry.FindStringSubmatch(w)
+			if entry == nil || nics[entry[1]] == nil {
 				continue
 			}
-			listed[name] = true
+			d, value := nics[entry[1]], entry[2]
+			for _, next := range l.words[i+1:] {
+				if legendEntry.MatchString(next) {
+					break
+				}
+				value = strings.TrimSpace(value + " " + next)
+			}
+			listed[d.Name] = true
 			switch {
 			case !rdmaName.MatchString(value):
-				m.note(from+n, "legend of %s: %q is not the name of an RDMA device", name, where.Clip(value))
+				m.note(l.number, "legend of %s: %q is not the name of an RDMA device", d.Name, where.Clip(value))
 			case d.RDMA != "" && d.RDMA != value:
-				m.note(from+n, "legend of %s: %q, but it was %q before", name, where.Clip(value), d.RDMA)
+				m.note(l.number, "legend of %s: %q, but it was %q before", d.Name, where.Clip(value), d.RDMA)
 			default:
 				d.RDMA = value
 			}
 		}
 	}
 	switch {
+	case len(nics) == 0:
 	case len(listed) == 0:
 		m.note(m.Line, "no NIC legend: the RDMA devices of %d NICs are not known", len(nics))
 	case len(listed) < len(nics):
 		m.note(m.Line, "NIC legend: %d of %d NICs are not in it", len(nics)-len(listed), len(nics))
 	}
+	return used
+}
+
+// maxContradictions is the share of pairs whose two cells may differ. If more do, the rows were read wrongly.
+const maxContradictions = 0.25
+
+// mirror fills cells that one row of the pair lacks from the other row. If both rows state a path and they differ, as
+// those of a GPU whose NVLinks are down, nothing tells which is right: the path is not known.
+func (m *Matrix) mirror() *Error {
+	var wrong []*Error
+	for i, row := range m.Cells {
+		for j := range row[:i] {
+			a, b := &m.Cells[i][j], &m.Cells[j][i]
+			switch {
+			case *a == *b:
+			case a.Class == topology.PathUnknown:
+				*a = *b
+			case b.Class == topology.PathUnknown:
+				*b = *a
+			default:
+				wrong = append(wrong, rowError(m.Devices[i].Line, m.Devices[i].Name, m.Devices[j].Name,
+					"%s, but line %d has %s for the same two devices in its row %q; one of them is wrong",
+					*a, m.Devices[j].Line, *b, m.Devices[j].Name))
+				*a, *b = Cell{}, Cell{}
+			}
+		}
+	}
+	if n := len(m.Devices); float64(len(wrong)) > maxContradictions*float64(n*(n-1)/2) {
+		return wrong[0]
+	}
+	for _, e := range wrong {
+		m.note(e.Line, "row %q, column %q: %s", e.Row, e.Column, e.Why)
+	}
+	return nil
 }

@@ -5,467 +5,344 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/rackless/rackless/inspect/where"
-	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/paste"
 	"github.com/rackless/rackless/topology"
 )
 
-// A rowReader reads the rows below a header.
-type rowReader struct {
-	tokens []token
-	at     int // the next token
-	header header
-	m      *Matrix
+// A line is a line of the text that has words.
+type line struct {
+	number int // from 1
+	words  []string
+	open   bool // the text ends behind the last word, which may be cut off
 }
 
-// A label is a cell and the word that it was read from.
-type label struct {
-	Cell
-	token token
+// ansi matches terminal escapes: nvidia-smi underlines its header even if no terminal is there. Web pages drop the
+// escape character; without it only colours ("[4m") are recognised.
+var ansi = lazyregexp.New(paste.Escape + `|\[[0-9;]{1,8}m`)
+
+// splitLines splits a text into lines and words. The bars and rules of tables and quotes are no words.
+func splitLines(text string) []line {
+	var lines []line
+	n := 0
+	for raw := range strings.SplitSeq(text, "\n") {
+		n++
+		if strings.ContainsAny(raw, "\x1b[") {
+			raw = ansi.ReplaceAllString(raw, "")
+		}
+		words := strings.FieldsFunc(raw, func(r rune) bool { return unicode.IsSpace(r) || r == '|' || r == '`' })
+		words = slices.DeleteFunc(words, func(w string) bool { return strings.Trim(w, "-:=+*#~>") == "" })
+		if len(words) > 0 {
+			lines = append(lines, line{number: n, words: words})
+		}
+	}
+	if len(lines) > 0 {
+		lines[len(lines)-1].open = strings.TrimRightFunc(text, unicode.IsSpace) == text
+	}
+	return lines
 }
 
-// rowEnd returns the token behind the row whose first cell is token i: the next row, or the first
-// word behind an empty line. White space between the lines of one row, from cells that are empty,
-// does not occur: the cells that may be empty are the last ones.
-func rowEnd(tokens []token, i int, isDevice func(string) bool) int {
-	end := i
-	for end < len(tokens) && !isDevice(tokens[end].text) && (end == 0 || tokens[end].line <= tokens[end-1].line+1) {
-		end++
-	}
-	return end
-}
+var (
+	gpuName = lazyregexp.New(`^GPU[0-9]{1,4}$`)
+	// A NIC is "NIC0", or in the older layout the name of its RDMA device: mlx5_0, mlx5_bond_0, bnxt_re0, rocep13s0f0.
+	nicName = lazyregexp.New(`^(?:NIC[0-9]{1,4}|[a-z][a-z0-9_]{0,30}[0-9][a-z0-9_]{0,16})$`)
+	// Words of a header run together where web pages drop the space between them: "NIC6NIC7", "NIC11CPU".
+	runTogether = lazyregexp.New(`^(?:GPU[0-9]+|NIC[0-9]+|mlx[0-9]_(?:bond_)?[0-9]+|CPU|NUMA|Affinity|GPU|ID)+$`)
+	headerWord  = lazyregexp.New(`GPU[0-9]+|NIC[0-9]+|mlx[0-9]_(?:bond_)?[0-9]+|CPU|NUMA|Affinity|GPU|ID`)
+	// So do paths: "SYSSYS". No label begins another one.
+	labels    = lazyregexp.New(`^(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)+$`)
+	label     = lazyregexp.New(`X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC`)
+	valueForm = lazyregexp.New(`^(?:N/A|[0-9][0-9,-]*)$`)
+)
 
-// matrix reads all rows. Where the first row has no path at all, the words were none of a matrix:
-// then it returns neither matrix nor error.
-func (r *rowReader) matrix() (*Matrix, *Error) {
-	names := lists.SetOf(r.header.names, func(n string) string { return n })
-	isDevice := func(s string) bool { return names[s] }
-	r.m = &Matrix{Line: r.header.line}
-	for i, name := range r.header.names[:r.header.lost] {
-		r.m.Devices = append(r.m.Devices, Device{Name: name, Index: gpuIndex(name), Line: r.header.line})
-		r.m.Cells = append(r.m.Cells, make([]Cell, len(r.header.names)))
-		r.m.Cells[i][i].Class = topology.PathSelf
-	}
-	for row := r.header.lost; row < len(r.header.names); row++ {
-		name := r.header.names[row]
-		if err := r.findRow(name); err != nil {
-			if row == r.header.lost {
-				return nil, nil
-			}
-			return nil, err
-		}
-		line := r.tokens[r.at].line
-		r.at++
-		end := rowEnd(r.tokens, r.at, isDevice)
-		d := Device{Name: name, Index: gpuIndex(name), Line: line}
-		start := r.at
-		cells, err := r.row(&d, row, r.tokens[r.at:end])
-		if err != nil {
-			if row == r.header.lost && r.at == start {
-				return nil, nil
-			}
-			r.at = end
-			return nil, err
-		}
-		r.m.Devices = append(r.m.Devices, d)
-		r.m.Cells = append(r.m.Cells, cells)
-		for i := range r.header.lost {
-			r.m.Cells[i][row] = cells[i] // a path is the same in both directions
-		}
-		if row+1 < len(r.header.names) {
-			r.at = end
-		}
-	}
-	return r.m, r.check()
-}
+func isGPU(s string) bool    { return gpuName.MatchString(s) }
+func isDevice(s string) bool { return isGPU(s) || nicName.MatchString(s) }
 
-// findRow expects the name of a row at the next token.
-func (r *rowReader) findRow(name string) *Error {
-	if r.at == len(r.tokens) {
-		return rowError(r.tokens[r.at-1].line, name, "",
-			"the text ends before this row; give the whole output of nvidia-smi topo -m")
-	}
-	t := r.tokens[r.at]
-	if t.text == name {
+// gpuIndex returns the number of a GPU's name, nil for a NIC.
+func gpuIndex(name string) *int {
+	if !isGPU(name) {
 		return nil
 	}
-	if slices.Contains(r.header.names, t.text) {
-		return rowError(t.line, name, "", "the row is missing: the row of %q stands in its place", t.text)
-	}
-	line := r.header.line
-	if r.at > 0 {
-		line = r.tokens[r.at-1].line + 1
-	}
-	return rowError(line, name, "",
-		"the row is missing: the matrix ends before it; give the whole output of nvidia-smi topo -m")
-}
-
-// row reads the cells of one row and what stands behind them. r.at is moved behind what was used.
-func (r *rowReader) row(d *Device, row int, words []token) ([]Cell, *Error) {
-	names := r.header.names
-	labels, used := readLabels(words, len(names))
-	start := r.at
-	r.at += used
-	switch {
-	case len(labels) > len(names):
-		return nil, rowError(words[used-1].line, d.Name, "", "%d paths for %d columns", len(labels), len(names))
-	case len(labels) < len(names):
-		return nil, r.missing(d, row, labels, words[used:])
-	}
-	cells := make([]Cell, len(labels))
-	for j, l := range labels {
-		cells[j] = l.Cell
-		if (l.Class == topology.PathSelf) != (j == row) {
-			if j != row {
-				return nil, rowError(l.token.line, d.Name, names[j], `"X" stands outside of the diagonal`)
-			}
-			return nil, rowError(l.token.line, d.Name, names[j],
-				`want "X" where row and column are the same device, found %q`, l.String())
-		}
-	}
-	tail := words[used:]
-	// Paths and affinity may be run together where the terminal's edge was: "SYS0-31,64-95".
-	if used > 0 {
-		if _, rest := cutLabels(words[used-1].text); rest != "" && !words[used-1].glued {
-			t := words[used-1]
-			t.text = rest
-			tail = append([]token{t}, tail...)
-			used--
-		}
-	}
-	n, err := r.tail(d, tail, labels[len(labels)-1].token.line)
-	r.at = start + used + n
-	return cells, err
-}
-
-// readLabels reads up to want paths from the start of a row. It returns more than want if a word
-// that holds several passes that number. used is how many words it took; a word that is a path and
-// the start of an affinity is the last one taken.
-func readLabels(words []token, want int) (labels []label, used int) {
-	for used < len(words) && len(labels) < want {
-		t := words[used]
-		next := token{}
-		if used+1 < len(words) && words[used+1].glued {
-			next = words[used+1]
-		}
-		cells, whole := splitLabels(t.text)
-		switch {
-		case next.text == "":
-		case whole && cells[len(cells)-1].Links > 0 && strings.Trim(next.text, "0123456789") == "":
-			// A terminal broke "NV18" into "NV1" and "8".
-			if c, ok := splitLabels(t.text + next.text); ok {
-				cells = c
-				used++
-			}
-		case !whole:
-			// A terminal broke "NODE" into "NO" and "DE".
-			if c, ok := splitLabels(t.text + next.text); ok {
-				cells, whole = c, true
-				used++
-			}
-		}
-		if !whole {
-			var rest string
-			if cells, rest = cutLabels(t.text); len(cells) == 0 || !isAffinity(rest) || len(labels)+len(cells) < want {
-				return labels, used
-			}
-		}
-		labels = append(labels, lists.Map(cells, func(c Cell) label { return label{c, t} })...)
-		used++
-	}
-	// A path behind the last column is one too many.
-	if len(labels) == want && used < len(words) {
-		if cells, ok := splitLabels(words[used].text); ok && words[used].line <= words[used-1].line+1 {
-			labels = append(labels, lists.Map(cells, func(c Cell) label { return label{c, words[used]} })...)
-			used++
-		}
-	}
-	return labels, used
-}
-
-// splitLabels parses a word that is one path, or several run together: web pages that wrap long
-// lines drop the space there ("SYSSYS"). It is unambiguous: no label begins another one, and the
-// number of NV# ends where the next label begins.
-func splitLabels(s string) ([]Cell, bool) {
-	cells, rest := cutLabels(s)
-	return cells, rest == "" && len(cells) > 0
-}
-
-// cutLabels takes the paths off the start of a word.
-func cutLabels(s string) (cells []Cell, rest string) {
-	for s != "" {
-		n := 0
-		for _, l := range []string{"X", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC"} {
-			if strings.HasPrefix(s, l) {
-				n = len(l)
-			}
-		}
-		if strings.HasPrefix(s, "NV") {
-			n = len("NV")
-			for n < len(s) && s[n] >= '0' && s[n] <= '9' {
-				n++
-			}
-		}
-		if n == 0 {
-			return cells, s
-		}
-		class, links, err := topology.ParsePathLabel(s[:n])
-		if err != nil {
-			return cells, s
-		}
-		cells = append(cells, Cell{class, links})
-		s = s[n:]
-	}
-	return cells, ""
-}
-
-// peerAccess is the reason for not reading the matrix of nvidia-smi topo -p2p, which looks alike
-// and often stands in the same text.
-const peerAccess = "this is the matrix of nvidia-smi topo -p2p, which has no paths; give the output of " +
-	"nvidia-smi topo -m"
-
-// missing says which cell of a row is not there. words are those behind the cells that could be read.
-func (r *rowReader) missing(d *Device, row int, labels []label, words []token) *Error {
-	names := r.header.names
-	e := &Error{Line: d.Line, Row: d.Name}
-	if len(labels) > 0 {
-		e.Line = labels[len(labels)-1].token.line
-	}
-	if len(words) > 0 && words[0].line == e.Line && !isAffinity(words[0].text) {
-		e.Column = names[len(labels)]
-		switch words[0].text {
-		case "OK", "CNS", "GNS", "TNS", "NS", "DR", "U":
-			e.Why = peerAccess
-			return e
-		}
-		e.Why = fmt.Sprintf("%q is not a path; want X, NV#, PIX, PXB, PHB, NODE or SYS", where.Clip(words[0].text))
-		return e
-	}
-	e.Column = names[r.missingColumn(row, labels)]
-	e.Why = fmt.Sprintf("the cell is missing: the row has %d paths, the header %d columns", len(labels), len(names))
-	return e
-}
-
-// missingColumn finds the column whose cell is missing in a row: by its place below the header
-// where the columns are aligned, else by the X and by what the rows above say of this device, else
-// it is the first behind the end.
-func (r *rowReader) missingColumn(row int, labels []label) int {
-	if c, ok := r.columnByPlace(row, labels); ok {
-		return c
-	}
-	x := slices.IndexFunc(labels, func(l label) bool { return l.Class == topology.PathSelf })
-	if x == row || x > row {
-		return len(labels)
-	}
-	for j := range min(len(labels), row) {
-		if labels[j].Cell != r.m.Cells[j][row] {
-			return j
-		}
-	}
-	return min(row, len(labels))
-}
-
-// columnByPlace compares where the words of a row and of the header start. The tool writes " X "
-// one column to the right of the others. Text that was cut out often lacks the white space at the
-// start of the header, so the X says by how much it is moved.
-func (r *rowReader) columnByPlace(row int, labels []label) (int, bool) {
-	cols := r.header.cols
-	shift, calibrated := 0, false
-	for i, l := range labels {
-		if i > 0 && (l.token.col <= labels[i-1].token.col || l.token.line != labels[0].token.line) {
-			return 0, false
-		}
-		if l.Class == topology.PathSelf && cols != nil {
-			shift, calibrated = l.token.col-1-cols[row], true
-		}
-	}
-	if !calibrated {
-		return 0, false
-	}
-	for i, c := range cols {
-		if i == len(labels) || labels[i].token.col-shift >= c+4 {
-			return i, true
-		}
-		if labels[i].token.col-shift < c {
-			return 0, false // not aligned
-		}
-	}
-	return 0, false
-}
-
-// maxContradictions is the share of pairs whose two cells may differ. Where more do, the rows were taken apart wrongly.
-const maxContradictions = 0.25
-
-// check looks at the matrix as a whole: a path is the same in both directions. Where it is not, one of the cells is
-// wrong, and nothing tells which: the path is not known. It has been seen of a GPU whose NVLinks were down.
-func (r *rowReader) check() *Error {
-	var wrong []*Error
-	for i, row := range r.m.Cells {
-		for j, c := range row[:i] {
-			other := r.m.Cells[j][i]
-			if other == c {
-				continue
-			}
-			a, b := &r.m.Devices[i], &r.m.Devices[j]
-			wrong = append(wrong, rowError(a.Line, a.Name, b.Name, "%s, but line %d has %s for the same two devices "+
-				"in its row %q; one of them is wrong", c, b.Line, other, b.Name))
-			r.m.Cells[i][j], r.m.Cells[j][i] = Cell{}, Cell{}
-		}
-	}
-	if n := len(r.m.Devices); float64(len(wrong)) > maxContradictions*float64(n*(n-1)/2) {
-		return wrong[0]
-	}
-	for _, e := range wrong {
-		r.m.note(e.Line, "row %q, column %q: %s", e.Row, e.Column, e.Why)
-	}
-	return nil
-}
-
-// isAffinity reports whether a word may stand in a column behind the paths: a list of CPUs or
-// nodes, a number, or "N/A".
-func isAffinity(s string) bool {
-	return s == "N/A" || s != "" && s[0] >= '0' && s[0] <= '9' && strings.Trim(s, "0123456789,-") == ""
-}
-
-// isBrokenNA reports whether a word is the start of "N/A" that a terminal broke.
-func isBrokenNA(s string) bool { return s == "N" || s == "N/" }
-
-// tail reads the columns behind the paths from words, the first of which follow on line, and
-// returns how many words it took.
-func (r *rowReader) tail(d *Device, words []token, line int) (int, *Error) {
-	kinds := []titleKind{cpuAffinity, numaAffinity, gpuNUMAID}
-	if r.header.titles != nil {
-		kinds = kinds[:0]
-		kinds = append(kinds, lists.Map(r.header.titles, func(t title) titleKind { return t.kind })...)
-	}
-	values, n := tailValues(words, line, d.IsGPU())
-	// Too many values: a terminal broke a list between digits.
-	for i := 1; i < len(values) && len(values) > len(kinds); i++ {
-		if values[i].glued {
-			values[i-1].text += values[i].text
-			values = slices.Delete(values, i, i+1)
-		}
-	}
-	// One value too few, and the next word is two: "0N/A", where a web page dropped the space.
-	if len(values)+2 == len(kinds) && n < len(words) {
-		if list, ok := strings.CutSuffix(words[n].text, "N/A"); ok && isAffinity(list) && words[n].line == line {
-			values = append(values, token{text: list}, token{text: "N/A"})
-			n++
-		}
-	}
-	switch {
-	case len(values) > 3:
-		return 0, rowError(d.Line, d.Name, "",
-			"%d values behind the paths; want CPU affinity, NUMA affinity and GPU NUMA ID at most", len(values))
-	case len(values) > len(kinds):
-		// The header's end is cut off; the order of the columns never changes.
-		kinds = []titleKind{cpuAffinity, numaAffinity, gpuNUMAID}
-	case len(values) < len(kinds) && r.header.titles != nil:
-		r.assignByPlace(d, values)
-		if d.IsGPU() && n < len(words) && words[n].line == line {
-			r.m.note(line, "%s: %q behind the paths is not understood", d.Name, where.Clip(words[n].text))
-		}
-		return n, nil
-	}
-	for i, v := range values {
-		d.set(kinds[i], v.text)
-	}
-	return n, nil
-}
-
-// tailValues collects values, and joins those that a terminal broke in two. used is how many words
-// they are. Only the row of a GPU goes on behind the end of its line: a NIC has no such values, and
-// what is below its row is other text.
-func tailValues(words []token, line int, isGPU bool) (values []token, used int) {
-	for used < len(words) {
-		t := words[used]
-		last := len(values) - 1
-		if t.line != line {
-			if !isGPU || !onlyValues(words[used:], values) {
-				break
-			}
-			line = t.line
-		}
-		switch {
-		case last >= 0 && t.glued && !isAffinity(t.text) && isAffinity(values[last].text+t.text):
-			values[last].text += t.text
-		case last >= 0 && t.text != "N/A" && isAffinity(t.text) &&
-			strings.ContainsAny(values[last].text[len(values[last].text)-1:], ",-"):
-			values[last].text += t.text // a list broken at a comma
-		case isAffinity(t.text), isBrokenNA(t.text):
-			values = append(values, t)
-		default:
-			return values, used
-		}
-		used++
-	}
-	return values, used
-}
-
-// onlyValues reports whether the line that words start with holds nothing else than values, or the
-// rest of one. It does not go on where values are complete.
-func onlyValues(words, values []token) bool {
-	complete := len(values)
-	for _, v := range values {
-		if v.glued {
-			complete-- // may be the rest of the one before
-		}
-	}
-	if complete >= 3 && !words[0].glued {
-		return false
-	}
-	for i, t := range words {
-		if t.line != words[0].line {
-			break
-		}
-		rest := i == 0 && t.glued && len(values) > 0 && isAffinity(values[len(values)-1].text+t.text)
-		if !isAffinity(t.text) && !isBrokenNA(t.text) && !rest {
-			return false
-		}
-	}
-	return true
-}
-
-// assignByPlace gives values to the titles that they stand below: some are not there. Values that
-// stand below none are left out, and noted unless they say nothing.
-func (r *rowReader) assignByPlace(d *Device, values []token) {
-	ts := r.header.titles
-	for i, v := range values {
-		found := -1
-		for k, t := range ts {
-			if r.header.cols != nil && v.line == d.Line && t.col == v.col {
-				found = k
-			}
-		}
-		switch {
-		case found >= 0:
-			d.set(ts[found].kind, v.text)
-		case i == 0 && len(ts) > 0 && ts[0].kind == cpuAffinity && strings.ContainsAny(v.text, ",-"):
-			d.set(cpuAffinity, v.text) // NUMA affinity is a list as well, but never where there is no CPU affinity
-		case v.text == "N/A":
-		default:
-			r.m.note(d.Line, "%s: %q stands below no title; it is not read", d.Name, where.Clip(v.text))
-		}
-	}
-}
-
-func (d *Device) set(kind titleKind, v string) {
-	switch kind {
-	case cpuAffinity:
-		d.CPUAffinity = v
-	case numaAffinity:
-		d.NUMAAffinity = v
-	case gpuNUMAID:
-		d.GPUNUMAID = v
-	}
+	return number(name[len("GPU"):])
 }
 
 // number returns a value that is one number, nil for anything else.
 func number(s string) *int {
-	if s == "" || len(s) > 6 || strings.Trim(s, "0123456789") != "" {
-		return nil
+	if n, err := strconv.ParseUint(s, 10, 20); err == nil {
+		return new(int(n))
 	}
-	n, _ := strconv.Atoi(s)
-	return &n
+	return nil
+}
+
+// A header names the columns of a matrix.
+type header struct {
+	line   int
+	names  []string
+	titles int // columns behind the paths: CPU affinity, NUMA affinity, GPU NUMA ID
+	lost   int // rows that are cut off at the top, together with the header
+}
+
+// parseHeader reads names of devices from the first GPU of a line on, then titles, the last of which may be cut off.
+func parseHeader(l line) (h header, ok bool) {
+	h.line = l.number
+	at := slices.IndexFunc(l.words, func(w string) bool { return isGPU(headerWord.FindString(w)) })
+	if at < 0 {
+		return h, false
+	}
+	var words []string
+	for _, w := range l.words[at:] {
+		if runTogether.MatchString(w) {
+			words = append(words, headerWord.FindAllString(w, -1)...)
+		} else {
+			words = append(words, w)
+		}
+	}
+	for i, w := range words {
+		switch {
+		case w == "CPU", w == "GPU", w == "NUMA" && words[i-1] != "GPU":
+			h.titles++
+		case w == "NUMA", w == "Affinity", w == "ID":
+		case h.titles > 0 && i == len(words)-1 && (strings.HasPrefix("Affinity", w) || strings.HasPrefix("NUMA", w)):
+		case h.titles > 0, slices.Contains(h.names, w), len(h.names) == maxDevices, !isDevice(w):
+			return h, false
+		default:
+			h.names = append(h.names, w)
+		}
+	}
+	return h, isGPU(words[0])
+}
+
+// row returns the name of the device that a line is the row of, and the words behind it. What stands before the name,
+// such as the name of a host, a time or "12:" of grep -n, is passed over.
+func (l line) row(isDevice func(string) bool) (name string, words []string) {
+	for i, w := range l.words[:len(l.words)-1] {
+		if name := w[strings.LastIndexAny(w, ":>])")+1:]; isDevice(name) {
+			return name, l.words[i+1:]
+		}
+	}
+	return "", nil
+}
+
+// isRow reports whether a line is a row of some matrix.
+func (l line) isRow() bool {
+	_, words := l.row(isDevice)
+	return len(words) > 0 && labels.MatchString(words[0])
+}
+
+// matrixAt reads the matrix whose header, or first row if the header is lost, is the first line. used is how many lines
+// it has. Without an error and without a matrix there is none: the words are prose. The first rows may be cut off
+// together with the header if alone is set.
+func matrixAt(lines []line, alone bool) (m *Matrix, used int, err *Error) {
+	if h, ok := parseHeader(lines[0]); ok {
+		m, used, err = h.rows(lines[1:])
+		return m, used + 1, err
+	}
+	h, ok := headerFromRows(lines)
+	if !ok || h.lost > 0 && !alone {
+		return nil, 1, nil
+	}
+	m, used, err = h.rows(lines)
+	if m != nil {
+		m.note(m.Line, "no header line: the columns are taken from the rows")
+		if h.lost > 0 {
+			m.note(m.Line, "the first %d rows are cut off: paths between their devices are not known", h.lost)
+		}
+	}
+	return m, used, err
+}
+
+// headerFromRows makes up for a lost header: the rows name the columns. Columns before the X of the first row are those
+// of rows that are lost as well: nvidia-smi counts GPUs from 0, and NICs behind them.
+func headerFromRows(lines []line) (h header, ok bool) {
+	h.line = lines[0].number
+	columns := 0
+	for _, l := range lines {
+		name, words := l.row(isDevice)
+		cells, _ := parseCells(words)
+		if len(cells) == 0 || slices.Contains(h.names, name) || len(h.names) == maxDevices {
+			break
+		}
+		if h.names == nil {
+			columns = len(cells)
+			h.lost = slices.Index(cells, Cell{Class: topology.PathSelf})
+			if h.names, ok = namesBefore(name, h.lost); !ok {
+				return h, false
+			}
+		}
+		h.names = append(h.names, name)
+	}
+	return h, len(h.names) > h.lost+1 && (h.lost == 0 || len(h.names) == columns)
+}
+
+// namesBefore returns the names of the n columns before that of a device; ok is false if its name does not tell them.
+func namesBefore(device string, n int) (names []string, ok bool) {
+	gpus := n
+	if digits, isNIC := strings.CutPrefix(device, "NIC"); isNIC {
+		nics, _ := strconv.Atoi(digits)
+		gpus -= nics
+	} else if index := gpuIndex(device); index == nil || *index != n {
+		return nil, false
+	}
+	for i := range n {
+		if i < gpus {
+			names = append(names, fmt.Sprintf("GPU%d", i))
+		} else {
+			names = append(names, fmt.Sprintf("NIC%d", i-gpus))
+		}
+	}
+	return names, gpus > 0 || n == 0 && isGPU(device)
+}
+
+// rows reads the rows below a header: one line each, in the order of the columns. The last rows may be cut off, and the
+// last one within itself: the rows above have most of its paths. used is how many lines the rows have.
+func (h header) rows(lines []line) (m *Matrix, used int, err *Error) {
+	m = &Matrix{Line: h.line}
+	for i, name := range h.names {
+		m.Devices = append(m.Devices, Device{Name: name, Index: gpuIndex(name), Line: h.line})
+		m.Cells = append(m.Cells, make([]Cell, len(h.names)))
+		m.Cells[i][i].Class = topology.PathSelf
+	}
+	isColumn := func(s string) bool { return slices.Contains(h.names, s) }
+	next, whole := h.lost, true
+	for ; whole && next < len(h.names) && used < len(lines); next++ {
+		l := lines[used]
+		name, words := l.row(isColumn)
+		if _, isHeader := parseHeader(l); isHeader || name != h.names[next] && !l.isRow() {
+			break
+		}
+		first := next == h.lost
+		if first && (name != h.names[next] || !labels.MatchString(words[0])) {
+			return nil, 0, nil // prose
+		}
+		if name != h.names[next] {
+			return nil, used, rowError(l.number, h.names[next], "",
+				"the row is missing: the row of %q stands in its place", name)
+		}
+		used++
+		m.Devices[next].Line = l.number
+		mayBeCut := !first && (used == len(lines) || !lines[used].isRow())
+		if whole, err = h.row(m, next, words, mayBeCut); err != nil {
+			return nil, used, err
+		}
+	}
+	if used == 0 {
+		return nil, 0, nil
+	}
+	if !whole {
+		next--
+	} else if next < len(h.names) {
+		dropCutValues(m.Devices[h.lost:next], lines[used-1].open)
+	}
+	if m.Cut = next < len(h.names); m.Cut {
+		m.note(lines[used-1].number, "the matrix is cut off: the row %q is not whole, and paths between it and those "+
+			"below are not known", h.names[next])
+	}
+	return m, used, m.mirror()
+}
+
+// row reads the cells and values of one row. whole is false if the row is cut off, as the last one may be.
+func (h header) row(m *Matrix, row int, words []string, mayBeCut bool) (whole bool, err *Error) {
+	d, n := &m.Devices[row], len(h.names)
+	cells, rest := parseCells(words)
+	for j, c := range cells[:min(len(cells), n)] {
+		switch isSelf := c.Class == topology.PathSelf; {
+		case isSelf && j != row:
+			return false, rowError(d.Line, d.Name, h.names[j], `"X" stands outside of the diagonal`)
+		case !isSelf && j == row:
+			return false, rowError(d.Line, d.Name, h.names[j],
+				`want "X" where row and column are the same device, found %q`, c)
+		}
+	}
+	switch {
+	case len(cells) > n:
+		return false, rowError(d.Line, d.Name, "", "%d paths for %d columns", len(cells), n)
+	case len(cells) == n:
+		copy(m.Cells[row], cells)
+		return true, m.values(d, h.titles, rest)
+	case mayBeCut && (len(rest) == 0 || len(rest) == 1 && isCutLabel(rest[0])):
+		copy(m.Cells[row], cells[:max(0, len(cells)-1)]) // without the last one: "NV1" may be the start of "NV18"
+		m.Cells[row][row].Class = topology.PathSelf
+		return false, nil
+	case len(rest) == 0 || valueForm.MatchString(rest[0]):
+		return false, rowError(d.Line, d.Name, "", "a cell is missing: the row has %d paths, the header %d columns",
+			len(cells), n)
+	}
+	why := fmt.Sprintf("%q is not a path; want X, NV#, PIX, PXB, PHB, NODE or SYS", where.Clip(rest[0]))
+	if slices.Contains([]string{"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"}, rest[0]) {
+		why = peerAccess
+	}
+	return false, &Error{Line: d.Line, Row: d.Name, Column: h.names[len(cells)], Why: why}
+}
+
+// parseCells takes the paths off the start of words.
+func parseCells(words []string) (cells []Cell, rest []string) {
+	for i, w := range words {
+		if !labels.MatchString(w) {
+			return cells, words[i:]
+		}
+		for _, s := range label.FindAllString(w, -1) {
+			class, links, err := topology.ParsePathLabel(s)
+			if err != nil {
+				return cells, words[i:]
+			}
+			cells = append(cells, Cell{class, links})
+		}
+	}
+	return cells, nil
+}
+
+// isCutLabel reports whether a word is the start of a path's label.
+func isCutLabel(s string) bool {
+	return slices.ContainsFunc([]string{"NV", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC"},
+		func(label string) bool { return strings.HasPrefix(label, s) })
+}
+
+// values reads the columns behind the paths of a row. If a value is missing, nothing tells which: then only a list is
+// read, which the CPU affinity is.
+func (m *Matrix) values(d *Device, titles int, words []string) *Error {
+	var values []string
+	for _, w := range words {
+		if node, ok := strings.CutSuffix(w, "N/A"); ok && number(node) != nil { // "0N/A", run together
+			values = append(values, node)
+			w = "N/A"
+		}
+		if !valueForm.MatchString(w) {
+			if d.IsGPU() {
+				m.note(d.Line, "%s: %q behind the paths is not understood", d.Name, where.Clip(w))
+			}
+			break
+		}
+		values = append(values, w)
+	}
+	columns := []*string{&d.CPUAffinity, &d.NUMAAffinity, &d.GPUNUMAID}
+	if len(values) > len(columns) {
+		return rowError(d.Line, d.Name, "",
+			"%d values behind the paths; want CPU affinity, NUMA affinity and GPU NUMA ID at most", len(values))
+	}
+	for i, v := range values {
+		switch {
+		case len(values) >= titles, i == 0 && strings.ContainsAny(v, ",-"):
+			*columns[i] = v
+		case v != "N/A":
+			m.note(d.Line, "%s: %q is not read: a value is missing in the row, and it may be of any column", d.Name, v)
+		}
+	}
+	return nil
+}
+
+// dropCutValues removes the values behind the paths of the last row of a text that is cut off, unless it has as many as
+// the row above: "0-3" may be the start of "0-31".
+func dropCutValues(rows []Device, open bool) {
+	last := &rows[len(rows)-1]
+	if len(rows) > 1 && !open {
+		above := rows[len(rows)-2]
+		open = (last.NUMAAffinity == "") != (above.NUMAAffinity == "") ||
+			(last.GPUNUMAID == "") != (above.GPUNUMAID == "")
+	}
+	if open {
+		last.CPUAffinity, last.NUMAAffinity, last.GPUNUMAID = "", "", ""
+	}
 }

@@ -184,7 +184,7 @@ func (d *Device) numaNode() *int {
 // maxLinks is the most NVLinks that a GPU has (Hopper and Blackwell; Volta has 6, Ampere 12).
 const maxLinks = 18
 
-// nvlinks returns how many NVLinks of a GPU are in use, nil where the matrix does not tell.
+// nvlinks returns how many NVLinks of a GPU are in use, nil if the matrix does not tell.
 //
 // NV# counts the links on the way to one peer. Links that are wired to their peers add up. Behind
 // an NVSwitch all links lead to every peer, and each peer shows the same number. So equal numbers
@@ -194,7 +194,13 @@ const maxLinks = 18
 func (m *Matrix) nvlinks(gpu int) *int {
 	peers, sum, low, high := 0, 0, 0, 0
 	for j, c := range m.Cells[gpu] {
-		if c.Class != topology.PathNVLink || !m.Devices[j].IsGPU() {
+		if !m.Devices[j].IsGPU() {
+			continue
+		}
+		if c.Class == topology.PathUnknown {
+			return nil
+		}
+		if c.Class != topology.PathNVLink {
 			continue
 		}
 		if peers == 0 || c.Links < low {

@@ -363,7 +363,7 @@ func TestLegendNamesRDMADevices(t *testing.T) {
 		{"in a quote", "> NIC Legend:\n>\n>   NIC0: mlx5_0\n>   NIC1: mlx5_1\n", "[mlx5_0] [mlx5_1]", ""},
 		{"on one line", "NIC Legend: NIC0: mlx5_0 NIC1: mlx5_1\n", "[mlx5_0] [mlx5_1]", ""},
 		{"other text where a name should be", "NIC Legend:\n  NIC0: ity     GPU NUMA ID\n  NIC1: A\n", "[] []",
-			`m.txt:6: legend of NIC0: "ity     GPU NUMA ID" is not the name of an RDMA device; ` +
+			`m.txt:6: legend of NIC0: "ity GPU NUMA ID" is not the name of an RDMA device; ` +
 				`m.txt:7: legend of NIC1: "A" is not the name of an RDMA device`},
 		{"two names for one", "NIC0: mlx5_0\nNIC0: mlx5_9\nNIC1: mlx5_1\n", "[mlx5_0] [mlx5_1]",
 			`m.txt:6: legend of NIC0: "mlx5_9", but it was "mlx5_0" before`},
