@@ -116,7 +116,7 @@ test-long: ## the long form of tests that only compute: more simulated studies, 
 	$(GO_TEST) -timeout 30m ./internal/planbench ./plan/build ./plan/search ./study ./study/stats -long
 
 AXE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rackless/judges/axe/package/axe.min.js
-test-judges: build site ## check the files of rackless export with the programs that read them (KubeVirt, Nova, Incus, Ansible, Open MPI, ReFrame), the pages with axe-core (npm, Chromium); the first run downloads 700 MB and compiles a kube-apiserver
+test-judges: build site ## check the files of rackless export with the programs that read them (KubeVirt, Nova, Ansible, Open MPI), the pages with axe-core (npm, Chromium); the first run downloads 700 MB and compiles a kube-apiserver
 	@hack/setup.sh test
 	hack/judges.sh
 	$(GO_TEST) -count=1 -timeout 30m ./render/export -judges

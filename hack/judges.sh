@@ -26,26 +26,24 @@ build() {
 	(cd "$(dirname "$0")/../$2/testdata/$1" && CGO_ENABLED=0 "${GO:-go}" build -o "$cache/$1/$1" .)
 }
 
-# unpack has the program $2 in $1 by Debian's packages $4 with what they need, of release $3; empty: the machine's.
+# unpack puts Debian's package $3 and its dependencies into environment $1, unless program $2 is there already.
 unpack() {
-	local name=$1 program=$2 release=${3:+"-t $3"} debs packages
+	local name=$1 program=$2 debs packages
 	if [ -x "$cache/$name/$program" ]; then return; fi
 	debs=$(mktemp -d)
 	# What is installed need not be unpacked.
+	packages=$(apt-get install --no-install-recommends -s "$3" | awk '/^Inst/ && $2 !~ /^(login|passwd)$/ { print $2 }')
 	# shellcheck disable=SC2086
-	packages=$(apt-get install --no-install-recommends -s $release $4 | awk '/^Inst/ && $2 !~ /^(login|passwd)$/ { print $2 }')
-	# shellcheck disable=SC2086
-	(cd "$debs" && apt-get -q -o APT::Sandbox::User= $release download $packages)
+	(cd "$debs" && apt-get -q -o APT::Sandbox::User= download $packages)
 	for deb in "$debs"/*.deb; do dpkg-deb -x "$deb" "$cache/$name"; done
 	rm -r "$debs"
 }
 
 mkdir -p "$cache"
-[ $# -gt 0 ] || set -- ansible reframe nova kubevirt apiserver kubelet axe incus openmpi
+[ $# -gt 0 ] || set -- ansible nova kubevirt apiserver kubelet axe openmpi
 for judge; do
 	case $judge in
 	ansible) install ansible 'ansible-core==2.19.14' ;;
-	reframe) install reframe 'ReFrame-HPC==4.10.4' ;;
 	nova) install nova 'nova==34.0.0' ;;
 	kubevirt)
 		(cd / && "${GO:-go}" mod download kubevirt.io/kubevirt@v1.6.0)
@@ -58,14 +56,7 @@ for judge; do
 			(cd "$cache/axe" && tar xzf "$(npm pack --silent axe-core@4.14.1)")
 		fi
 		;;
-	incus)
-		# Debian 12 has them in its backports.
-		# shellcheck source=/dev/null
-		release=$(. /etc/os-release && echo "$VERSION_CODENAME-backports")
-		apt-cache policy | grep -q -F "a=$release" || release=
-		unpack incus usr/libexec/incus/incusd "$release" 'incus-base incus-client'
-		;;
-	openmpi) unpack openmpi usr/bin/mpirun.openmpi '' openmpi-bin ;;
+	openmpi) unpack openmpi usr/bin/mpirun.openmpi openmpi-bin ;;
 	apiserver)
 		(cd / && "${GO:-go}" mod download kubevirt.io/kubevirt@v1.6.0 \
 			github.com/k8snetworkplumbingwg/network-attachment-definition-client@v1.7.7 \
@@ -90,7 +81,7 @@ for judge; do
 			"$(dirname "$0")/../render/testdata/nccl/main.cc" $sources -Wl,--unresolved-symbols=ignore-all -lpthread
 		;;
 	*)
-		echo "judges.sh: $judge: want kubelet, ansible, reframe, nova, kubevirt, apiserver, axe, incus or nccl" >&2
+		echo "judges.sh: $judge: want kubelet, ansible, nova, kubevirt, apiserver, axe, openmpi or nccl" >&2
 		exit 2
 		;;
 	esac

@@ -53,7 +53,7 @@ var readsFiles = map[string]string{
 	"emulate cp":                "emulate cp /dev/zero try:/root",
 	"export":                    "export ansible /dev/zero",
 	"export --host":             "export nova lab.yaml --host /dev/zero",
-	"export --out":              "export incus placed.yaml --snapshot host.ttar --out written",
+	"export --out":              "export nova placed.yaml --snapshot host.ttar --out written",
 	"export --snapshot":         "export nova lab.yaml --snapshot /dev/zero",
 	"fabric":                    "fabric /dev/zero",
 	"fabric set":                "fabric set /dev/zero --delay 1ms",

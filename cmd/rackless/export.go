@@ -28,7 +28,7 @@ func newExportCmd(a *app) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "export FORMAT [LAB.yaml]",
-		Short: "Write a lab for another system: KubeVirt, OpenStack, Proxmox VE, Incus, Slurm and more",
+		Short: "Write a lab for another system: KubeVirt, OpenStack, Proxmox VE, Slurm and more",
 		Long:  strings.Join(table, "\n"), // where the help has %s
 		Args:  cli.RangeArgs(1, 2, "a format ("+words.Or(names)+") and one LAB.yaml"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {

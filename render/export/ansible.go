@@ -4,7 +4,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"strings"
 	"text/template"
 
 	"github.com/rackless/rackless/lab"
@@ -38,18 +37,4 @@ func Ansible(in render.Input) ([]render.Artifact, error) {
 		return nil, fmt.Errorf("export ansible: %w", err)
 	}
 	return []render.Artifact{text("inventory.yaml", data)}, nil
-}
-
-// AnsibleHosts returns a playbook that prepares a group of hosts for the lab, by the plan of each, and verifies them.
-func AnsibleHosts(in render.Input) ([]render.Artifact, error) {
-	if in.Lab == nil {
-		return nil, errors.New("export ansible-hosts: no lab")
-	}
-	data, err := filled(ansibleTemplates, "hosts.yaml", map[string]string{"Name": in.Lab.Name,
-		"Lab":  strings.TrimSuffix(indented(6, string(in.Lab.YAML())), "\n"),
-		"Head": head(in, "A playbook of Ansible. Its inventory is of hosts, not of the lab's nodes.")})
-	if err != nil {
-		return nil, fmt.Errorf("export ansible-hosts: %w", err)
-	}
-	return []render.Artifact{text("prepare.yaml", data)}, nil
 }

@@ -1,6 +1,6 @@
 // Package export turns a plan into the files of other systems that run virtual machines or jobs on them: KubeVirt,
-// OpenStack Nova, Proxmox VE, Incus, Terraform, Slurm, Open MPI, Ansible, ReFrame. Nothing here runs or writes
-// anything, and the same input gives the same bytes.
+// OpenStack Nova, Proxmox VE, Slurm, Open MPI, Ansible. Nothing here runs or writes anything, and the same input gives
+// the same bytes.
 //
 // What a system cannot be told is said in a comment of its files. docs/export.md lists that, and what judges each
 // format.
@@ -38,16 +38,10 @@ func Formats() []Format {
 		{Name: "kubevirt", Files: "VirtualMachines, networks and node settings for KubeVirt", Render: KubeVirt},
 		{Name: "nova", Files: "nova.conf and a script of flavors, ports and servers for OpenStack", Render: Nova},
 		{Name: "proxmox", Files: "a configuration of each machine for Proxmox VE (untested)", Render: Proxmox},
-		{Name: "incus", Files: "a script and the configuration of each instance for Incus", Render: Incus},
-		{Name: "terraform-libvirt", Files: "a configuration for Terraform's libvirt provider (untested)",
-			Render: Terraform},
 		{Name: "slurm", Files: "slurm.conf, gres.conf, topology.conf and cgroup.conf for Slurm on the nodes",
 			Render: Slurm},
 		{Name: "openmpi", Files: "a hostfile and a rank file for Open MPI on the nodes", Render: OpenMPI},
 		{Name: "ansible", Files: "an inventory for Ansible", Unplaced: true, Render: Ansible},
-		{Name: "ansible-hosts", Files: "a playbook that prepares and verifies hosts with Ansible", Unplaced: true,
-			Render: AnsibleHosts},
-		{Name: "reframe", Files: "a site configuration for ReFrame", Unplaced: true, Render: ReFrame},
 	}
 }
 
@@ -198,7 +192,7 @@ func near(h *topology.Host, n *plan.Node) bool {
 	return true
 }
 
-// dns returns a name as Kubernetes and Incus take it: lower case, digits and hyphens.
+// dns returns a name as Kubernetes takes it: lower case, digits and hyphens.
 func dns(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "-")) }
 
 // unique refuses node names that other systems would take for one.
@@ -225,10 +219,12 @@ const (
 	gib = 1 << 30
 )
 
-// kibi writes an amount of memory as Kubernetes and Incus take it: a whole number of the largest unit, with the suffix
-// of 1 GiB given.
-func kibi(n uint64, suffix string) string {
-	return words.Either(n%gib == 0, fmt.Sprintf("%dGi%s", n/gib, suffix), fmt.Sprintf("%dMi%s", n/mib, suffix))
+// kibi writes an amount of memory as Kubernetes takes it: a whole number of the largest unit.
+func kibi(n uint64) string {
+	if n%gib == 0 {
+		return fmt.Sprintf("%dGi", n/gib)
+	}
+	return fmt.Sprintf("%dMi", n/mib)
 }
 
 // columns is where comments are wrapped.

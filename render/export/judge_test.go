@@ -3,7 +3,6 @@ package export_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -13,14 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"libvirt.org/go/libvirtxml"
 
-	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/render/export"
@@ -119,221 +115,6 @@ func TestAnsibleReadsTheInventory(t *testing.T) {
 			"/run/labs/cluster/id_ed25519"} {
 			if !strings.Contains(said, want) {
 				t.Errorf("%s: no %s in %s", c.name, want, said)
-			}
-		}
-	}
-}
-
-// onThisMachine is a lab that has a place on any machine with two CPUs.
-const onThisMachine = "name: group\nhugepages: off\nnodes: {a: {cpus: 1, memory: 256MiB, nics: 0}}\n"
-
-// Ansible runs the playbook for hosts with rackless itself on this machine, and changes nothing.
-func TestAnsibleRunsThePlaybook(t *testing.T) {
-	t.Parallel()
-	playbook := judge(t, "ansible", "ansible-playbook")
-	for _, c := range cases {
-		if c.host != "" {
-			continue
-		}
-		files, err := export.AnsibleHosts(input(t, c.lab, ""))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ask(t, files, playbook, "-i", "localhost,", "--syntax-check", "prepare.yaml")
-	}
-	binary, err := filepath.Abs("../../bin/rackless")
-	if _, missing := os.Stat(binary); !*judges || err != nil || missing != nil {
-		if *judges {
-			t.Fatalf("no %s: make test-judges builds it", binary)
-		}
-		return
-	}
-	l, err := lab.Parse("group.yaml", []byte(onThisMachine))
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := export.AnsibleHosts(render.Input{Lab: l})
-	if err != nil {
-		t.Fatal(err)
-	}
-	results := t.TempDir()
-	// What runs at each boot may not be where others can write, as in /tmp.
-	dir, err := os.MkdirTemp(filepath.Dir(playbook), "check")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	ask(t, files, playbook, "-i", "one,two,", "-c", "local", "--check", "prepare.yaml", "-e", "rackless_binary="+binary,
-		"-e", "rackless_results="+results, "-e", "ansible_become=false", "-e", "rackless_dir="+dir+
-			"/{{ inventory_hostname }}", "-e", `{"rackless_arguments": ["--no-reboot"]}`, "-e",
-		"ansible_python_interpreter="+filepath.Join(filepath.Dir(playbook), "python"))
-	for _, host := range []string{"one", "two"} {
-		var got struct {
-			Host    string
-			Survey  struct{ Stdout string }
-			Prepare struct{ Skipped bool }
-		}
-		data, err := os.ReadFile(filepath.Join(results, host+".json"))
-		if err := errors.Join(err, json.Unmarshal(data, &got)); err != nil {
-			t.Fatalf("%v\n%s", err, data)
-		}
-		var said struct {
-			Lab    string
-			DryRun bool `json:"dry_run"`
-			Steps  []struct{ Status string }
-		}
-		if err := json.Unmarshal([]byte(got.Survey.Stdout), &said); err != nil || said.Lab != "group" || !said.DryRun ||
-			len(said.Steps) == 0 || got.Host != host || !got.Prepare.Skipped {
-			t.Errorf("%s: %v: %s", host, err, data)
-		}
-	}
-}
-
-// The provider runs xsltproc on the domain that it makes. What comes out is the domain of the plan.
-func TestStylesheetsGiveTheDomains(t *testing.T) {
-	t.Parallel()
-	program, err := exec.LookPath("xsltproc")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("%v: install Debian's xsltproc", err)
-		}
-		t.Skip("no xsltproc: install Debian's xsltproc to run this test")
-	}
-	for _, c := range cases {
-		if c.host == "" {
-			continue
-		}
-		in := input(t, c.lab, c.host)
-		files, err := export.Terraform(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		domains, err := render.Domains(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, render.Artifact{Path: "domain.xml",
-			Data: []byte("<domain type='kvm'><name>x</name></domain>")})
-		for i, d := range domains {
-			var want, got libvirtxml.Domain
-			out := ask(t, files, program, in.Plan.Nodes[i].Name+".xsl", "domain.xml")
-			if err := errors.Join(want.Unmarshal(string(d.Data)), got.Unmarshal(string(out))); err != nil {
-				t.Fatal(err)
-			}
-			// What namespace and quotes are written like is not kept; the mark of rackless is.
-			if strings.TrimSpace(strings.ReplaceAll(want.Metadata.XML, "'", "\"")) != got.Metadata.XML {
-				t.Errorf("%s: metadata %s, %s", d.Path, want.Metadata.XML, got.Metadata.XML)
-			}
-			want.Metadata, got.Metadata = nil, nil
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%s (-plan +stylesheet):\n%s", d.Path, diff)
-			}
-		}
-	}
-}
-
-// incusd takes each instance's configuration as that of a profile: keys, lists of CPUs and sizes are judged, values of
-// devices are not. It runs in namespaces of its own, and mounts and asks for nothing outside of them.
-func TestIncusTakesTheInstances(t *testing.T) {
-	t.Parallel()
-	incusd := judge(t, "incus", "../usr/libexec/incus/incusd")
-	if os.Geteuid() != 0 {
-		t.Skip("incusd wants root")
-	}
-	root := filepath.Join(filepath.Dir(incusd), "..", "..")
-	dir, err := os.MkdirTemp("", "rl-incus-") // short: sockets are in it
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	command := func(name string, args ...string) *exec.Cmd {
-		c := exec.CommandContext(t.Context(), name, args...)
-		c.Env = []string{"INCUS_DIR=" + dir, "HOME=" + dir,
-			"LD_LIBRARY_PATH=" + filepath.Join(root, "lib/x86_64-linux-gnu"),
-			"PATH=" + filepath.Join(root, "bin") + ":" + filepath.Join(root, "sbin") + ":" + os.Getenv("PATH")}
-		return c
-	}
-	daemon := command(incusd, "--group", "root")
-	daemon.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
-	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = daemon.Wait() }) // it was killed
-	run := func(input []byte, args ...string) (string, error) {
-		c := command(filepath.Join(root, "bin", "incus"), args...)
-		c.Stdin = bytes.NewReader(input)
-		out, err := c.CombinedOutput()
-		return string(out), err
-	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		out, err := run(nil, "profile", "create", "node")
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("incusd does not answer: %v: %s", err, out)
-		}
-	}
-	if out, err := run([]byte("config:\n  limits.cpu: 0-x\n"), "profile", "edit", "node"); err == nil {
-		t.Errorf("incusd takes anything: %s", out)
-	}
-	for _, c := range cases {
-		if c.host == "" {
-			continue
-		}
-		files, err := export.Incus(input(t, c.lab, c.host))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range files {
-			if !strings.HasSuffix(f.Path, ".yaml") {
-				continue
-			}
-			if out, err := run(f.Data, "profile", "edit", "node"); err != nil {
-				t.Errorf("%s: %s: %v: %s", c.name, f.Path, err, out)
-			}
-		}
-	}
-}
-
-// helloTest is a test of ReFrame that runs on any system.
-const helloTest = `import reframe as rfm
-import reframe.utility.sanity as sn
-
-@rfm.simple_test
-class Hello(rfm.RunOnlyRegressionTest):
-    valid_systems = ['*']
-    valid_prog_environs = ['*']
-    executable = 'echo hello'
-
-    @sanity_function
-    def said(self):
-        return sn.assert_found('hello', self.stdout)
-`
-
-func TestReFrameReadsTheSite(t *testing.T) {
-	t.Parallel()
-	reframe := judge(t, "reframe", "reframe")
-	for _, c := range cases {
-		if c.host != "" {
-			continue
-		}
-		in := input(t, c.lab, "")
-		files, err := export.ReFrame(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out := ask(t, files, reframe, "-C", "reframe.json", "--system="+in.Lab.Name, "--show-config=systems")
-		for _, n := range in.Lab.Nodes {
-			if !bytes.Contains(out, []byte(`"`+n.Name+`"`)) {
-				t.Errorf("%s: ReFrame does not know node %s: %s", c.name, n.Name, out)
-			}
-		}
-		if c.name == "pair" { // whose partition is this machine: it runs there
-			files = append(files, render.Artifact{Path: "hello.py", Data: []byte(helloTest)})
-			out := ask(t, files, reframe, "-C", "reframe.json", "--system="+in.Lab.Name, "-c", "hello.py", "-r")
-			if !bytes.Contains(out, []byte("PASSED")) {
-				t.Errorf("the test did not pass: %s", out)
 			}
 		}
 	}

@@ -172,10 +172,10 @@ func (k *kube) network(pf string) string {
 }
 
 func (k *kube) machine(n *plan.Node, seed render.Seed) (kubeMachine, error) {
-	m := kubeMachine{Name: k.name(n.Name), Seed: seed, Memory: kibi(n.MemoryBytes, ""), GuestNUMA: n.GuestNUMA}
+	m := kubeMachine{Name: k.name(n.Name), Seed: seed, Memory: kibi(n.MemoryBytes), GuestNUMA: n.GuestNUMA}
 	m.Sockets, m.Cores, m.Threads, _ = n.Topology()
 	if size := pageBytes(n); size > 0 {
-		m.PageSize = kibi(size, "")
+		m.PageSize = kibi(size)
 	}
 	for i, c := range whole(n) {
 		id, err := idsOf(k.in.Host, c.ID)
