@@ -272,6 +272,8 @@ func misplaced(name string) string {
 		"fraction",
 		"slice", "slices", "partition":
 		return NoPartsOfGPUs
+	case "pvrdma":
+		return "PVRDMA adapters are not supported: a node gets RDMA by virtual functions, as in vfs: 1"
 	case "device", "devices":
 		return "devices of the host are asked for by gpus, nics and vfs; " + NoPartsOfGPUs
 	case "address":

@@ -109,16 +109,10 @@ type VSphere struct {
 	Networks []string `json:"networks,omitempty" rule:"names"`
 	// Port group of the virtual functions. If it is of a distributed switch, the switch gets the MTU of the fabric.
 	PortGroup string `json:"port_group,omitempty" rule:"inventory"`
-	// Port group of a distributed switch, at which each node gets a PVRDMA adapter: RDMA between virtual machines
-	// without a virtual function.
-	PVRDMA string `json:"pvrdma,omitempty" rule:"inventory"`
-	// Profile of the vGPU that each node gets, such as grid_a100-10c. ESXi chooses the GPU.
-	VGPU string `json:"vgpu,omitempty" rule:"inventory"`
 	// How nodes get whole NICs and GPUs: static is the one of the plan, dynamic any of its kind that is free when the
 	// node starts.
 	Passthrough Passthrough `json:"passthrough,omitempty"`
-	// full has disks of its own, linked lies on the disks of the template's snapshot, instant is made from the memory
-	// of a template that runs.
+	// full has disks of its own, linked lies on the disks of the template's snapshot.
 	Clone Clone `json:"clone,omitempty"`
 	// Settings of each node's virtual machine beside those of the plan, or in their place: cpu_shares, memory_shares,
 	// secure_boot, and parameters of its configuration file, such as pciPassthru.64bitMMIOSizeGB.

@@ -101,7 +101,7 @@ func (d *decoder) checkSwitches(l *Lab) {
 			fail("hosts", Error{What: "host of the lab is missing", Fix: "add " + v.Host})
 		}
 		for _, group := range s.PortGroups {
-			if (group == v.PortGroup || group == v.PVRDMA) && s.MTU < l.Fabric.MTU {
+			if group == v.PortGroup && s.MTU < l.Fabric.MTU {
 				fail("mtu", Error{What: "smaller than that of the fabric", Have: strconv.Itoa(s.MTU),
 					Want: fmt.Sprintf("%d at least, as fabric.mtu", l.Fabric.MTU)})
 			}

@@ -17,12 +17,11 @@ type Clone string
 
 // The ways to clone.
 const (
-	CloneFull    Clone = "full"    // with disks of its own
-	CloneLinked  Clone = "linked"  // its disks lie on those of the template's snapshot
-	CloneInstant Clone = "instant" // from the memory of a template that runs
+	CloneFull   Clone = "full"   // with disks of its own
+	CloneLinked Clone = "linked" // its disks lie on those of the template's snapshot
 )
 
-func clones() []Clone { return []Clone{CloneFull, CloneLinked, CloneInstant} }
+func clones() []Clone { return []Clone{CloneFull, CloneLinked} }
 
 // A Passthrough says who chooses the device that a node gets.
 type Passthrough string

@@ -112,7 +112,7 @@ func (o *customizeOp) Restore(ctx context.Context, _ *change.System, before chan
 func (o *customizeOp) Restored(before, now change.State) bool { return now == absent || now == before }
 
 // customize returns the step that tells the guest of the i-th node about itself. Adapters of the template come first,
-// then virtual functions as settings writes them, then PVRDMA.
+// then virtual functions as settings writes them.
 func (m *maker) customize(i int, n *plan.Node, vm machine) change.Step {
 	v := m.lab.VSphere.Customize
 	o := &customizeOp{machine: vm, Host: n.Name, Domain: v.Domain}
@@ -137,11 +137,7 @@ func (m *maker) addresses(i int, n *plan.Node) (first int, all []netip.Prefix) {
 	if len(all) > 0 {
 		all[m.first] = m.lab.VSphere.Customize.AddressOf(i)
 	}
-	all = append(all, fabricAddresses(n)...)
-	if m.pvrdma != "" {
-		all = append(all, netip.Prefix{})
-	}
-	return m.first, all
+	return m.first, append(all, fabricAddresses(n)...)
 }
 
 // fabricAddresses are those of a node's virtual functions, in the order in which settings writes these: by their PF.

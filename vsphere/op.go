@@ -13,7 +13,6 @@ import (
 	"github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/property"
-	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -203,7 +202,7 @@ func (o *cloneOp) Do(ctx context.Context, s *change.System) error {
 	case err != nil:
 		return err
 	case o.Done(now):
-		return o.stop(ctx)
+		return nil
 	case o.from(now) != "":
 		return o.move(ctx)
 	case now != absent:
@@ -215,19 +214,6 @@ func (o *cloneOp) Do(ctx context.Context, s *change.System) error {
 		return err
 	}
 	mark := []types.BaseOptionValue{&types.OptionValue{Key: markKey, Value: o.Lab}}
-	if o.Clone == lab.CloneInstant {
-		folder := folder.Reference()
-		where.Folder = &folder
-		res, err := methods.InstantClone_Task(ctx, o.conn.client, &types.InstantClone_Task{This: template.Reference(),
-			Spec: types.VirtualMachineInstantCloneSpec{Name: o.Name, Location: *where, Config: mark}})
-		if err != nil {
-			return explain(err)
-		}
-		if err := finish(ctx)(object.NewTask(o.conn.client.Client, res.Returnval), nil); err != nil {
-			return err
-		}
-		return o.stop(ctx)
-	}
 	spec := types.VirtualMachineCloneSpec{Location: *where, Config: &vmSpec{ExtraConfig: mark}}
 	if o.Clone == lab.CloneLinked {
 		var have mo.VirtualMachine
@@ -242,18 +228,6 @@ func (o *cloneOp) Do(ctx context.Context, s *change.System) error {
 		spec.Location.DiskMoveType = string(types.VirtualMachineRelocateDiskMoveOptionsCreateNewChildDiskBacking)
 	}
 	return finish(ctx)(template.Clone(ctx, folder, o.Name, spec))
-}
-
-// stop stops an instant clone, which runs as its template did: what a plan sets can be set while it is off only.
-func (o *cloneOp) stop(ctx context.Context) error {
-	if o.Clone != lab.CloneInstant {
-		return nil
-	}
-	vm, have, err := o.settled(ctx)
-	if err != nil || have == nil || have.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOff {
-		return err
-	}
-	return finish(ctx)(vm.PowerOff(ctx))
 }
 
 // move takes the machine to the host, and its disks to the datastore of the lab file, if it names one.
@@ -344,7 +318,7 @@ func (o *settingsOp) Read(ctx context.Context, _ *change.System) (change.State, 
 func (o *settingsOp) read(c *vmConfig) (map[string]string, error) {
 	now := map[string]string{}
 	for name := range o.Want {
-		s, err := settingNamed(name)
+		s, err := recorded(name)
 		if err != nil {
 			return nil, err
 		}
@@ -380,7 +354,7 @@ func (o *settingsOp) write(ctx context.Context, want map[string]string) error {
 	spec := vmSpec{ChangeVersion: have.Config.ChangeVersion}
 	differs := false
 	for _, name := range order(slices.Collect(maps.Keys(want))) {
-		s, err := settingNamed(name)
+		s, err := recorded(name)
 		if err != nil {
 			return err
 		}

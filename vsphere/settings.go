@@ -69,8 +69,6 @@ var settings = []setting{
 	devices("networks", cardText, cardDevice),
 	devices("passthrough", passthroughText, passthroughDevice),
 	devices("sriov", sriovText, sriovDevice),
-	devices("pvrdma", pvrdmaText, pvrdmaDevice),
-	devices("vgpu", vgpuText, vgpuDevice),
 }
 
 // settingNamed returns the line of a setting.
@@ -82,6 +80,18 @@ func settingNamed(name string) (setting, error) {
 		return parameter(name), nil
 	}
 	return setting{}, fmt.Errorf("setting %q is not known to this version of rackless", name)
+}
+
+// retired are settings that journals of earlier versions contain. They concern machines that are removed as a whole.
+var retired = []string{"pvrdma", "vgpu"}
+
+// recorded returns the line of a setting that a journal names. A retired one is always unset.
+func recorded(name string) (setting, error) {
+	if slices.Contains(retired, name) {
+		return setting{name, func(*vmConfig) string { return "" },
+			func(*vmSpec, *vmConfig, string) error { return nil }}, nil
+	}
+	return settingNamed(name)
 }
 
 func allocation(a **types.ResourceAllocationInfo) *types.ResourceAllocationInfo {
@@ -197,10 +207,9 @@ func function(text string) (*types.VirtualPCIPassthroughDeviceBackingInfo, error
 	return nil, fmt.Errorf("device %q: want an address, the numbers of vendor and device, and a system", text)
 }
 
-// cardText writes the network of an adapter that is no virtual function and no PVRDMA adapter.
+// cardText writes the network of an adapter that is no virtual function.
 func cardText(d types.BaseVirtualDevice) (string, bool) {
-	switch d.(type) {
-	case *types.VirtualSriovEthernetCard, *types.VirtualVmxnet3Vrdma:
+	if _, vf := d.(*types.VirtualSriovEthernetCard); vf {
 		return "", false
 	}
 	if _, ok := d.(types.BaseVirtualEthernetCard); !ok {
@@ -252,39 +261,6 @@ func passthroughDevice(text string) (types.BaseVirtualDevice, error) {
 	return &types.VirtualPCIPassthrough{VirtualDevice: types.VirtualDevice{Backing: b}}, nil
 }
 
-func vgpuText(d types.BaseVirtualDevice) (string, bool) {
-	if p, ok := d.(*types.VirtualPCIPassthrough); ok {
-		if b, ok := p.Backing.(*types.VirtualPCIPassthroughVmiopBackingInfo); ok {
-			return b.Vgpu, true
-		}
-	}
-	return "", false
-}
-
-func vgpuDevice(text string) (types.BaseVirtualDevice, error) {
-	return &types.VirtualPCIPassthrough{VirtualDevice: types.VirtualDevice{
-		Backing: &types.VirtualPCIPassthroughVmiopBackingInfo{Vgpu: text}}}, nil
-}
-
-// rocev2 ends the text of a PVRDMA adapter that speaks RoCE v2.
-const rocev2 = ", rocev2"
-
-// pvrdmaText writes a PVRDMA adapter: its network and its protocol.
-func pvrdmaText(d types.BaseVirtualDevice) (string, bool) {
-	card, ok := d.(*types.VirtualVmxnet3Vrdma)
-	if !ok {
-		return "", false
-	}
-	return networkText(card.Backing) + ", " + card.DeviceProtocol, true
-}
-
-func pvrdmaDevice(text string) (types.BaseVirtualDevice, error) {
-	network, protocol, _ := strings.Cut(text, ", ")
-	card := &types.VirtualVmxnet3Vrdma{DeviceProtocol: protocol}
-	card.Backing = networkBacking(network)
-	return card, nil
-}
-
 // Parts of the text of an SR-IOV adapter: "FUNCTION on NETWORK, guest may set MTU".
 const (
 	onNetwork = " on "
@@ -321,9 +297,6 @@ func networkText(b types.BaseVirtualDeviceBackingInfo) string {
 	}
 	return ""
 }
-
-// distributed reports whether a text of networkText is of a distributed switch.
-func distributed(text string) bool { return strings.Contains(text, "@") }
 
 func networkBacking(text string) types.BaseVirtualDeviceBackingInfo {
 	if key, uuid, ok := strings.Cut(text, "@"); ok {

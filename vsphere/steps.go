@@ -93,7 +93,6 @@ type maker struct {
 	template *vmConfig
 	system   string   // what passthrough calls the host
 	network  string   // of the virtual functions, as networkText writes it; "" without any
-	pvrdma   string   // of the PVRDMA adapters
 	networks []string // of other adapters, those of the template first
 	first    int      // which of them has the address that the lab file gives
 	late     bool     // some networks are to be made first
@@ -121,16 +120,11 @@ func (m *maker) look(ctx context.Context) error {
 		return err
 	}
 	var have mo.VirtualMachine
-	err = template.Properties(ctx, template.Reference(), []string{"config", "runtime.powerState"}, &have)
-	if err != nil {
+	if err := template.Properties(ctx, template.Reference(), []string{"config"}, &have); err != nil {
 		return err
 	}
 	if m.template = have.Config; m.template == nil {
 		return fmt.Errorf("the configuration of %s cannot be read", v.Template)
-	}
-	if v.Clone == lab.CloneInstant && have.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn {
-		return fmt.Errorf("vsphere.clone: %s does not run, and instant clones are made from the memory of a template "+
-			"that does: start it, or write clone: full", v.Template)
 	}
 	efi := string(types.GuestOsDescriptorFirmwareTypeEfi)
 	if on, _ := strconv.ParseBool(v.Settings["secure_boot"]); on && m.template.Firmware != efi {
@@ -147,23 +141,16 @@ func (m *maker) look(ctx context.Context) error {
 	if m.network, err = m.networkOf(ctx, v.PortGroup); err != nil {
 		return err
 	}
-	if m.pvrdma, err = m.networkOf(ctx, v.PVRDMA); err != nil {
-		return err
-	}
-	if err := errors.Join(m.noteSwitch(ctx, v.PortGroup), m.noteSwitch(ctx, v.PVRDMA)); err != nil {
+	if err := m.noteSwitch(ctx, v.PortGroup); err != nil {
 		return err
 	}
 	if err := m.lookNetworks(ctx); err != nil {
 		return err
 	}
-	m.late = slices.ContainsFunc(append([]string{m.network, m.pvrdma}, m.networks...), func(text string) bool {
+	m.late = slices.ContainsFunc(append([]string{m.network}, m.networks...), func(text string) bool {
 		return strings.HasSuffix(text, toCome)
 	})
-	if v.PVRDMA != "" && !distributed(m.pvrdma) {
-		return fmt.Errorf("vsphere.pvrdma: %s is of a standard switch: PVRDMA wants a port group of a distributed one",
-			v.PVRDMA)
-	}
-	return m.checkVGPU(ctx)
+	return nil
 }
 
 // toCome ends the text of a port group of a distributed switch that the lab has not made yet: nobody knows its key.
@@ -249,7 +236,7 @@ func (m *maker) noteSwitch(ctx context.Context, name string) error {
 func (m *maker) named(o *settingsOp) func(context.Context, *change.System) (bool, error) {
 	return func(ctx context.Context, _ *change.System) (bool, error) {
 		v := m.lab.VSphere
-		for _, name := range append([]string{v.PortGroup, v.PVRDMA}, v.Networks...) {
+		for _, name := range append([]string{v.PortGroup}, v.Networks...) {
 			text, err := m.networkOf(ctx, name)
 			if err != nil || strings.HasSuffix(text, toCome) {
 				return false, err
@@ -266,28 +253,6 @@ func (m *maker) named(o *settingsOp) func(context.Context, *change.System) (bool
 		}
 		return true, nil
 	}
-}
-
-// checkVGPU refuses a profile that the host does not offer.
-func (m *maker) checkVGPU(ctx context.Context) error {
-	v := m.lab.VSphere
-	if v.VGPU == "" {
-		return nil
-	}
-	h, err := m.conn.host(ctx, v.Host)
-	if err != nil {
-		return err
-	}
-	var have mo.HostSystem
-	if err := h.Properties(ctx, h.Reference(), []string{"config.sharedPassthruGpuTypes"}, &have); err != nil {
-		return err
-	}
-	if profiles := words.Value(have.Config).SharedPassthruGpuTypes; !slices.Contains(profiles, v.VGPU) {
-		return fmt.Errorf("vsphere.vgpu: host %s has no profile %s; it has %s", v.Host, v.VGPU,
-			cmp.Or(strings.Join(profiles, ", "),
-				"none: install NVIDIA's vGPU manager, and make its graphics shared direct"))
-	}
-	return nil
 }
 
 // systemID asks what passthrough calls the host.

@@ -64,11 +64,7 @@ func (m *maker) want(n *plan.Node) (map[string]string, error) {
 		w["networks"] = m.adapters()
 	}
 	w["passthrough"], w["sriov"] = strings.Join(through, separator), strings.Join(vfs, separator)
-	w["vgpu"], w["pvrdma"] = m.lab.VSphere.VGPU, words.If(m.pvrdma != "", m.pvrdma+rocev2)
 	gpus := lists.Count(n.Cards, func(d plan.NodeDevice) bool { return d.Kind == plan.KindGPU })
-	if w["vgpu"] != "" {
-		gpus++
-	}
 	if gpus > 0 {
 		// A power of two. ESXi does not tell how large the BARs of its devices are.
 		w["pciPassthru.use64bitMMIO"] = "TRUE"

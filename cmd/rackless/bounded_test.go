@@ -69,7 +69,6 @@ var readsFiles = map[string]string{
 	"inspect --save":            "inspect --hosts /dev/zero --save written",
 	"inspect --snapshot":        "inspect --snapshot endless/report.json",
 	"init":                      onlyWritten,
-	"init --vhpc":               "init --vhpc /dev/zero",
 	"lab check":                 "lab check /dev/zero",
 	"lab defaults":              "lab defaults /dev/zero",
 	"lab diff":                  "lab diff /dev/zero",

@@ -14,25 +14,19 @@ import (
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
-	"github.com/rackless/rackless/vsphere/vhpc"
 )
 
 // newInitCmd makes rackless init. Its file can be brought up as it is: a first lab should need no editing.
 func newInitCmd(a *app) *cobra.Command {
 	var emulated bool
-	var cluster string
 	cmd := &cobra.Command{
 		Use:   "init [LAB.yaml]",
 		Short: "Write a commented lab file to begin with",
 		Args:  cli.MaxArgs(1, "at most one file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cluster != "" {
-				return a.initFromCluster(cluster, append(args, ".")[0])
-			}
 			devices := !emulated && hasDevices(cmd.Context())
 			file := append(args, "lab.yaml")[0]
 			// A lab with devices has to be planned and its host prepared before up takes it.
@@ -40,7 +34,6 @@ func newInitCmd(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&emulated, "emulated", false, "write a lab of emulated nodes, whatever this machine has")
-	cmd.Flags().StringVar(&cluster, "vhpc", "", "write a lab file for each host of a cluster `FILE`")
 	return cmd
 }
 
@@ -66,25 +59,6 @@ func (a *app) create(file string, data []byte, next string) error {
 	_, err = f.Write(data)
 	if err = errors.Join(err, f.Close()); err == nil {
 		fmt.Fprintf(a.out, "%s is written; next: rackless %s %s\n", file, next, file)
-	}
-	return err
-}
-
-func (a *app) initFromCluster(file, dir string) error {
-	text, err := userfile.Read(file, userfile.Text)
-	if err = errors.Join(err, os.MkdirAll(dir, 0o755)); err != nil {
-		return err
-	}
-	// The toolkit runs in a directory of its own; scripts may be beside the cluster file, too.
-	labs, err := vhpc.Labs(file, text, func(script string) ([]byte, error) {
-		b, err := userfile.Read(script, userfile.Text)
-		if errors.Is(err, fs.ErrNotExist) && !filepath.IsAbs(script) {
-			b, err = userfile.Read(filepath.Join(filepath.Dir(file), script), userfile.Text)
-		}
-		return b, err
-	})
-	for i := 0; i < len(labs) && err == nil; i++ {
-		err = a.create(filepath.Join(dir, labs[i].Name), labs[i].Data, "plan")
 	}
 	return err
 }

@@ -175,8 +175,6 @@ var rules = map[string]rule{
 			"internal/words", "lab", "plan", "qapi", "topology"},
 		why: "hosts are read and changed through a vCenter; when, and for whom, is its callers' business",
 	},
-	"vsphere/vhpc": {may: []string{"internal/lazyregexp", "lab"},
-		why: "reads one format, and knows neither a vCenter nor the command line"},
 	"guest": {may: []string{"facts", "internal/trace", "qapi"},
 		why: "what is inside a machine does not depend on what starts it, or where"},
 	"fabric": {any: true, never: map[string]string{

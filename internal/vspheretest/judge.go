@@ -1,8 +1,6 @@
 package vspheretest
 
 import (
-	"slices"
-
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
@@ -84,17 +82,12 @@ func (s *Server) possible(vm *simulator.VirtualMachine, d types.BaseVirtualDevic
 	switch d := d.(type) {
 	case *types.VirtualSriovEthernetCard:
 		return pf(h, d.SriovBacking.PhysicalFunctionBacking.Id) != nil
-	case *types.VirtualVmxnet3Vrdma:
-		_, distributed := d.Backing.(*types.VirtualEthernetCardDistributedVirtualPortBackingInfo)
-		return distributed && (d.DeviceProtocol == "rocev1" || d.DeviceProtocol == "rocev2")
 	case *types.VirtualPCIPassthrough:
 		switch b := d.Backing.(type) {
 		case *types.VirtualPCIPassthroughDeviceBackingInfo:
 			return b.SystemId == SystemID && function(h, b.Id) != nil
 		case *types.VirtualPCIPassthroughDynamicBackingInfo:
 			return len(b.AllowedDevice) > 0
-		case *types.VirtualPCIPassthroughVmiopBackingInfo:
-			return slices.Contains(h.Config.SharedPassthruGpuTypes, b.Vgpu)
 		}
 		return false
 	}
@@ -131,7 +124,6 @@ func (s *Server) judgePower(vm *simulator.VirtualMachine) types.BaseMethodFault 
 			if !assign(h, d, taken) {
 				return &types.InsufficientHostCapacityFault{}
 			}
-		case *types.VirtualVmxnet3Vrdma:
 		default:
 			continue
 		}

@@ -33,7 +33,6 @@ const (
 	PortGroup = "DC0_DVPG0"         // of the switch DVS0
 	PF        = "0000:3b:00.0"      // of the ConnectX-5, without virtual functions
 	GPU       = "0000:d8:00.0"      // an A100
-	VGPU      = "grid_a100-10c"     // a profile that the host offers
 	Module    = "nmlx5_core"        // the only one with options
 	SystemID  = "5e1c55c0-host-c0h" // what passthrough calls the host
 )
@@ -159,7 +158,6 @@ func (s *Server) equip() {
 		hw.NumaInfo.NumaNode[1].PciId = append(hw.NumaInfo.NumaNode[1].PciId, GPU)
 		config.PciPassthruInfo = append(config.PciPassthruInfo, &types.HostPciPassthruInfo{Id: GPU,
 			DependentDevice: GPU, PassthruCapable: true})
-		config.SharedPassthruGpuTypes = []string{VGPU, "grid_a100-40c"}
 		config.Network = &network
 		network.Vswitch, network.Portgroup = slices.Clone(network.Vswitch), slices.Clone(network.Portgroup)
 		r.Get(*h.ConfigManager.NetworkSystem).(*simulator.HostNetworkSystem).NetworkInfo = &network

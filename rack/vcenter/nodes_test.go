@@ -30,42 +30,6 @@ func parameters(vm *simulator.VirtualMachine, names ...string) map[string]string
 	return all
 }
 
-// An instant clone runs as its template did. It is stopped, gets what the plan gives it, and starts.
-func TestInstantClones(t *testing.T) {
-	b := newBench(t)
-	b.Power(vspheretest.Template, types.VirtualMachinePowerStatePoweredOn)
-	before := b.Inventory(t)
-	l, place := b.plan(t, 2, ", clone: instant")
-	for _, lose := range []int64{-1, 3, 4, 5} { // the call that makes a clone, the one that stops it, the next
-		b.Calls.Store(0)
-		b.Lose.Store(lose)
-		r, err := b.up(t, l, place)
-		b.Lose.Store(-1)
-		if lose >= 0 {
-			if err == nil {
-				t.Errorf("it came up without a connection after call %d", lose)
-			}
-			b.down(t)
-			b.same(t, before)
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Close()
-		for _, n := range place.Plan.Nodes {
-			vm := b.VM("roce." + n.Name)
-			if vm.Config.Hardware.NumCPU != 2 || vm.Config.Hardware.MemoryMB != 4096 ||
-				len(vm.Config.CpuAffinity.AffinitySet) != 2 ||
-				vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn {
-				t.Errorf("%s is %s, with %+v, affinity %+v", n.Name, vm.Runtime.PowerState, vm.Config.Hardware,
-					vm.Config.CpuAffinity)
-			}
-		}
-		b.upAgainAndDown(t, l, place, before)
-	}
-}
-
 // Latency sensitivity "high" has all CPUs and all memory reserved, and leaves the choice of cores to ESXi.
 func TestLatencySensitivityHigh(t *testing.T) {
 	b := newBench(t)

@@ -81,17 +81,13 @@ func (s *server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Referenc
 		if isVM {
 			return nil, s.judgeMove(ctx, vm, req.Spec.Host)
 		}
-	case *types.InstantClone_Task:
-		if isVM {
-			ctx.Session.Registry.Put(&instantCloner{vm})
-		}
 	}
 	return s.refuse(ctx, m)
 }
 
 // changing are the calls that change something.
 var changing = []string{"<CloneVM_Task", "<ReconfigVM_Task", "<PowerOnVM_Task", "<PowerOffVM_Task", "<Destroy_Task",
-	"<UpdatePassthruConfig", "<ConfigurePowerPolicy", "<ReconfigureDvs_Task", "<InstantClone_Task",
+	"<UpdatePassthruConfig", "<ConfigurePowerPolicy", "<ReconfigureDvs_Task",
 	"<UpdateModuleOptionString", "<CustomizeVM_Task", "<RelocateVM_Task", "<CreateDVS_Task", "<AddDVPortgroup_Task",
 	"<AddVirtualSwitch", "<AddPortGroup", "<RemovePortGroup", "<RemoveVirtualSwitch"}
 

@@ -257,36 +257,9 @@ func (s *server) judgeMove(ctx *simulator.Context, vm *simulator.VirtualMachine,
 func ofHost(vm *simulator.VirtualMachine) bool {
 	return slices.ContainsFunc(vm.Config.Hardware.Device, func(d types.BaseVirtualDevice) bool {
 		switch d.(type) {
-		case *types.VirtualSriovEthernetCard, *types.VirtualPCIPassthrough, *types.VirtualVmxnet3Vrdma:
+		case *types.VirtualSriovEthernetCard, *types.VirtualPCIPassthrough:
 			return true
 		}
 		return false
 	})
-}
-
-// An instantCloner makes instant clones, which the simulator lacks: they run from the beginning.
-type instantCloner struct{ *simulator.VirtualMachine }
-
-// InstantCloneTask makes a clone of a virtual machine that runs.
-func (c *instantCloner) InstantCloneTask(ctx *simulator.Context, req *types.InstantClone_Task) soap.HasFault {
-	var fault types.BaseMethodFault
-	switch to := req.Spec.Location; {
-	case c.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn:
-		fault = vspheretest.WrongPower(c.VirtualMachine, types.VirtualMachinePowerStatePoweredOn)
-	case to.Folder == nil || to.Pool == nil || to.DiskMoveType != "":
-		fault = &types.InvalidArgument{InvalidProperty: "spec.location"}
-	case ofHost(c.VirtualMachine):
-		fault = &types.InvalidVmConfig{Property: "hardware.device"}
-	}
-	if fault != nil {
-		return &methods.InstantClone_TaskBody{Fault_: vspheretest.Refused(fault)}
-	}
-	res := c.CloneVMTask(ctx, &types.CloneVM_Task{This: c.Self, Folder: *req.Spec.Location.Folder, Name: req.Spec.Name,
-		Spec: types.VirtualMachineCloneSpec{Location: req.Spec.Location, PowerOn: true,
-			Config: &types.VirtualMachineConfigSpec{ExtraConfig: req.Spec.Config}}}).(*methods.CloneVM_TaskBody)
-	body := &methods.InstantClone_TaskBody{Fault_: res.Fault_}
-	if res.Res != nil {
-		body.Res = &types.InstantClone_TaskResponse{Returnval: res.Res.Returnval}
-	}
-	return body
 }
