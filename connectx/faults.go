@@ -197,7 +197,7 @@ func (p *Port) ResetFunction() {
 func (p *Port) restart() {
 	config := p.config
 	p.hardReset()
-	p.config, p.restored = config, false
+	p.config, p.configChanged, p.restored = config, true, false
 	p.resets++
 }
 

@@ -63,7 +63,7 @@ var le, be = binary.LittleEndian, binary.BigEndian
 // MiB, prefetchable: behind a root port it needs pref64-reserve at hotplug, or the guest has no space to assign. The
 // port's lock is held, or nobody knows the port yet.
 func (p *Port) hardReset() {
-	p.config = [4096]byte{}
+	p.config, p.configChanged = [4096]byte{}, true
 	c := p.config[:]
 	le.PutUint16(c[0:], 0x15b3)
 	le.PutUint16(c[2:], p.model.device)
@@ -135,8 +135,72 @@ func (f *function) Reset() {
 	}
 }
 
+// registers is what reads of configuration space and of the initialization segment show, apart from clock and counters.
+type registers struct {
+	cmdQHigh, cmdQLow uint32
+	off               bool // all ones are read
+	stopped           bool // the firmware is
+	restored          bool // the next access has more to do than to read
+	config            *[4096]byte
+}
+
+func (p *Port) registers() registers {
+	if p.configCopy == nil || p.configChanged {
+		c := p.config
+		p.configCopy, p.configChanged = &c, false
+	}
+	return registers{p.CmdQHigh, uint32(p.CmdQ)&^0xfff | p.NICMode<<8 | logCmds<<4 | logCmdStride,
+		p.gone || p.fault == OffTheBus, p.fault.stops(), p.restored, p.configCopy}
+}
+
+// publish shows the registers as they are now to reads that come without the lock. The port's lock is held.
+func (p *Port) publish() {
+	r := p.registers()
+	if old := p.shown.Load(); old == nil || *old != r {
+		shown := r // a copy, so that r need not be on the heap
+		p.shown.Store(&shown)
+	}
+}
+
+// ReadNow implements vfiouser.Device. Whoever holds the port's lock may wait for memory of this guest, which QEMU does
+// not read before the guest's own read of a register is answered.
+func (f *function) ReadNow(region int, off uint64, b []byte) bool {
+	p := (*Port)(f)
+	r := p.shown.Load()
+	switch {
+	case r.off:
+	case region == vfiouser.RegionConfig:
+		if p.vscTicket(off, len(b)) {
+			return false
+		}
+		copy(b, r.config[off:])
+		// A kernel finds no function here. QEMU, which reads all at once, does not ask for the first word alone.
+		if off == 0 && len(b) <= 4 && p.nic.VF > 0 && p.nic.VF > p.nic.Firmware.VFs() {
+			for i := range b {
+				b[i] = 0xff
+			}
+		}
+		return true
+	case r.restored:
+		return false
+	}
+	// A read may have any length and place; each byte is made on its own.
+	for i := range b {
+		switch at := off + uint64(i); {
+		case r.off:
+			b[i] = 0xff
+		case at < pageSize+0x100:
+			b[i] = p.initSegment(r, at)
+		}
+	}
+	return true
+}
+
 // Read implements vfiouser.Device.
 func (f *function) Read(region int, off uint64, b []byte) {
+	if f.ReadNow(region, off, b) {
+		return
+	}
 	p := (*Port)(f)
 	p.lock()
 	defer p.unlock()
@@ -146,19 +210,14 @@ func (f *function) Read(region int, off uint64, b []byte) {
 			b[i] = 0xff
 		}
 	case region == vfiouser.RegionConfig:
-		p.vscTouch(off, len(b))
+		c := p.config[vscCounter:]
+		le.PutUint32(c, max(1, le.Uint32(c)+1))
+		p.configChanged = true
 		copy(b, p.config[off:])
-		if off == 0 && len(b) <= 4 && p.nic.VF > 0 && p.nic.VF > p.nic.Firmware.VFs() {
-			for i := range b { // a kernel finds no function here; QEMU reads all at once, and knows it
-				b[i] = 0xff
-			}
-		}
-	// A read may have any length and place; each byte is made on its own.
 	case off < pageSize+0x100:
 		p.resumed()
-		for i := range b {
-			b[i] = p.initSegment(off + uint64(i))
-		}
+		p.publish()
+		f.ReadNow(region, off, b)
 	}
 }
 
@@ -203,6 +262,7 @@ var writable = map[uint64]byte{cfgCommand: 0x47, cfgCommand + 1: 0x05, 0x0c: 0xf
 // (MSI-X). All other bits are read-only, so that a guest cannot make up another device. A function level reset must
 // work, as VFIO in the guest uses it before it hands the adapter on.
 func (p *Port) configWrite(off uint64, b []byte) {
+	p.configChanged = true
 	if off >= vscControl && off < cfgVSC+vscSize && p.nic.VF == 0 {
 		if len(b) == 4 && off%4 == 0 {
 			p.vscWrite(off, le.Uint32(b))
@@ -261,28 +321,28 @@ func (p *Port) ticks() uint64 {
 }
 
 // initSegment returns a byte of the segment. Revision 5 of the command interface is the one that cmd.c accepts.
-func (p *Port) initSegment(at uint64) byte {
+func (p *Port) initSegment(r *registers, at uint64) byte {
 	var w [8]byte
 	switch at &^ 7 {
 	case 0:
 		be.PutUint32(w[:], p.model.minor<<16|p.model.major)
 		be.PutUint32(w[4:], 5<<16|p.model.sub)
 	case segCmdQHigh:
-		be.PutUint32(w[:], p.CmdQHigh)
-		be.PutUint32(w[4:], uint32(p.CmdQ)&^0xfff|p.NICMode<<8|logCmds<<4|logCmdStride)
+		be.PutUint32(w[:], r.cmdQHigh)
+		be.PutUint32(w[4:], r.cmdQLow)
 	case segInit &^ 7:
 		w[segInit&7] = canReset
 	case segSyndrome &^ 7:
-		if p.fault.stops() {
+		if r.stopped {
 			w[segSeverity&7], w[segSyndrome&7] = 0x80, fatalSyndrome
 		}
 	case segTimer:
 		be.PutUint64(w[:], p.ticks())
 	case segCounter: // the driver takes an adapter whose counter stands still for dead
-		if at == segCounter && !p.fault.stops() {
-			p.beat++
+		if at == segCounter && !r.stopped {
+			p.beat.Add(1)
 		}
-		be.PutUint32(w[:], p.beat)
+		be.PutUint32(w[:], p.beat.Load())
 	}
 	return w[at&7]
 }

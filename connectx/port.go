@@ -30,35 +30,40 @@ type Port struct {
 	// maps again: a writer that waits between two read locks of a thread stops it for ever.
 	mu sync.Mutex
 	tables
-	config    [4096]byte
-	icmd      icmd
-	link      bool
-	gone      bool // Close was called
-	connected bool // a client is
-	restored  bool // Restore was called, and the reset at QEMU's start is still to come
-	fault     Fault
-	faults    int             // how often it changed
-	broken    bool            // the link is down because of it
-	dark      bool            // of a virtual function: the link of its port is down
-	far       *Port           // at the other end of a cable that joins two: see Join
-	downAt    []time.Duration // when the link went down last
-	crashed   string          // the panic that stopped the adapter
-	resets    uint64
-	downs     uint64 // how often the link went down; the guest's counter starts anew with each reset
-	beat      uint32
-	in, out   []byte // of the command that runs
-	outLen    int
-	waiting   map[*queue]time.Duration
-	rxFree    time.Duration // when the wire has delivered all that was copied to the port
-	net       *roce.Port
-	netDirty  bool          // net is to be polled
-	netAt     time.Duration // and when at the latest
-	failed    []*queue      // whose wireQP has failed
-	loop      []byte        // frames from the port to itself, as in frames
-	wr        sendWR
-	wqe       [maxWQE]byte // that is being parsed
-	list      []seg        // for one call of domain.copy
-	src, dst  []seg        // of the message that is being copied
+	config [4096]byte
+	// configCopy is what config was when it changed last, unless configChanged says that it is old.
+	configCopy    *[4096]byte
+	configChanged bool
+	icmd          icmd
+	link          bool
+	gone          bool // Close was called
+	connected     bool // a client is
+	restored      bool // Restore was called, and the reset at QEMU's start is still to come
+	fault         Fault
+	faults        int             // how often it changed
+	broken        bool            // the link is down because of it
+	dark          bool            // of a virtual function: the link of its port is down
+	far           *Port           // at the other end of a cable that joins two: see Join
+	downAt        []time.Duration // when the link went down last
+	crashed       string          // the panic that stopped the adapter
+	resets        uint64
+	downs         uint64 // how often the link went down; the guest's counter starts anew with each reset
+	in, out       []byte // of the command that runs
+	outLen        int
+	waiting       map[*queue]time.Duration
+	rxFree        time.Duration // when the wire has delivered all that was copied to the port
+	net           *roce.Port
+	netDirty      bool          // net is to be polled
+	netAt         time.Duration // and when at the latest
+	failed        []*queue      // whose wireQP has failed
+	loop          []byte        // frames from the port to itself, as in frames
+	wr            sendWR
+	wqe           [maxWQE]byte // that is being parsed
+	list          []seg        // for one call of domain.copy
+	src, dst      []seg        // of the message that is being copied
+
+	shown atomic.Pointer[registers] // for reads that come without the lock
+	beat  atomic.Uint32
 
 	wakeAt atomic.Int64 // the earliest deadline
 	lines  atomic.Int32 // written to the log
@@ -121,6 +126,7 @@ func (p *Port) unlock() {
 		p.guard(p.pollNow)
 	}
 	n := len(p.frames)
+	p.publish()
 	p.mu.Unlock()
 	p.s.maps.RUnlock()
 	if n > 0 {
@@ -305,6 +311,7 @@ func (p *Port) SetLink(up bool) {
 func (p *Port) Close() error {
 	p.mu.Lock()
 	p.gone, p.link = true, false
+	p.publish()
 	p.mu.Unlock()
 	err := p.vfu.Close()
 	p.lock()

@@ -147,6 +147,7 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	// server's lock is taken within it, as everywhere.
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.publish()
 	v, err := vfiouser.Listen(vfiouser.Config{Path: n.Socket, BAR0: barSize, Vectors: vectors, Maps: &s.maps,
 		Log: p.logf}, (*function)(p))
 	if err != nil {
@@ -245,4 +246,5 @@ func (p *Port) crash(v any) {
 	p.fault, p.crashed = FatalError, crashed
 	p.faults++
 	p.cut(true)
+	p.publish()
 }

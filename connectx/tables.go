@@ -168,7 +168,7 @@ func (p *Port) Save() ([]byte, error) {
 	p.lock()
 	defer p.unlock()
 	var b bytes.Buffer
-	err := gob.NewEncoder(&b).Encode(saved{p.model.device, p.config[:], p.beat, &p.tables})
+	err := gob.NewEncoder(&b).Encode(saved{p.model.device, p.config[:], p.beat.Load(), &p.tables})
 	return b.Bytes(), err
 }
 
@@ -193,7 +193,9 @@ func (p *Port) Restore(state []byte) error {
 	defer p.unlock()
 	p.hardReset()
 	copy(p.config[:], in.Config)
-	p.beat, p.restored = in.Beat, true
+	p.configChanged = true
+	p.restored = true
+	p.beat.Store(in.Beat)
 	gids := t.GIDs
 	t.GIDs = map[uint32]gidEntry{}
 	p.tables = t

@@ -67,12 +67,9 @@ func (p *Port) vscReset() {
 	c[0], c[1], c[2] = 9, cfgPM, vscSize
 }
 
-// vscTouch is called before a read of configuration space: each read of the counter gives another ticket.
-func (p *Port) vscTouch(off uint64, n int) {
-	if p.nic.VF == 0 && off < vscCounter+4 && off+uint64(n) > vscCounter {
-		c := p.config[vscCounter:]
-		le.PutUint32(c, max(1, le.Uint32(c)+1))
-	}
+// vscTicket says whether a read of configuration space is one of the counter, each of which gives another ticket.
+func (p *Port) vscTicket(off uint64, n int) bool {
+	return p.nic.VF == 0 && off < vscCounter+4 && off+uint64(n) > vscCounter
 }
 
 // vscWrite takes a write of a word to the capability. An access is done before its write returns.

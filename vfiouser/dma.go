@@ -11,14 +11,18 @@ import (
 // dmaHeader is the size of an address and a count, of 64 bits each: struct VFIOUserDMARW of QEMU.
 const dmaHeader = 16
 
-// callTimeout bounds the wait for the client's answer to an access to its memory.
-const callTimeout = time.Second
+// callTimeout bounds the wait for the client's answer to an access to its memory, and for it to take a message. QEMU
+// answers when its main loop has its turn, which may take a second on a busy machine. It gives up on us after 5 s.
+const callTimeout = 4 * time.Second
 
 // remote reads or writes memory of the client that came without a file, by messages. Memory calls it where an entry has
 // no file, such as ROMs and the low addresses that QEMU maps while it boots. It is slow and takes QEMU's big lock, so
 // no data path should lead here.
 func (s *Server) remote(write bool, addr uint64, p []byte) bool {
 	for len(p) > 0 {
+		if s.silent.Load() {
+			return false
+		}
 		n := min(len(p), 64<<10)
 		m := make([]byte, headerSize+dmaHeader, headerSize+dmaHeader+n)
 		le.PutUint16(m[2:], cmdDMARead)
@@ -41,10 +45,10 @@ func (s *Server) remote(write bool, addr uint64, p []byte) bool {
 	return true
 }
 
-// call sends a command to the client, and returns its reply, or nil. On the connection's own thread, commands that
-// arrive meanwhile wait for their turn. The connection's own thread cannot wait for itself to read the reply, so it
-// reads on from here. It must not do the commands that come before the reply: it is in the middle of one, and holds the
-// locks of a device, among them the read lock on Memory, for which a DMA_MAP would wait for ever.
+// call sends a command to the client, and returns its reply, or nil if none came within callTimeout.
+//
+// The thread of the connection reads the reply if it is waiting for messages. If it handles one, it may wait for a lock
+// that the caller holds, or be the caller itself: then the caller reads.
 func (s *Server) call(m []byte) []byte {
 	c := make(chan []byte, 1)
 	s.sendMu.Lock()
@@ -61,36 +65,74 @@ func (s *Server) call(m []byte) []byte {
 	if s.send(m) != nil {
 		return nil
 	}
-	if s.reader.Load() != int64(unix.Gettid()) {
+	end := time.Now().Add(callTimeout)
+	for {
+		if s.rxMu.TryLock() {
+			r := s.awaitReply(c, end)
+			s.rxMu.Unlock()
+			return r
+		}
+		// Somebody else reads, and hands over the reply if it comes to him.
 		select {
 		case r := <-c:
 			return r
-		case <-time.After(callTimeout):
+		case <-time.After(200 * time.Microsecond):
+		}
+		if time.Now().After(end) {
+			s.silent.Store(true)
 			return nil
 		}
 	}
-	// The message that led here is still in use, so what is read from now on goes into another buffer.
+}
+
+// awaitReply reads messages until c has its reply. It must not do the commands that come before it, as the caller is in
+// the middle of one, and holds the locks of a device. Reads of registers are an exception: QEMU holds its big lock until
+// they are answered, which it needs for our reply.
+func (s *Server) awaitReply(c chan []byte, end time.Time) []byte {
+	// The message that is being handled is still in use, so what is read from now on goes into another buffer.
 	s.rx.detach()
-	s.rx.deadline(callTimeout)
 	defer s.rx.deadline(-1)
 	for {
-		r, err := s.rx.next()
-		// The client decides how many come before its reply, so their number is bounded.
-		if err != nil || len(s.pending) > 4096 {
-			return nil
-		}
-		if le.Uint32(r.bytes[8:])&0xf != flagReply {
-			s.pending = append(s.pending, message{bytes.Clone(r.bytes), r.fds})
-			continue
-		}
-		r.close()
-		s.gotReply(r.bytes)
 		select {
 		case r := <-c:
 			return r
 		default:
 		}
+		left := time.Until(end)
+		s.rx.deadline(left)
+		// The client decides how many messages come before its reply, so their number is bounded.
+		if left <= 0 || len(s.pending) > 4096 {
+			s.silent.Store(true)
+			return nil
+		}
+		r, err := s.rx.next()
+		switch {
+		case err != nil:
+			return nil
+		case le.Uint32(r.bytes[8:])&0xf == flagReply:
+			r.close()
+			s.gotReply(r.bytes)
+		case s.readNow(r.bytes):
+			r.close()
+		default:
+			s.pending = append(s.pending, message{bytes.Clone(r.bytes), r.fds})
+		}
 	}
+}
+
+// readNow answers a read of registers whose value the device knows at once, and says whether it did.
+func (s *Server) readNow(m []byte) bool {
+	if le.Uint16(m[2:]) != cmdRegionRead || len(m) < headerSize+minPayload[cmdRegionRead] {
+		return false
+	}
+	p := m[headerSize:]
+	off, region, n := le.Uint64(p), le.Uint32(p[8:]), le.Uint32(p[12:])
+	if !s.inside(off, region, n) {
+		return false
+	}
+	out := make([]byte, 16+n)
+	copy(out, p[:16])
+	return s.dev.ReadNow(int(region), off, out[16:]) && s.reply(m, out, 0) == nil
 }
 
 // gotReply hands a reply to its caller. A reply that nobody waits for, as it came too late, is dropped. The channel has

@@ -24,8 +24,8 @@ const (
 	irqMSIX      = 2
 )
 
-// Device is the PCI device behind a connection. All calls but Interrupt's come from the goroutine of the connection.
-// Region accesses come in the order in which the guest made them, posted writes included.
+// Device is the PCI device behind a connection. All calls but ReadNow's come from the goroutine of the connection. Region
+// accesses come in the order in which the guest made them, posted writes included, apart from those by ReadNow.
 type Device interface {
 	// Connected is called before the first message of a client, Disconnected after its last.
 	Connected()
@@ -34,6 +34,9 @@ type Device interface {
 	// Read and Write access a region within its size; p has 1 byte or more.
 	Read(region int, off uint64, p []byte)
 	Write(region int, off uint64, p []byte)
+	// ReadNow is Read if it need not wait for anything, such as another call that is under way; otherwise it returns
+	// false. It is called from any goroutine, while the device waits for memory of the client.
+	ReadNow(region int, off uint64, p []byte) bool
 }
 
 // Config describes a device. Maps is shared by the devices of a process that copy into each other's memory: see Memory.
@@ -61,14 +64,19 @@ type Server struct {
 	irqs []int // eventfds by vector, or -1
 
 	// sendMu keeps the messages of several threads whole, and guards calls and callID. A descriptor is closed with it
-	// held, so no message goes to a file that has got its number since. pending and rx belong to the connection's
-	// thread.
-	sendMu  sync.Mutex
-	reader  atomic.Int64 // thread of the connection
-	calls   map[uint16]chan []byte
-	callID  uint16
-	pending []message // commands that arrived while the connection's own thread waited for a reply
-	current message   // is being handled
+	// held, so no message goes to a file that has got its number since.
+	sendMu sync.Mutex
+	calls  map[uint16]chan []byte
+	callID uint16
+	// silent says that the client has not answered in time: until it says something, it is not asked again, as each
+	// access would keep others waiting for as long.
+	silent  atomic.Bool
+	current message // is being handled; of the connection's thread
+
+	// rxMu is held by whoever reads messages: the connection's thread unless it handles one, or who waits for a reply
+	// meanwhile. sendMu and mu may be taken within it.
+	rxMu    sync.Mutex
+	pending []message // commands that arrived before a reply
 	rx      stream
 }
 
@@ -150,11 +158,11 @@ func (s *Server) accept() {
 		// A client that reads no more is cut off, before all who wait for this one's locks are stopped.
 		tv := unix.NsecToTimeval(callTimeout.Nanoseconds())
 		_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv)
+		s.rxMu.Lock()
 		s.rx = stream{fd: fd}
-		s.reader.Store(int64(unix.Gettid()))
+		s.rxMu.Unlock()
 		s.dev.Connected()
 		err = s.guarded()
-		s.reader.Store(0)
 		if !s.closed.Load() {
 			s.logf("connection ends: %v", err)
 		}
@@ -170,6 +178,8 @@ func (s *Server) hangUp(fd int) {
 	s.conn = -1
 	s.dropIRQs(0, len(s.irqs))
 	s.mu.Unlock()
+	s.rxMu.Lock()
+	defer s.rxMu.Unlock()
 	s.sendMu.Lock()
 	for id, c := range s.calls {
 		close(c)
@@ -257,13 +267,11 @@ func (s *Server) guarded() (err error) {
 // message that cannot be cut out of the stream ends it. The error is never nil.
 func (s *Server) serve() error {
 	for {
-		var err error
-		if len(s.pending) > 0 {
-			s.current, s.pending = s.pending[0], s.pending[1:]
-		} else if s.current, err = s.rx.next(); err != nil {
+		if err := s.nextMessage(); err != nil {
 			return err
 		}
 		m := s.current.bytes
+		s.silent.Store(false)
 		if le.Uint32(m[8:])&0xf == flagReply {
 			s.current.close()
 			s.gotReply(m)
@@ -278,6 +286,18 @@ func (s *Server) serve() error {
 			return err
 		}
 	}
+}
+
+// nextMessage makes the next message the current one: one that arrived before a reply, or one from the socket.
+func (s *Server) nextMessage() (err error) {
+	s.rxMu.Lock()
+	defer s.rxMu.Unlock()
+	if len(s.pending) > 0 {
+		s.current, s.pending = s.pending[0], s.pending[1:]
+		return nil
+	}
+	s.current, err = s.rx.next()
+	return err
 }
 
 // reply answers a message under its id and command. Errors are numbers of errno, without payload.

@@ -19,7 +19,8 @@ type testDevice struct {
 	bar [0x1000]byte
 	s   *Server
 
-	panics bool // writes of 0xee do, which the log is to say
+	panics bool        // writes of 0xee do, which the log is to say
+	locks  *sync.Mutex // that a write takes, if any
 }
 
 func (d *testDevice) note(s string) {
@@ -44,9 +45,21 @@ func (d *testDevice) Read(region int, off uint64, p []byte) {
 	}
 }
 
+func (d *testDevice) ReadNow(region int, off uint64, p []byte) bool {
+	d.Read(region, off, p)
+	return true
+}
+
 func (d *testDevice) Write(region int, off uint64, p []byte) {
 	if region != RegionBAR0 {
 		return
+	}
+	d.mu.Lock()
+	lock := d.locks
+	d.mu.Unlock()
+	if lock != nil {
+		lock.Lock()
+		defer lock.Unlock()
 	}
 	copy(d.bar[off:], p)
 	if off == 0 && p[0] == 0xee && d.panics {
@@ -544,4 +557,66 @@ func FuzzHandle(f *testing.F) {
 		s.dropIRQs(0, len(s.irqs))
 		s.Mem.clear()
 	})
+}
+
+// A thread that waits for the client's memory reads its reply itself if the connection's own thread waits for a lock
+// that it holds, and answers reads of registers meanwhile: QEMU does not reply before they are answered.
+func TestAReplyIsReadWhileTheDeviceWaits(t *testing.T) {
+	d, c := serve(t)
+	if _, errno := c.call(cmdDMAMap, quads(mapReadWrite, 0, 0x100000, 0x1000)); errno != 0 {
+		t.Fatal(errno)
+	}
+	var lock sync.Mutex // of the device
+	d.mu.Lock()
+	d.locks = &lock
+	d.mu.Unlock()
+	lock.Lock()
+	got := make(chan bool)
+	go func() { // another thread of the device, such as a timer's
+		b := make([]byte, 5)
+		d.s.Mem.lock.RLock()
+		done := d.s.Mem.Read(0x100000, b)
+		d.s.Mem.lock.RUnlock()
+		lock.Unlock()
+		got <- done && string(b) == "hello"
+	}()
+	r := c.recv()
+	c.send(cmdRegionWrite, flagNoRply, region(8, 0, []byte{7})) // the connection's thread waits for the lock from here on
+	time.Sleep(10 * time.Millisecond)
+	c.send(cmdRegionRead, 0, append(quads(4), words(0, 1)...))
+	if a := c.recv(); le.Uint16(a[2:]) != cmdRegionRead || le.Uint32(a[8:]) != flagReply {
+		t.Fatalf("instead of the register came %x", a)
+	}
+	c.replyDMA(r, []byte("hello"))
+	if !<-got {
+		t.Error("the memory was not read")
+	}
+	if p, _ := c.call(cmdRegionRead, append(quads(8), words(0, 1)...)); p[16] != 7 {
+		t.Errorf("the register is %d", p[16])
+	}
+}
+
+// A client that does not answer is waited for once: others wait for the locks that are held meanwhile.
+func TestASilentClientIsWaitedForOnce(t *testing.T) {
+	d, c := serve(t)
+	if _, errno := c.call(cmdDMAMap, quads(mapReadWrite, 0, 0x100000, 0x1000)); errno != 0 {
+		t.Fatal(errno)
+	}
+	start := time.Now()
+	for range 5 {
+		d.s.Mem.lock.RLock()
+		if d.s.Mem.Read(0x100000, make([]byte, 5)) {
+			t.Error("memory was read without an answer")
+		}
+		d.s.Mem.lock.RUnlock()
+	}
+	if took := time.Since(start); took > 2*callTimeout {
+		t.Errorf("five accesses took %v", took)
+	}
+	c.recv() // what it was asked
+	// It is asked again once it has said something.
+	c.call(cmdRegionRead, append(quads(8), words(0, 1)...))
+	if d.s.silent.Load() {
+		t.Error("it still counts as silent")
+	}
 }

@@ -15,7 +15,7 @@ import (
 const maxFDs = 16
 
 // stream cuts a socket's bytes into messages, with the files that came along. It reads as much as there is in one call:
-// under load that is many doorbells, and system calls are most of their cost. Only the connection's thread uses it.
+// under load that is many doorbells, and system calls are most of their cost. One thread at a time uses it.
 type stream struct {
 	fd    int
 	buf   []byte

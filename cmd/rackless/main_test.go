@@ -48,11 +48,13 @@ func TestScripts(t *testing.T) {
 
 // TestLabs runs the scripts that start real labs, but for the longest.
 func TestLabs(t *testing.T) {
-	runLabs(t, testscript.Run, func(name string) bool { return strings.HasPrefix(name, e2e) && name != fullNodes })
+	runLabs(t, testscript.Run, func(name string) bool {
+		return strings.HasPrefix(name, e2e) && !strings.HasPrefix(name, fullNodes)
+	})
 }
 
-// fullNodes is the script that takes longest, and builds an image first.
-const fullNodes = e2e + "full.txtar"
+// fullNodes begins the names of the scripts that take longest, and build an image first.
+const fullNodes = e2e + "full"
 
 // inTurn runs scripts one after the other. A script that is a parallel test waits behind all others that wait.
 type inTurn struct{ *testing.T }
