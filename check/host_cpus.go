@@ -103,7 +103,7 @@ func (c *hostCheck) isolation() {
 	if !missing.IsEmpty() {
 		f.Have += "; not isolated: " + missing.String()
 		f.Fix = fmt.Sprintf("start the kernel with isolcpus=managed_irq,domain,%s, or without a reboot "+
-			"libexec/cpuset.sh start of what rackless plan LAB.yaml --out DIR writes", c.whole)
+			"rackless prepare --no-reboot, which uses control groups", c.whole)
 		if c.run == nil {
 			f.Fix += "; control groups are not in a snapshot: verify on the host itself sees those too"
 		}
@@ -276,8 +276,8 @@ func (c *hostCheck) interrupts() {
 	f.Have = "none of " + words.Count(n, "interrupt")
 	if len(foreign) > 0 {
 		f.Have = words.Count(len(foreign), "foreign interrupt") + ": " + few(foreign, 5)
-		f.Fix = "libexec/irq.sh start of what rackless plan LAB.yaml --out DIR writes moves them; those that cannot " +
-			"be moved need isolcpus=managed_irq,domain, or fewer queues (ethtool -L)"
+		f.Fix = "rackless prepare moves them; those that cannot be moved " +
+			"need isolcpus=managed_irq,domain, or fewer queues (ethtool -L)"
 	}
 	c.judge(len(foreign) == 0, f)
 }

@@ -72,7 +72,7 @@ func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]
 			have = err.Error()
 		}
 		fix := words.Either(strings.Contains(id, "/vf"),
-			"libexec/sriov.sh start of what rackless plan LAB.yaml --out DIR writes",
+			"rackless prepare makes virtual functions",
 			"make a new plan from the machine as it is")
 		// Each of its checks says so when it is asked for alone.
 		for _, f := range []finding.Finding{{ID: IDDevice, Want: "there"},
@@ -87,8 +87,8 @@ func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]
 	c.group(subject, d, ours, seen)
 
 	f := finding.Finding{ID: IDVFIO, Subject: subject, Have: cmp.Or(d.Driver, "no driver"), Want: "vfio-pci",
-		Evidence: sysPCI(a) + "/driver", Fix: fmt.Sprintf("libexec/vfio.sh start of what rackless plan LAB.yaml "+
-			"--out DIR writes; by hand: echo vfio-pci > %[1]s/driver_override; echo %[2]s > %[1]s/driver/unbind; echo "+
+		Evidence: sysPCI(a) + "/driver", Fix: fmt.Sprintf("rackless prepare hands it over; "+
+			"by hand: echo vfio-pci > %[1]s/driver_override; echo %[2]s > %[1]s/driver/unbind; echo "+
 			"%[2]s > /sys/bus/pci/drivers_probe", sysPCI(a), a)}
 	if d.Driver == "" && !d.DriverKnown {
 		c.unread(IDVFIO, subject, f.Want, f.Evidence)
@@ -215,7 +215,7 @@ func (c *hostCheck) virtualFunctions() {
 		d := c.tree.Device(a)
 		f := finding.Finding{ID: IDVFs, Subject: want.PF, Want: fmt.Sprintf("at least %d", want.Count),
 			Evidence: sysPCI(a) + "/sriov_numvfs",
-			Fix:      "libexec/sriov.sh start of what rackless plan LAB.yaml --out DIR writes"}
+			Fix:      "rackless prepare makes them"}
 		switch {
 		case err != nil || d == nil:
 			f.Have, f.Evidence, f.Fix = "not there", "/sys/bus/pci/devices", "make a new plan from the machine as it is"
@@ -228,7 +228,8 @@ func (c *hostCheck) virtualFunctions() {
 			if total := d.SRIOV.Total; total != nil {
 				f.Have += fmt.Sprintf(" of %d", *total)
 				if *total < want.Count {
-					f.Fix = "raise NUM_OF_VFS in the NIC's firmware (firmware/nic.sh), start the host cold, then " +
+					f.Fix = "raise NUM_OF_VFS in the NIC's firmware (rackless prepare --firmware), start the host " +
+						"cold, then " +
 						f.Fix
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/host/device"
 	"github.com/rackless/rackless/host/tune"
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"
 )
@@ -78,13 +79,7 @@ func Steps(s *change.System, p *Prepared, m Machine) ([]change.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Pages before devices and isolation, while memory is in one piece; the rest of the tuning
-	// after the devices, whose interrupts it moves.
-	rest := slices.IndexFunc(tuning, func(step change.Step) bool { return !step.Early })
-	if rest < 0 {
-		rest = len(tuning)
-	}
-	return slices.Concat(first, tuning[:rest], devices, tuning[rest:]), nil
+	return append(first, inOrder(tuning, devices)...), nil
 }
 
 // Kinds are the ops of all packages that change a host.
@@ -182,16 +177,40 @@ func (s Store) Rollback(ctx context.Context, sys *change.System, j *change.Journ
 	return results, stays, s.Clear(j)
 }
 
-// Artifacts returns all artefacts of a plan as [render.All], with the scripts that change a host
-// without rackless. The scripts are made of the ops by which rackless prepares a host itself, so
-// that the two cannot come to differ. No machine is looked at: the same input gives the same bytes.
+// Artifacts returns all artefacts of a plan as [render.All], with the commands by which a person prepares the host. The
+// commands come from the ops by which rackless prepares a host itself. No machine is looked at: the same input gives
+// the same bytes.
 func Artifacts(in render.Input) ([]render.Artifact, error) {
 	if in.Plan == nil || in.Lab == nil {
 		return render.All(in) // which says what is missing
 	}
+	steps, err := stepsByHand(in)
+	if err != nil {
+		return nil, fmt.Errorf("commands: %w", err)
+	}
+	// What prepare writes about itself is not so if a person writes it.
+	made := cmp.Or(words.OneLine(in.Made), "Made by rackless.")
+	own := strings.NewReplacer(boot.MadeBy, made, tune.MadeBy, made)
+	in.Kernel, in.Steps = forPeople(boot.ByHand(in.Plan.KernelArgs), own), forPeople(steps, own)
+	return render.All(in)
+}
+
+// forPeople returns steps as a page shows them.
+func forPeople(steps []change.Step, own *strings.Replacer) []render.Step {
+	var all []render.Step
+	for i := range steps {
+		s := &steps[i]
+		all = append(all, render.Step{What: s.What, Why: s.Why, Risk: s.Risk, Boot: s.Boot,
+			Commands: strings.Split(own.Replace(strings.Join(s.Commands(), "\n")), "\n")})
+	}
+	return all
+}
+
+// stepsByHand returns the steps that a person makes, but for the kernel arguments, which depend on the boot loader. The
+// unit that calls rackless at each boot is not among them.
+func stepsByHand(in render.Input) ([]change.Step, error) {
 	h := cmp.Or(in.Host, &topology.Host{})
-	// Slices are the way without a reboot. The scripts offer it beside the kernel arguments.
-	tuning, err := tune.Steps(in.Plan, in.Lab, h, tune.Options{NoReboot: true})
+	tuning, err := tune.Steps(in.Plan, in.Lab, h, tune.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -202,21 +221,23 @@ func Artifacts(in render.Input) ([]render.Artifact, error) {
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("scripts: %w", err)
+		return nil, err
 	}
-	in.Changes = map[string][]string{}
-	for _, step := range slices.Concat(tuning, devices) {
-		op, ok := step.Op.(change.Scripted)
-		if !ok {
-			continue
-		}
-		for _, script := range strings.Fields(step.Scripts) {
-			in.Changes[script] = append(in.Changes[script], op.Shell()...)
-		}
+	// A host that is known by a dump of another tool may not say whether it scales frequencies.
+	governs := func(s change.Step) bool { return s.Op.Kind() == (&tune.Governor{}).Kind() }
+	if !slices.ContainsFunc(tuning, governs) {
+		tuning = append(tuning, change.Step{Op: &tune.Governor{},
+			What: "set governor performance on all CPUs, if the kernel scales frequencies"})
 	}
-	// What a host is known by, a dump of another tool for one, may not say whether it scales frequencies.
-	if governor := (&tune.Governor{}).Shell(); !slices.Contains(in.Changes["governor"], governor[0]) {
-		in.Changes["governor"] = append(in.Changes["governor"], governor...)
+	return inOrder(tuning, devices), nil
+}
+
+// inOrder puts pages before devices and isolation, while memory is in one piece, and the rest of the tuning after the
+// devices, whose interrupts it moves.
+func inOrder(tuning, devices []change.Step) []change.Step {
+	rest := slices.IndexFunc(tuning, func(step change.Step) bool { return !step.Early })
+	if rest < 0 {
+		rest = len(tuning)
 	}
-	return render.All(in)
+	return slices.Concat(tuning[:rest], devices, tuning[rest:])
 }

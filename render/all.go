@@ -42,8 +42,8 @@ func All(in Input) ([]Artifact, error) {
 		planFile,
 		{Path: "lab.yaml", Mode: 0o644, Data: in.Lab.YAML()},
 	}
-	return slices.Concat(all, v.firmware(), v.kernel(), v.units(), v.hostFiles(),
-		v.tuned(), domains, v.guests(topologies), topologies, v.switches()), nil
+	return slices.Concat(all, v.commands(), v.firmware(), v.kernel(), v.tuned(), domains, v.guests(topologies),
+		topologies, v.switches()), nil
 }
 
 // PlanFile returns the plan itself as a file for people, too: indented, with < and > as they are. A directory with
@@ -167,8 +167,6 @@ func text(path string, data string) Artifact {
 	return Artifact{Path: path, Mode: 0o644, Data: []byte(data)}
 }
 
-func program(path string, data []byte) Artifact { return Artifact{Path: path, Mode: 0o755, Data: data} }
-
 // An Artifact is a file to write: nothing here writes it.
 type Artifact struct {
 	Path string // below the directory of the plan, with forward slashes: "domains/vm00.xml"
@@ -185,10 +183,9 @@ type Input struct {
 	// (examples/epyc-pair.yaml) for epyc-7551p.ttar".
 	Made string
 
-	// Changes are what the scripts change on the host, by the name of the script: lines as
-	// [github.com/rackless/rackless/host.Artifacts] makes them of the ops that prepare a host. Without
-	// them there are no scripts, and no units that start them.
-	Changes map[string][]string
+	// Steps prepare the host by hand, and Kernel are the ways to give it the kernel arguments, one for each kind of
+	// boot loader, as [github.com/rackless/rackless/host.Artifacts] makes them of the ops that prepare a host.
+	Kernel, Steps []Step
 
 	// What follows is for Domains alone: the other artefacts are about nodes of a cloud image on a real host.
 

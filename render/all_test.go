@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Artifacts makes all artefacts of a plan. The scripts are assembled by package host, which imports
-// this one: artifacts_test.go, which is outside of the package, puts that in place.
+// Artifacts makes all artefacts of a plan. Package host, which imports this one, adds the commands: artifacts_test.go,
+// which is outside of the package, puts that in place.
 var Artifacts = All
 
 // Example is an input for artifacts_test.go.

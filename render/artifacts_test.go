@@ -53,7 +53,7 @@ func kernelFiles(t *testing.T) string {
 	return root
 }
 
-// values reads all files of a kernel. What ops and scripts remember is below run.
+// values reads all files of a kernel but what ops remember, which is below run.
 func values(t *testing.T, root string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -62,7 +62,7 @@ func values(t *testing.T, root string) map[string]string {
 			return err
 		}
 		name, err := filepath.Rel(root, path)
-		if err != nil || strings.HasPrefix(name, "run/") || strings.HasPrefix(name, "opt/") {
+		if err != nil || strings.HasPrefix(name, "run/") {
 			return err
 		}
 		data, err := os.ReadFile(path)
@@ -75,68 +75,58 @@ func values(t *testing.T, root string) map[string]string {
 	return all
 }
 
-// TestScriptsAndOpsLeadToTheSameValues makes the changes that need no more than files in two copies
-// of a kernel, by the scripts in one and by the ops in the other, and takes them back.
-func TestScriptsAndOpsLeadToTheSameValues(t *testing.T) {
+// TestCommandsAndOpsLeadToTheSameValues makes the changes that need no more than files in two copies of a kernel, by
+// the ops in one, and by the commands that they show in the other.
+func TestCommandsAndOpsLeadToTheSameValues(t *testing.T) {
 	t.Parallel()
 	in := render.Example(t)
-	artifacts, err := host.Artifacts(in)
-	if err != nil {
-		t.Fatal(err)
-	}
 	steps, err := tune.Steps(in.Plan, in.Lab, in.Host, tune.Options{NoReboot: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	scripts := []string{"hugepages", "governor", "irq"}
-	steps = slices.DeleteFunc(steps, func(s change.Step) bool { return !slices.Contains(scripts, s.Scripts) })
+	files := []string{"hugepages", "value", "file", "cpumask", "irqs"} // kinds of ops that need files alone
+	steps = slices.DeleteFunc(steps, func(s change.Step) bool { return !slices.Contains(files, s.Op.Kind()) })
 	// The host of the example is known by a dump that tells no governors.
 	steps = append(steps, change.Step{Op: &tune.Governor{}})
-	byOps, byScripts := kernelFiles(t), kernelFiles(t)
+	byOps, byCommands := kernelFiles(t), kernelFiles(t)
 	before := values(t, byOps)
-	run := func(verb string) {
-		t.Helper()
-		for _, name := range scripts {
-			i := slices.IndexFunc(artifacts, func(a render.Artifact) bool { return a.Path == "libexec/"+name+".sh" })
-			file := filepath.Join(t.TempDir(), name+".sh")
-			if err := os.WriteFile(file, artifacts[i].Data, 0o755); err != nil {
+	s := &change.System{Root: byOps}
+	for _, step := range steps {
+		state, err := step.Op.Read(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !step.Op.Done(state) {
+			if err := step.Op.Do(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.Command("sh", file, verb)
-			cmd.Env = append(os.Environ(), "RACKLESS_ROOT="+byScripts)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%s.sh %s: %v\n%s", name, verb, err, out)
-			}
+		}
+		script := strings.Join(step.Commands(), "\n")
+		for _, dir := range []string{"/etc/", "/proc/", "/sys/"} {
+			script = strings.ReplaceAll(script, " "+dir, " "+byCommands+dir)
+			script = strings.ReplaceAll(script, "(cat "+dir, "(cat "+byCommands+dir)
+		}
+		if out, err := exec.Command("sh", "-e", "-c", script).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s\n%s", step.What, err, script, out)
 		}
 	}
-	s := &change.System{Root: byOps}
-	states := make([]change.State, len(steps))
-	for i, step := range steps {
-		if states[i], err = step.Op.Read(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
-		if err := step.Op.Do(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run("start")
-	run("status")
 	made := values(t, byOps)
-	if diff := cmp.Diff(made, values(t, byScripts)); diff != "" {
-		t.Errorf("(-ops +scripts):\n%s", diff)
-	}
 	if changed := cmp.Diff(before, made); strings.Count(changed, "\n+") < 64 {
 		t.Errorf("little is changed:\n%s", changed)
 	}
-	for i, step := range slices.Backward(steps) {
-		if err := step.Op.Restore(t.Context(), s, states[i]); err != nil {
-			t.Fatal(err)
-		}
+	// The commands move interrupts too that are on CPUs of the host already.
+	made["proc/irq/2/smp_affinity_list"] = "0-1,30-33,62-63"
+	if diff := cmp.Diff(made, values(t, byCommands)); diff != "" {
+		t.Errorf("(-ops +commands):\n%s", diff)
 	}
-	run("stop")
-	for name, root := range map[string]string{"ops": byOps, "scripts": byScripts} {
-		if diff := cmp.Diff(before, values(t, root)); diff != "" {
-			t.Errorf("taken back by %s (-before +after):\n%s", name, diff)
+}
+
+// Each kind of op says how a person would do the same, and the page of commands has them all.
+func TestEveryOpHasCommands(t *testing.T) {
+	t.Parallel()
+	for kind, op := range host.Kinds() {
+		if _, ok := op().(change.Manual); !ok {
+			t.Errorf("ops of kind %s have no commands", kind)
 		}
 	}
 }

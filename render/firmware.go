@@ -11,24 +11,10 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// firmware returns what is to be set below the operating system: in the NICs by a script, in the
-// machine's own firmware by hand.
+// firmware returns the notes on the firmware of the machine.
 func (v *view) firmware() []Artifact {
-	all := []Artifact{text("firmware/bios.md", v.page("bios.md", v.plan))}
-	if v.setsFirmware() {
-		all = append(all, program("firmware/nic.sh", v.changesScript("Settings in the firmware of ConnectX and "+
-			"BlueField NICs: SR-IOV with room for one more virtual function than the plan hands out on the card, "+
-			"because one is the physical function's; Ethernet instead of InfiniBand on cards that can do both. query "+
-			"shows what is set and what would be changed, apply sets it, undo brings the old values back. Nothing "+
-			"takes effect before the card's next reset.", "nic", "/var/lib/rackless", "firmware", "query|apply|undo",
-			"The cards take this at their next reset: reboot (a BlueField: switch the power off and on), or, with no "+
-				"driver or guest using the card, mstfwreset -d CARD reset")))
-	}
-	return all
+	return []Artifact{text("firmware/bios.md", v.page("bios.md", v.plan))}
 }
-
-// setsFirmware reports whether the plan asks anything of the firmware of NICs.
-func (v *view) setsFirmware() bool { return len(v.in.Changes["nic"]) > 0 }
 
 // iommuFound says whether the IOMMU is on.
 func (v *view) iommuFound() string {

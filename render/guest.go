@@ -1,6 +1,7 @@
 package render
 
 import (
+	_ "embed"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -237,10 +238,13 @@ func (v *view) hostNames() []string {
 	return lines
 }
 
+//go:embed pages/rackless-gid.sh
+var gidProgram []byte
+
 // gidScript returns the program that finds GIDs.
 func (v *view) gidScript() []byte {
 	return slices.Concat([]byte("#!/bin/sh\n"), []byte(v.header("Finds the RoCE v2 GID of an address.")),
-		[]byte(shellPart("gid")))
+		gidProgram)
 }
 
 // yamlQuote returns s as a text in double quotes. Go's escapes are all known to YAML 1.2 (section

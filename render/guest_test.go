@@ -282,34 +282,52 @@ func TestAnEmulatedNICIsFoundByThePlansAddress(t *testing.T) {
 
 func TestTheGIDIsFoundByContent(t *testing.T) {
 	t.Parallel()
-	r := newFakeRoot(t)
+	sh, root := findProgram(t, "sh"), t.TempDir()
 	v, err := newView(hostEPYC(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := v.gidScript()
-	port := func(dev string) string { return "sys/class/infiniband/" + dev + "/ports/1/" }
-	gids := []struct{ dev, index, gid, kind string }{
+	program := filepath.Join(root, "rackless-gid")
+	files := map[string]string{"rackless-gid": string(v.gidScript())}
+	for _, g := range []struct{ dev, index, gid, kind string }{
 		{"mlx5_0", "0", "fe80:0000:0000:0000:5054:00ff:fe00:0001", "IB/RoCE v1"},
 		{"mlx5_0", "1", "0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2"}, // 10.0.0.1
 		{"mlx5_1", "2", "0000:0000:0000:0000:0000:ffff:0a00:000a", "IB/RoCE v1"},
 		{"mlx5_1", "5", "0000:0000:0000:0000:0000:ffff:0a00:000a", "RoCE v2"}, // 10.0.0.10
+	} {
+		port := "sys/class/infiniband/" + g.dev + "/ports/1/"
+		files[port+"gids/"+g.index], files[port+"gid_attrs/types/"+g.index] = g.gid+"\n", g.kind+"\n"
 	}
-	for _, g := range gids {
-		r.write(port(g.dev)+"gids/"+g.index, g.gid)
-		r.write(port(g.dev)+"gid_attrs/types/"+g.index, g.kind)
-	}
-	for address, want := range map[string]string{"10.0.0.1": "mlx5_0 1 1\n", "10.0.0.10": "mlx5_1 1 5\n"} {
-		if got := r.mustRun(script, address); got != want {
-			t.Errorf("%s: %q; want %q", address, got, want)
+	for name, data := range files {
+		file := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755),
+			os.WriteFile(file, []byte(data), 0o644)); err != nil {
+			t.Fatal(err)
 		}
 	}
-	r.mustFail(script, "no RoCE v2 GID with 10.0.0.2", "10.0.0.2")
+	run := func(address string) (out string, status int) {
+		cmd := exec.Command(sh, program, address)
+		cmd.Env = append(os.Environ(), "RACKLESS_ROOT="+root)
+		said, err := cmd.CombinedOutput()
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			return string(said), exit.ExitCode()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(said), 0
+	}
+	for address, want := range map[string]string{"10.0.0.1": "mlx5_0 1 1\n", "10.0.0.10": "mlx5_1 1 5\n"} {
+		if got, status := run(address); got != want || status != 0 {
+			t.Errorf("%s: %q, status %d; want %q", address, got, status, want)
+		}
+	}
+	if out, status := run("10.0.0.2"); status == 0 || !strings.Contains(out, "no RoCE v2 GID with 10.0.0.2") {
+		t.Errorf("status %d: %s", status, out)
+	}
 	for _, bad := range []string{"", "x", "1.2.3", "1.2.3.4.5", "$(reboot)", "::1"} {
-		out, err := r.run(script, bad)
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != 2 {
-			t.Errorf("%q: %v\n%s", bad, err, out)
+		if out, status := run(bad); status != 2 {
+			t.Errorf("%q: status %d\n%s", bad, status, out)
 		}
 	}
 }

@@ -1,11 +1,11 @@
 package render
 
 import (
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -15,7 +15,7 @@ const epycArgs = "iommu=pt isolcpus=managed_irq,domain,2-29,34-61 nohz_full=2-29
 func TestTheGRUBSnippetReplacesWhatItSets(t *testing.T) {
 	t.Parallel()
 	sh := findProgram(t, "sh")
-	snippet := string(render(t, hostEPYC(t))["kernel/grub.cfg"].Data)
+	snippet := cmdline.GRUBSnippet(hostEPYC(t).Plan.KernelArgs)
 	tests := []struct {
 		name, linux, fallback string
 		wantLinux, wantDef    string
@@ -45,169 +45,6 @@ func TestTheGRUBSnippetReplacesWhatItSets(t *testing.T) {
 	}
 }
 
-func TestGRUBIsSetAndSetBack(t *testing.T) {
-	t.Parallel()
-	for _, snippets := range []bool{true, false} {
-		in := hostEPYC(t)
-		all := render(t, in)
-		r := newFakeRoot(t)
-		name := "grub2-mkconfig"
-		if snippets {
-			name = "grub-mkconfig"
-			r.program("update-grub", `echo update-grub >>"$RACKLESS_ROOT/log"`)
-		}
-		body := `echo "` + name + ` $*" >>"$RACKLESS_ROOT/log"`
-		if snippets {
-			body += "\n# reads ${sysconfdir}/default/grub.d/*.cfg"
-		}
-		r.program(name, body)
-		const defaults = "GRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX=\"quiet\""
-		r.write("etc/default/grub", defaults)
-		r.write("proc/cmdline", "root=/dev/sda1 isolcpus=1")
-		r.write("opt/grub.cfg", strings.TrimSuffix(string(all["kernel/grub.cfg"].Data), "\n"))
-		script := all["kernel/grub.sh"].Data
-		for range 2 {
-			r.mustRun(script, "apply")
-		}
-		if got := r.read("etc/default/grub.d/rackless-epyc-pair.cfg"); got+"\n" != string(all["kernel/grub.cfg"].Data) {
-			t.Errorf("the snippet is\n%s", got)
-		}
-		want := defaults
-		if !snippets {
-			want += "\n. /etc/default/grub.d/rackless-epyc-pair.cfg # rackless"
-		}
-		r.want(map[string]string{"etc/default/grub": want})
-		r.mustRun(script, "undo")
-		r.want(map[string]string{"etc/default/grub": defaults, "etc/default/grub.d/rackless-epyc-pair.cfg": ""})
-		if log := r.read("log"); snippets && !strings.Contains(log, "update-grub") || !snippets &&
-			!strings.Contains(log, "grub2-mkconfig -o "+r.path("boot/grub2/grub.cfg")) {
-			t.Errorf("the boot loader's file was not made again:\n%s", log)
-		}
-	}
-}
-
-// entry is a boot entry of a kernel with a command line.
-func entry(line string) string {
-	return "title Linux\nlinux /vmlinuz\noptions " + line
-}
-
-const entryDir = "boot/loader/entries/"
-
-func TestBootEntriesAreSetAndSetBack(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"kernel/grubby.sh", "kernel/systemd-boot.sh"} {
-		r := newFakeRoot(t)
-		before := map[string]string{
-			entryDir + "a.conf":              entry("root=/dev/sda1 isolcpus=1 ro"),
-			entryDir + "b.conf":              entry("root=/dev/sda1 rescue isolcpus=1 hugepagesz=2M hugepages=512"),
-			entryDir + "c.conf":              "title another system\nefi /x.efi",
-			entryDir + "d.conf":              "machine-id 77\n" + entry("root=/dev/sdb1"),
-			"efi/" + entryDir[5:] + "e.conf": entry("ro iommu=pt"),
-			"etc/kernel/cmdline":             "# for new kernels\nroot=/dev/sda1 quiet",
-			"etc/machine-id":                 "42",
-		}
-		for file, text := range before {
-			r.write(file, text)
-		}
-		script := hostScript(t, hostEPYC(t), name)
-		for range 2 {
-			r.mustRun(script, "apply")
-			r.want(map[string]string{
-				entryDir + "a.conf":  entry("root=/dev/sda1 ro " + epycArgs),
-				entryDir + "b.conf":  entry("root=/dev/sda1 rescue hugepagesz=2M hugepages=512 " + epycArgs),
-				entryDir + "c.conf":  before[entryDir+"c.conf"],
-				entryDir + "d.conf":  before[entryDir+"d.conf"],
-				"etc/kernel/cmdline": "# for new kernels\nroot=/dev/sda1 quiet " + epycArgs,
-			})
-		}
-		r.write(entryDir+"a.conf", entry("root=/dev/sda1 ro "+epycArgs+" debug"))
-		r.write(entryDir+"new.conf", entry("root=/dev/sda1 ro "+epycArgs))
-		r.mustRun(script, "undo")
-		before[entryDir+"a.conf"] = entry("root=/dev/sda1 ro debug isolcpus=1")
-		before[entryDir+"new.conf"] = entry("root=/dev/sda1 ro isolcpus=1")
-		r.want(before)
-		r.mustFail(script, "nothing to undo", "undo")
-	}
-}
-
-func TestEntriesThatReferToGRUBsEnvironment(t *testing.T) {
-	t.Parallel()
-	r := newFakeRoot(t)
-	r.program("grub2-editenv", `case $2 in
-list) sed 's/^/kernelopts=/' "$RACKLESS_ROOT/env" ;;
-set) printf '%s\n' "${3#kernelopts=}" >"$RACKLESS_ROOT/env" ;;
-esac`)
-	r.write("env", "root=/dev/sda1 iommu=off")
-	r.write(entryDir+"a.conf", entry("$kernelopts isolcpus=1"))
-	script := hostScript(t, hostEPYC(t), "kernel/grubby.sh")
-	for range 2 {
-		r.mustRun(script, "apply")
-		r.want(map[string]string{"env": "root=/dev/sda1 " + epycArgs, entryDir + "a.conf": entry("$kernelopts")})
-	}
-	r.mustRun(script, "undo")
-	r.want(map[string]string{"env": "root=/dev/sda1 iommu=off", entryDir + "a.conf": entry("$kernelopts isolcpus=1")})
-	r.write("env", "ro "+strings.Repeat("x", 800))
-	r.mustFail(script, "environment block (1024 bytes) would overflow", "apply")
-}
-
-func TestEntriesRefuseWhatWouldNotFit(t *testing.T) {
-	t.Parallel()
-	r := newFakeRoot(t)
-	script := hostScript(t, hostEPYC(t), "kernel/grubby.sh")
-	r.mustFail(script, "no boot entries in loader/entries", "apply")
-	r.write(entryDir+"a.conf", entry("ro"))
-	long := entry("ro " + strings.Repeat("x", 2000))
-	r.write(entryDir+"b.conf", long)
-	r.mustFail(script, "and the kernel reads 2047", "apply")
-	r.want(map[string]string{entryDir + "a.conf": entry("ro"), entryDir + "b.conf": long})
-}
-
-func TestKernelstubIsAskedWhereItIs(t *testing.T) {
-	t.Parallel()
-	r := newFakeRoot(t)
-	r.program("kernelstub", `echo "$*" >>"$RACKLESS_ROOT/log"`)
-	r.write("proc/cmdline", "root=/dev/sda2 isolcpus=1")
-	script := hostScript(t, hostEPYC(t), "kernel/systemd-boot.sh")
-	r.mustRun(script, "apply")
-	r.mustRun(script, "undo")
-	r.want(map[string]string{"log": "--delete-options isolcpus=1\n--add-options " + epycArgs + "\n--delete-options " +
-		epycArgs + "\n--add-options isolcpus=1"})
-}
-
-func TestRPMOSTreeMakesOneDeployment(t *testing.T) {
-	t.Parallel()
-	r := newFakeRoot(t)
-	r.program("rpm-ostree", `[ $# = 1 ] && { echo "root=UUID=1 ostree=/x isolcpus=1 nohz_full=2-29,34-61"; exit; }
-echo "$*" >>"$RACKLESS_ROOT/log"`)
-	script := hostScript(t, hostEPYC(t), "kernel/rpm-ostree.sh")
-	r.mustRun(script, "apply")
-	appended, deleted := "", ""
-	for w := range strings.FieldsSeq(epycArgs) {
-		appended += " --append-if-missing=" + w
-		deleted += " --delete-if-present=" + w
-	}
-	r.want(map[string]string{"log": "kargs --delete-if-present=isolcpus=1" + appended})
-	if err := os.Remove(r.path("log")); err != nil {
-		t.Fatal(err)
-	}
-	r.mustRun(script, "undo")
-	r.want(map[string]string{"log": "kargs" + deleted + " --append-if-missing=isolcpus=1"})
-}
-
-func TestShowSaysWhatIsInForce(t *testing.T) {
-	t.Parallel()
-	r := newFakeRoot(t)
-	script := hostScript(t, hostEPYC(t), "kernel/grub.sh")
-	r.write("proc/cmdline", "ro iommu=pt isolcpus=2-29")
-	out, err := r.run(script, "show")
-	if err == nil || !strings.Contains(out, "in force  iommu=pt\n") ||
-		!strings.Contains(out, "missing   nohz_full=2-29,34-61\n") {
-		t.Errorf("%v\n%s", err, out)
-	}
-	r.write("proc/cmdline", "ro "+epycArgs)
-	r.mustRun(script, "show")
-}
-
 func TestWithoutArgumentsThereAreNoKernelFiles(t *testing.T) {
 	t.Parallel()
 	in := hostEPYC(t)
@@ -216,10 +53,14 @@ func TestWithoutArgumentsThereAreNoKernelFiles(t *testing.T) {
 		if strings.HasPrefix(name, "kernel/") {
 			t.Errorf("%s is there", name)
 		}
-		if name == "README.md" && (strings.Contains(string(a.Data), "kernel/") || !strings.Contains(string(a.Data),
-			"Nothing here needs a reboot") ||
-			!strings.Contains(string(a.Data), "rackless-epyc-pair-cpuset.service")) {
+		if name == "README.md" && (strings.Contains(string(a.Data), "kernel/") ||
+			!strings.Contains(string(a.Data), "Nothing here needs a reboot") ||
+			!strings.Contains(string(a.Data), "/system.slice/cpuset.cpus.effective   # within 0-1,")) {
 			t.Errorf("README without kernel arguments:\n%s", a.Data)
+		}
+		if name == "commands.txt" && (strings.Contains(string(a.Data), "boot loader of the machine") ||
+			!strings.Contains(string(a.Data), "/etc/systemd/system/system.slice.d/")) {
+			t.Errorf("commands without kernel arguments:\n%s", a.Data)
 		}
 	}
 }

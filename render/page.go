@@ -8,7 +8,6 @@ import (
 	"text/template"
 
 	"github.com/rackless/rackless/internal/cmdline"
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -75,20 +74,12 @@ func (v *view) functions() template.FuncMap {
 		"offers":     v.sriovFound,
 		"largestBAR": v.largestBAR,
 		// Files and units of the lab.
-		"nic":      v.setsFirmware,
-		"why":      v.argumentReasons,
-		"reasons":  v.kernelWhy,
-		"remarks":  v.kernelRemarks,
-		"snippet":  v.kernelSnippet,
-		"grub":     cmdline.GRUBSnippet,
-		"libexec":  v.libexecDir,
-		"udev":     v.udevRules,
-		"modprobe": v.modprobeFile,
-		"unit":     v.unitName,
-		"mounts":   v.mountUnits,
-		"jobs":     v.ownJobs,
-		"undo":     v.undoUnits,
-		"pages":    v.pageChecks,
+		"nic":     v.setsFirmware,
+		"why":     v.argumentReasons,
+		"reasons": v.kernelWhy,
+		"remarks": v.kernelRemarks,
+		"pages":   v.pageChecks,
+		"checks":  v.checks,
 		// Lab nodes.
 		"domain":     func(node string) string { return readWord(DomainName(v.plan.Lab, node)) },
 		"domainPath": DomainPath,
@@ -118,7 +109,7 @@ func (v *view) switches() []Artifact {
 }
 
 // readWord is a word of a command that people copy from a page. Names with line breaks are none that a lab can have.
-func readWord(s string) string { return shellWord(oneLine(s)) }
+func readWord(s string) string { return words.ShellWord(oneLine(s)) }
 
 // code returns commands as a block of Markdown: indented, so that nothing in them can end it.
 func code(lines []string) string {
@@ -203,67 +194,58 @@ func (v *view) pageChecks() []string {
 	return lines
 }
 
-// mountUnits returns the names of the units that mount hugepages.
-func (v *view) mountUnits() []string {
-	return lists.Map(v.hugepageMounts(), func(m Artifact) string { return strings.TrimPrefix(m.Path, "systemd/") })
+// A topic is a part of the host's preparation as the page shows it.
+type topic struct {
+	Title, Note string
+	Checks      []string // commands with what they must print
 }
 
-// A pageJob is a job as the page shows it.
-type pageJob struct {
-	Title, Note, Unit string
-	Checks            []string // commands with what they must print
-}
-
-// ownJobs returns the jobs that the page leads through. Where CPUs are isolated by kernel arguments, cpuset is the
-// alternative, at the end of the page.
-func (v *view) ownJobs() []pageJob {
-	var jobs []pageJob
-	for _, j := range v.jobs() {
-		if j.Name != "cpuset" || v.isolated().IsEmpty() {
-			jobs = append(jobs, pageJob{j.Title, j.Note, v.unitName(j.Name), v.serviceChecks(j.Name)})
-		}
+// checks returns how to see that the host is as planned, in the order of the steps.
+func (v *view) checks() []topic {
+	var all []topic
+	if pages := v.pageChecks(); len(pages) > 0 {
+		all = append(all, topic{"Hugepages", "A guest whose NUMA node is short of pages does not start.", pages})
 	}
-	return jobs
-}
-
-// undoUnits returns the units in the order in which they are stopped for good.
-func (v *view) undoUnits() []string {
-	var units []string
-	for _, j := range slices.Backward(v.ownJobs()) {
-		units = append(units, j.Unit)
-	}
-	return append(units, v.mountUnits()...)
-}
-
-func (v *view) serviceChecks(name string) []string {
-	var lines []string
-	switch name {
-	case "hugepages":
-		return v.pageChecks()
-	case "vfio":
+	if len(v.whole) > 0 {
+		t := topic{"Devices", "The drivers of the host let go of these devices: their network interfaces and " +
+			"displays vanish from the host.", nil}
 		for _, a := range v.whole {
-			lines = append(lines, fmt.Sprintf("lspci -nnk -s %s   # Kernel driver in use: vfio-pci", a))
+			t.Checks = append(t.Checks, fmt.Sprintf("lspci -nnk -s %s   # Kernel driver in use: vfio-pci", a))
 		}
-		return append(lines, "ls /dev/vfio              # a number for each IOMMU group, beside vfio")
-	case "sriov":
-		for _, c := range v.plan.VFs {
-			lines = append(lines, fmt.Sprintf("cat /sys/bus/pci/devices/%s/sriov_numvfs   # %d", readWord(c.PF),
-				c.Count))
-		}
-		for _, p := range v.allPorts() {
-			if p.isVF() {
-				lines = append(lines, fmt.Sprintf("readlink /sys/bus/pci/devices/%s/virtfn%d   # %s, of %s", p.pf,
-					*p.card.VF, v.vfPlace(&p), oneLine(p.node)))
-			}
-		}
-		return append(lines, "libexec/sriov.sh status")
-	case "governor":
-		return []string{"cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor | sort -u   # performance, where " +
-			"the kernel scales frequencies at all"}
-	case "cpuset":
-		return []string{"cat /sys/fs/cgroup/system.slice/cpuset.cpus.effective   # " + v.housekeeping().String()}
+		t.Checks = append(t.Checks, "ls /dev/vfio              # a number for each IOMMU group, beside vfio")
+		all = append(all, t)
 	}
-	return []string{"libexec/irq.sh status   # what is left: interrupts that cannot be moved"}
+	if v.hasVFs() {
+		all = append(all, topic{"Virtual functions", "The interface of the physical function stays the host's, comes " +
+			"up, and carries the lab's MTU.", v.vfChecks()})
+	}
+	all = append(all, topic{"Governor", "All CPUs at full frequency.", []string{"cat /sys/devices/system/cpu/cpu*/" +
+		"cpufreq/scaling_governor | sort -u   # performance, where the kernel scales frequencies at all"}})
+	keep := v.housekeeping()
+	if keep.IsEmpty() || v.given.IsEmpty() {
+		return all
+	}
+	if v.isolated().IsEmpty() {
+		all = append(all, topic{"CPU sets", "The host leaves the CPUs of the lab nodes alone, without a reboot.",
+			[]string{"cat /sys/fs/cgroup/system.slice/cpuset.cpus.effective   # within " + keep.String()}})
+	}
+	return append(all, topic{"Interrupts", "Interrupts of the host go to housekeeping CPUs. Repeat the step after " +
+		"devices were added.", []string{"grep . /proc/irq/*/smp_affinity_list   # within " + keep.String() +
+		", but for those that cannot be moved"}})
+}
+
+func (v *view) vfChecks() []string {
+	var lines []string
+	for _, c := range v.plan.VFs {
+		lines = append(lines, fmt.Sprintf("cat /sys/bus/pci/devices/%s/sriov_numvfs   # %d", readWord(c.PF), c.Count))
+	}
+	for _, p := range v.allPorts() {
+		if p.isVF() {
+			lines = append(lines, fmt.Sprintf("readlink /sys/bus/pci/devices/%s/virtfn%d   # %s, of %s", p.pf,
+				*p.card.VF, v.vfPlace(&p), oneLine(p.node)))
+		}
+	}
+	return lines
 }
 
 // vfPlace returns the address of a virtual function as the domains have it: if the kernel gives it another one, the
@@ -359,7 +341,7 @@ func (v *view) pfNetdev() string {
 	if names = slices.Compact(names); len(names) != 1 {
 		return "IFACE"
 	}
-	return shellWord(names[0])
+	return words.ShellWord(names[0])
 }
 
 // slowestLink returns the lowest rate among the links of the lab, and the least that a test must reach on it; nil where

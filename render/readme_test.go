@@ -20,7 +20,7 @@ import (
 
 // mention finds names of files of the plan's directory in a page.
 var mention = regexp.MustCompile(`(?:^|[\s(` + "`" +
-	`])((?:kernel|firmware|libexec|systemd|udev|modprobe\.d|tuned|domains|guests)/[A-Za-z0-9_./*-]*[A-Za-z0-9*])`)
+	`])((?:kernel|firmware|tuned|domains|guests)/[A-Za-z0-9_./*-]*[A-Za-z0-9*])`)
 
 func TestTheReadmeNamesFilesThatAreThere(t *testing.T) {
 	t.Parallel()
@@ -44,32 +44,11 @@ func TestTheReadmeNamesFilesThatAreThere(t *testing.T) {
 			}
 		}
 		for name := range all {
-			// libexec/* and systemd/* are named as a whole; the rest one by one.
 			switch {
-			case name == "README.md", name == "lab.yaml", name == "kernel/grub.cfg", strings.HasPrefix(name, "guests/"):
+			case name == "README.md", name == "lab.yaml", strings.HasPrefix(name, "guests/"):
 			case strings.Contains(readme, path.Base(name)), named[name]:
 			default:
 				t.Errorf("%s: nothing on the page leads to %s", c.name, name)
-			}
-		}
-	}
-}
-
-func TestEveryUnitOfTheReadmeIsStartedAndStopped(t *testing.T) {
-	t.Parallel()
-	for _, c := range hostCases() {
-		in := c.in(t)
-		all := render(t, in)
-		readme := string(all["README.md"].Data)
-		for name := range all {
-			unit := path.Base(name)
-			if !strings.HasPrefix(name, "systemd/rackless-") || strings.HasSuffix(unit, "-cpuset.service") {
-				continue
-			}
-			on, off := strings.Index(readme, "systemctl enable --now "+unit),
-				strings.Index(readme, "systemctl disable --now "+unit)
-			if on < 0 || off < on {
-				t.Errorf("%s: %s is enabled at %d and disabled at %d", c.name, unit, on, off)
 			}
 		}
 	}
@@ -121,15 +100,10 @@ func TestALabWithoutDevicesNeedsLittle(t *testing.T) {
 		cells: [][]home{{{0, siblings(1, 2, 16), 4 * gib}}},
 	}), "name: plain\nnodes:\n  vm: {cpus: 4, memory: 4GiB}\n")
 	all := render(t, in)
-	for _, gone := range []string{"libexec/vfio.sh", "libexec/sriov.sh", "libexec/hugepages.sh", "firmware/nic.sh",
-		"udev/10-rackless-plain.rules"} {
-		if _, ok := all[gone]; ok {
-			t.Errorf("%s is there", gone)
+	for _, name := range []string{"README.md", "commands.txt"} {
+		if page := string(all[name].Data); strings.Contains(page, "vfio") || strings.Contains(page, "mstconfig") {
+			t.Errorf("%s speaks of devices:\n%s", name, page)
 		}
-	}
-	if page := string(all["README.md"].Data); strings.Contains(page, "vfio") ||
-		strings.Contains(page, "firmware/nic.sh") {
-		t.Errorf("the page speaks of devices:\n%s", page)
 	}
 }
 
@@ -142,9 +116,9 @@ func TestTheHostMayKeepNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, j := range v.jobs() {
-		if j.Name == "cpuset" || j.Name == "irq" {
-			t.Errorf("%s without a CPU to go to", j.Name)
+	for _, c := range v.checks() {
+		if c.Title == "CPU sets" || c.Title == "Interrupts" {
+			t.Errorf("%s without a CPU to go to", c.Title)
 		}
 	}
 	if page := string(v.readme()); !strings.Contains(page, "| the host | | none |") {

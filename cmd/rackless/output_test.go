@@ -58,6 +58,7 @@ func shapes() map[string]func() any {
 		"lab-diff":         func() any { return new(rack.Difference) },
 		"doctor":           func() any { return new(doctor.Report) },
 		"prepare":          func() any { return new(changeview.Prepare) },
+		"prepare-dry-run":  func() any { return new(changeview.Survey) },
 		"rollback":         func() any { return new(changeview.Rollback) },
 		"version":          func() any { return new(versionOutput) },
 		"explain":          func() any { return new(finding.Explanation) },

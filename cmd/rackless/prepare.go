@@ -172,7 +172,7 @@ func (a *app) agree(ctx context.Context, verb, form string, steps []change.Resul
 	if show.ForPrograms(form) || terminal.Of(a.err) == nil {
 		return cli.Usage(fmt.Errorf("%s changes the host: look with --dry-run, then say --yes", verb))
 	}
-	changeview.Write(a.out, steps, true)
+	changeview.Write(a.out, steps, changeview.Reasons)
 	if ok, err := terminal.Confirm(ctx, a.in, a.err, question); err != nil || !ok {
 		return errors.Join(err, &cli.Error{Code: exitFailed, Err: errors.New("nothing was changed")})
 	}
@@ -226,9 +226,9 @@ func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Re
 		refused = refused || r.Status == change.Refused
 	}
 	if !show.ForPrograms(o.form) {
-		changeview.Write(a.out, survey, true)
-	} else if err := show.Encode(a.out, o.form, changeview.Prepare{Schema: changeview.PrepareSchema, Lab: p.Lab.Name,
-		DryRun: true, Reboot: reboot, Steps: changeview.Steps(survey)}); err != nil {
+		changeview.Write(a.out, survey, changeview.Commands)
+	} else if err := show.Encode(a.out, o.form, changeview.Survey{Schema: changeview.PrepareSchema, Lab: p.Lab.Name,
+		DryRun: true, Reboot: reboot, Steps: changeview.SurveySteps(survey)}); err != nil {
 		return err
 	}
 	if refused {
@@ -357,7 +357,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	if err != nil {
 		return err
 	}
-	out := changeview.Rollback{Schema: changeview.RollbackSchema, Steps: []changeview.Step{}}
+	out := changeview.Rollback{Schema: changeview.RollbackSchema, Steps: []changeview.DoneStep{}}
 	entries := j.Entries()
 	if len(entries) == 0 {
 		if had && j.Gap() == "" {
@@ -436,6 +436,6 @@ func (a *app) printRollback(store host.Store, form string) error {
 		return a.print(form, changeview.Rollback{Schema: changeview.RollbackSchema, DryRun: true,
 			Steps: changeview.Steps(results)}, nothingToTakeBack)
 	}
-	changeview.Write(a.out, results, false)
+	changeview.Write(a.out, results, changeview.Names)
 	return nil
 }

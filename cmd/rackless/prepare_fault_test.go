@@ -250,8 +250,6 @@ func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	turned := h.turnRound(t, cutRollback, h.takingBack, cutPrepare, h.prepared)
 	h.chain(t, cutRollback, takingBack, phases[first])
 	h.same(t, "rolled back in spite of kills", h.before)
-	// The other scripts take minutes, and run in TestVirtualFunctionsBesideATenant.
-	h.scriptsDoTheSame(t, h.before, h.prepared, wholeCards, "vfio")
 	turned += h.turnRound(t, cutPrepare, h.making, cutRollback, h.before)
 	h.chain(t, cutPrepare, making, phases[1-first])
 	h.same(t, "prepared in spite of kills", h.prepared)
@@ -270,10 +268,6 @@ func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	tally.Logf(t, "%d kills at %d kinds of step in prepare and rollback: after %d the same command went on, after %d "+
 		"the other one turned round", kills+turned, len(kinds), kills, turned)
 }
-
-// wholeCards are the lines of a fingerprint about the cards that go to a lab node as a whole.
-var wholeCards = regexp.MustCompile(
-	`(?m)^/sys/bus/pci/devices/0000:(06:00\.[01]|21:00\.0)/(driver|driver_override|d3cold_allowed)\b.*$`)
 
 // exitKilled is the status of a shell's command that SIGKILL ended.
 const exitKilled = 137

@@ -137,7 +137,7 @@ func TestThePagesNameFilesThatAPlanHas(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	span := regexp.MustCompile("`((?:kernel|libexec|guests|domains|switch|firmware|systemd|udev|modprobe\\.d|tuned)" +
+	span := regexp.MustCompile("`((?:kernel|commands|guests|domains|switch|firmware|tuned)" +
 		"[/.][^`\\s]*)")
 	n := 0
 	for name, page := range named {

@@ -92,7 +92,7 @@ func (a *app) agreeUp(ctx context.Context, l *lab.Lab, at placeOptions, place *r
 	case !has:
 		return true, nil
 	case at.dryRun:
-		changeview.Write(a.out, steps, true)
+		changeview.Write(a.out, steps, changeview.Reasons)
 		return false, nil
 	}
 	left := lists.Count(steps, func(r change.Result) bool { return r.Status != change.InPlace })

@@ -220,6 +220,29 @@ func (o *byHand) Merge(_ context.Context, _ *change.System, u change.Undo) (chan
 	return u.Before, nil, nil
 }
 
+// Shell implements [change.Manual].
+func (o *byHand) Shell() []string {
+	return []string{"# " + o.Found + ": add to the command line of the kernel, " + o.Todo + ":",
+		"# " + strings.Join(o.Args, " ")}
+}
+
+// ByHand returns a step for each kind of boot loader, of which a machine has one. It looks at no machine.
+func ByHand(args []string) []change.Step {
+	if len(args) == 0 {
+		return nil
+	}
+	return []change.Step{
+		{Op: &grub{Args: args, Config: "/boot/grub/grub.cfg", Program: "grub-mkconfig", Settings: grubDropIn,
+			DropIn: true}, What: "GRUB that reads /etc/default/grub.d: Debian, Ubuntu", Boot: true},
+		{Op: &grub{Args: args, Config: "/boot/grub/grub.cfg", Program: "grub-mkconfig", Settings: grubSettings},
+			What: "GRUB that does not read /etc/default/grub.d: Arch, openSUSE (grub2-mkconfig, /boot/grub2)",
+			Boot: true},
+		{Op: &entries{Args: args, Dirs: []string{"/boot/loader/entries"}},
+			What: "boot entries: Fedora, RHEL and their relatives; systemd-boot", Boot: true},
+		{Op: &rpmOSTree{Args: args, Program: "rpm-ostree"}, What: "rpm-ostree: Fedora CoreOS, Silverblue", Boot: true},
+	}
+}
+
 // Restore has nothing to bring back.
 func (o *byHand) Restore(context.Context, *change.System, change.State) error { return nil }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // An entries is a boot loader that reads one file an entry (The Boot Loader Specification, type 1):
@@ -220,6 +221,17 @@ func (o *entries) Do(ctx context.Context, s *change.System) error {
 	return o.witness(ctx, s)
 }
 
+// Shell implements [change.Manual].
+func (o *entries) Shell() []string {
+	args := strings.Join(o.Args, " ")
+	lines := []string{"# Other values of the same arguments have to go from these lines first."}
+	for _, dir := range o.Dirs {
+		lines = append(lines, fmt.Sprintf("sed -i '/^options[[:space:]]/ s|$| %s|' %s/*.conf", args,
+			words.ShellWord(dir)))
+	}
+	return append(lines, fmt.Sprintf("[ ! -e %s ] || sed -i '/^[^#]/ s|$| %s|' %[1]s", kernelCmdline, args))
+}
+
 // grubbyArgs is a line of grubby --info.
 var grubbyArgs = lazyregexp.New(`(?m)^args="(.*)"$`)
 
@@ -383,6 +395,15 @@ func (o *rpmOSTree) Do(ctx context.Context, s *change.System) error {
 // Merge implements [change.Merger]: Restore takes the arguments off the line, and leaves all else of it.
 func (o *rpmOSTree) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	return u.Before, otherValues("the deployment", []string{string(u.Now)}, []string{string(u.Before)}, o.Args), nil
+}
+
+// Shell implements [change.Manual].
+func (o *rpmOSTree) Shell() []string {
+	line := o.Program + " kargs"
+	for _, arg := range o.Args {
+		line += " --append-if-missing=" + words.ShellWord(arg)
+	}
+	return []string{o.Program + " kargs   # other values of the same arguments have to go: kargs --delete=", line}
 }
 
 // Restore makes a deployment with the arguments of before. Those that somebody has added in the meantime stay.

@@ -90,9 +90,12 @@ func (st *grubState) menu() (*menu, error) {
 	return parseMenu(text)
 }
 
+// MadeBy is the first line of the file in /etc/default/grub.d.
+const MadeBy = "Kernel arguments of a rackless plan, made by rackless prepare; rackless rollback takes them back."
+
 // dropIn is the file in /etc/default/grub.d.
 func (g *grub) dropIn() string {
-	return "# Kernel arguments of a rackless plan, made by rackless prepare; rackless rollback takes them back.\n" +
+	return "# " + MadeBy + "\n" +
 		cmdline.GRUBSnippet(g.Args)
 }
 
@@ -267,6 +270,16 @@ func bootFile(s *change.System, file string) bool {
 		file = "/" + rest
 	}
 	return false
+}
+
+// Shell implements [change.Manual].
+func (g *grub) Shell() []string {
+	lines := []string{fmt.Sprintf("# In %s, add to %s, in place of other values of the same:", g.Settings, grubAlways),
+		"#   " + strings.Join(g.Args, " ")}
+	if g.DropIn {
+		lines = (&change.File{Path: g.Settings, Data: []byte(g.dropIn()), Mode: 0o644}).Shell()
+	}
+	return append(lines, g.Program+" -o "+g.Config)
 }
 
 // Restore brings the old grub.cfg back, byte for byte, if nothing but our arguments is different in

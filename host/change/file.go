@@ -10,8 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"syscall"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A File is a regular file that is to have a content. Directories above it are made, and taken away
@@ -175,6 +176,14 @@ func (st *fileState) restore(s *System, path string) error {
 	return nil
 }
 
+// Shell implements [Manual].
+func (f *File) Shell() []string {
+	if f.Absent {
+		return []string{"rm -f " + words.ShellWord(f.Path)}
+	}
+	return writeTo(f.Path, f.Data, f.Mode)
+}
+
 // A Link is a symbolic link that is to be there, as systemctl enable makes them.
 type Link struct {
 	Path string `json:"path"`
@@ -224,6 +233,12 @@ func (l *Link) Merge(_ context.Context, _ *System, u Undo) (State, []Changed, er
 
 // Restored implements [Restorer].
 func (l *Link) Restored(before, now State) bool { return (&File{}).Restored(before, now) }
+
+// Shell implements [Manual].
+func (l *Link) Shell() []string {
+	return []string{"mkdir -p " + words.ShellWord(filepath.Dir(l.Path)),
+		"ln -sfn " + words.ShellWord(l.To) + " " + words.ShellWord(l.Path)}
+}
 
 // A Value is a file of one value that the kernel made, in sysfs, procfs or a cgroup.
 type Value struct {
@@ -283,15 +298,12 @@ func (v *Value) Merge(_ context.Context, _ *System, u Undo) (State, []Changed, e
 	return u.Whole(v, v.Done(u.Now) || u.Now == missingValue, Changed{What: v.Path, Found: string(u.Now), Set: v.Want})
 }
 
-// Shell implements [Scripted].
+// Shell implements [Manual].
 func (v *Value) Shell() []string {
-	return []string{ValueLine("must", "same", v.Path, v.Want, "-", "see dmesg")}
-}
-
-// ValueLine returns a line of a script that gives a file of the kernel a value; see value in
-// render/shell/changes.sh for the arguments.
-func ValueLine(need, test, path, want, again, hint string) string {
-	return strings.Join([]string{"value", need, test, path, want, again, hint}, " ")
+	if v.Write != "" {
+		return []string{EchoTo(v.Path, v.Write)}
+	}
+	return []string{EchoTo(v.Path, v.Want)}
 }
 
 // BasicKinds are the ops of this package.

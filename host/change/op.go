@@ -71,11 +71,10 @@ type Restorer interface {
 	Restored(before, now State) bool
 }
 
-// A Scripted op can also be made by the scripts of a plan, which work without rackless.
-type Scripted interface {
-	// Shell returns the op as lines for a script: each is a function of render/shell and its
-	// arguments. The functions know the primitives (write a value and read it back, load a module,
-	// bind a driver); what is changed, in which order and to what, is said here.
+// A Manual op knows the commands by which a person would do the same. They are shown, and never run by rackless: it
+// undoes what it does, and looks before and after, which they do not.
+type Manual interface {
+	// Shell returns lines for a POSIX shell of root. Lines that begin with # are for the reader.
 	Shell() []string
 }
 
@@ -126,9 +125,14 @@ type Step struct {
 	// does. It returns what was there before that, to be undone by a rollback; false where the
 	// step is nobody's to undo.
 	Before func(ctx context.Context, s *System) (State, bool, error)
-	// Scripts names the scripts of a plan, with spaces between them, that make the step where its
-	// op is [Scripted]: "vfio sriov".
-	Scripts string
+}
+
+// Commands returns the lines that a person would type for the step; nil if its op is not [Manual].
+func (s *Step) Commands() []string {
+	if op, ok := s.Op.(Manual); ok {
+		return op.Shell()
+	}
+	return nil
 }
 
 // ext4Checkpoint is EXT4_IOC_CHECKPOINT of <linux/ext4.h>, _IOW('f', 43, __u32), since Linux 5.15:

@@ -75,9 +75,16 @@ func (d *Driver) Do(ctx context.Context, s *change.System) error {
 	return f.setOptional(d3cold, "0")
 }
 
-// Shell implements change.Scripted.
+// Shell implements change.Manual. Whoever types it knows that no guest and no program has the function.
 func (d *Driver) Shell() []string {
-	return []string{"vfio " + d.Address.String() + " " + d.Card.shell()}
+	dir := pciDevices + "/" + d.Address.String()
+	return []string{
+		change.EchoTo(dir+"/driver_override", vfioPCI),
+		fmt.Sprintf("[ ! -e %s/driver ] || %s", dir, change.EchoTo(dir+"/driver/unbind", d.Address.String())),
+		change.EchoTo(driversProbe, d.Address.String()),
+		fmt.Sprintf("[ ! -e %s/%s ] || %s", dir, d3cold, change.EchoTo(dir+"/"+d3cold, "0")),
+		fmt.Sprintf("lspci -nnk -s %s   # Kernel driver in use: %s", d.Address, vfioPCI),
+	}
 }
 
 // Merge implements change.Merger. A function that vfio-pci has, or that is kept for it and free, is as it was made;
@@ -180,6 +187,11 @@ func (d *Driverctl) Done(state change.State) bool {
 // Do implements change.Op. The file is written and driverctl not run: it would rebind the function,
 // which [Driver] has done with more care.
 func (d *Driverctl) Do(ctx context.Context, s *change.System) error { return d.file().Do(ctx, s) }
+
+// Shell implements change.Manual.
+func (d *Driverctl) Shell() []string {
+	return slices.Concat([]string{"if command -v driverctl >/dev/null; then"}, d.file().Shell(), []string{"fi"})
+}
 
 // Restore implements change.Op.
 func (d *Driverctl) Restore(ctx context.Context, s *change.System, before change.State) error {

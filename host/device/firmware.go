@@ -12,7 +12,6 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -252,10 +251,19 @@ func (f *FirmwareSetting) Merge(_ context.Context, _ *change.System, u change.Un
 	return u.Whole(f, string(u.Now) == set, change.Changed{What: f.Subject(), Found: string(u.Now), Set: set})
 }
 
-// Shell implements change.Scripted.
+// Shell implements change.Manual. The tool asks before it writes.
 func (f *FirmwareSetting) Shell() []string {
-	return []string{fmt.Sprintf("firmware %s %s %d %s %s", f.Card, f.Parameter, f.Value,
-		words.Either(f.AtLeast, "least", "same"), words.Either(f.Optional, "may", "must"))}
+	good := strconv.Itoa(f.Value)
+	if f.AtLeast {
+		good += " or more"
+	}
+	if f.Optional {
+		good += ", or no such parameter"
+	}
+	return []string{
+		fmt.Sprintf("%s -d %s query %s   # is it %s? then leave out the next line", firmwareTools[0], f.Card,
+			f.Parameter, good),
+		fmt.Sprintf("%s -d %s set %s=%d", firmwareTools[0], f.Card, f.Parameter, f.Value)}
 }
 
 func (f *FirmwareSetting) set(ctx context.Context, s *change.System, value string) error {

@@ -21,7 +21,9 @@ import (
 const (
 	pciDevices = "/sys/bus/pci/devices"
 	pciDrivers = "/sys/bus/pci/drivers"
-	vfioPCI    = "vfio-pci"
+	// driversProbe takes the address of a function that the driver in its override, or any, may take.
+	driversProbe = "/sys/bus/pci/drivers_probe"
+	vfioPCI      = "vfio-pci"
 )
 
 // A function is a PCI function as sysfs shows it now.
@@ -90,14 +92,6 @@ func (i identity) String() string {
 		return "an unknown card"
 	}
 	return fmt.Sprintf("%04x:%04x", uint16(*i.Vendor), uint16(*i.Device))
-}
-
-// shell returns the card for a line of a script: vendor and device, or dashes.
-func (i identity) shell() string {
-	if i.Vendor == nil || i.Device == nil {
-		return "- -"
-	}
-	return i.Vendor.String() + " " + i.Device.String()
 }
 
 // check returns an error where another card is at the address than the plan was made for. Addresses

@@ -78,8 +78,17 @@ func (l *Link) Do(_ context.Context, s *change.System) error {
 	return l.set(s, netdev, st, linkState{MTU: max(st.MTU, l.MTU), Up: true})
 }
 
-// Shell implements change.Scripted.
-func (l *Link) Shell() []string { return []string{fmt.Sprintf("link %s %d", l.PF, l.MTU)} }
+// Shell implements change.Manual.
+func (l *Link) Shell() []string {
+	return []string{netdevOf(l.PF),
+		fmt.Sprintf("[ \"$(cat /sys/class/net/$dev/mtu)\" -ge %d ] || ip link set dev $dev mtu %[1]d", l.MTU),
+		"ip link set dev $dev up"}
+}
+
+// netdevOf is the command that finds the network device of a physical function.
+func netdevOf(pf topology.PCIAddr) string {
+	return fmt.Sprintf("dev=$(ls %s/%s/net | head -n 1)", pciDevices, pf)
+}
 
 // noPort is the error of a physical function without a network device.
 func noPort(pf topology.PCIAddr) error {

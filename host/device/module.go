@@ -118,12 +118,12 @@ func (m *Module) Merge(_ context.Context, s *change.System, u change.Undo) (chan
 		Set: string(moduleLoaded)}}, nil
 }
 
-// Shell implements change.Scripted.
+// Shell implements change.Manual.
 func (m *Module) Shell() []string {
 	if m.Gone {
-		return []string{"gone " + m.Name}
+		return []string{fmt.Sprintf("[ ! -e /sys/module/%s/initstate ] || rmmod %[1]s", m.Name)}
 	}
-	return []string{strings.Join(append([]string{"module", m.Name}, m.With...), " ")}
+	return []string{"modprobe " + m.Name}
 }
 
 func (m *Module) load(ctx context.Context, s *change.System) error {

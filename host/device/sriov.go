@@ -226,19 +226,49 @@ func (o *SRIOV) Do(ctx context.Context, s *change.System) error {
 	return nil
 }
 
-// Shell implements change.Scripted.
+// Shell implements change.Manual. The order is that of Do: addresses come before any driver, and the kernel takes
+// another number only by way of 0.
 func (o *SRIOV) Shell() []string {
-	lines := []string{fmt.Sprintf("vfs %s %s %d", o.PF, o.Card.shell(), o.Count)}
-	flags := map[bool]string{true: "on", false: "off"}
-	for _, vf := range o.VFs {
-		lines = append(lines, fmt.Sprintf("vf %s %d %s %s %s %s", o.PF, vf.Index, vf.Settings.MAC,
-			guidBytes(vf.Settings.NodeGUID), flags[words.Value(vf.Settings.Trust)],
-			flags[words.Value(vf.Settings.SpoofChk)]))
+	dir := pciDevices + "/" + o.PF.String() + "/"
+	lines := []string{fmt.Sprintf("cat %s%s   # are there %d already? then leave out the lines with %s", dir, fileCount,
+		o.Count, fileCount), change.EchoTo(dir+fileAutoprobe, "0"), change.EchoTo(dir+fileCount, "0")}
+	if o.Count == 0 {
+		return append(lines, change.EchoTo(dir+fileAutoprobe, flagText(o.Autoprobe)))
 	}
-	if o.Count > 0 {
-		lines = append(lines, fmt.Sprintf("rest %s %d", o.PF, o.Count))
+	lines = append(lines, change.EchoTo(dir+fileCount, strconv.Itoa(o.Count)), netdevOf(o.PF))
+	for _, vf := range o.VFs {
+		lines = append(lines, vf.shell()...)
+	}
+	lines = append(lines, change.EchoTo(dir+fileAutoprobe, flagText(o.Autoprobe)))
+	ours := map[int]bool{}
+	for _, vf := range o.VFs {
+		ours[vf.Index] = true
+		lines = append(lines, fmt.Sprintf("vf=$(basename $(readlink %svirtfn%d))", dir, vf.Index),
+			fmt.Sprintf("echo %s > %s/$vf/driver_override", vfioPCI, pciDevices), "echo $vf > "+driversProbe)
+	}
+	for i := range o.Count {
+		if o.Autoprobe && !ours[i] {
+			lines = append(lines, fmt.Sprintf("echo $(basename $(readlink %svirtfn%d)) > %s", dir, i, driversProbe))
+		}
 	}
 	return lines
+}
+
+// shell returns the commands that set what a virtual function is known by.
+func (vf *LabVF) shell() []string {
+	ip := fmt.Sprintf("ip link set dev $dev vf %d ", vf.Index)
+	guid := guidBytes(vf.Settings.NodeGUID).String()
+	onOff := func(on *bool) string {
+		if on != nil && *on {
+			return "on"
+		}
+		return "off"
+	}
+	return []string{
+		ip + "mac " + vf.Settings.MAC + "   # of InfiniBand instead: node_guid " + guid + ", then port_guid " + guid,
+		ip + "vlan 0", ip + "max_tx_rate 0 min_tx_rate 0", ip + "state auto",
+		ip + "spoofchk " + onOff(vf.Settings.SpoofChk), ip + "trust " + onOff(vf.Settings.Trust),
+	}
 }
 
 // unfinished reports whether functions have to be made, or were made by us before we were cut off:

@@ -189,8 +189,7 @@ func (b *builder) autoprobe(a topology.PCIAddr) bool {
 func (b *builder) modules() []change.Step {
 	var steps []change.Step
 	for i, m := range vfioModules() {
-		step := change.Step{Op: m, What: "load module " + m.Name, Why: "guests get devices through VFIO",
-			Scripts: "vfio sriov"}
+		step := change.Step{Op: m, What: "load module " + m.Name, Why: "guests get devices through VFIO"}
 		if i == 0 {
 			step.Guard = b.everything
 		}
@@ -236,7 +235,7 @@ func (b *builder) firmware() []change.Step {
 		steps = append(steps, change.Step{
 			Op: f, What: fmt.Sprintf("set %s=%d in the firmware of NIC %s", f.Parameter, f.Value, f.Card), Why: f.why(),
 			Risk: "the card takes it at its next reset, with all its ports; a BlueField wants the power off and on",
-			Boot: true, InForce: f.InForce, Scripts: "nic",
+			Boot: true, InForce: f.InForce,
 		})
 	}
 	return steps
@@ -257,7 +256,7 @@ func (b *builder) unloadNVIDIA() []change.Step {
 			Op: &Module{Name: name, Gone: true}, What: "unload module " + name,
 			Why:   "all GPUs of NVIDIA's driver go to lab nodes, and its modules hold them",
 			Risk:  "no CUDA and no screen on these GPUs for the host",
-			Guard: b.guards.nvidia(name), Scripts: "vfio",
+			Guard: b.guards.nvidia(name),
 		})
 	}
 	return steps
@@ -277,7 +276,6 @@ func (b *builder) emptyPFs() []change.Step {
 		steps = append(steps, change.Step{
 			Op: op, What: fmt.Sprintf("take the %d virtual functions of %s away", *d.SRIOV.Enabled, a),
 			Why: "node " + w.node + " gets the NIC whole", Guard: b.guards.sriov(op),
-			Scripts: "vfio",
 		})
 	}
 	return steps
@@ -291,7 +289,7 @@ func (b *builder) drivers() []change.Step {
 		steps = append(steps, change.Step{
 			Op: w.op, What: fmt.Sprintf("hand %s (%s) to vfio-pci", a, w.what), Why: "node " + w.node + " gets it",
 			Risk:  b.risk(a),
-			Ready: b.ready(a), Guard: b.guards.whole(w.op), Scripts: "vfio",
+			Ready: b.ready(a), Guard: b.guards.whole(w.op),
 		}, change.Step{
 			Op: &Driverctl{Address: a}, What: fmt.Sprintf("tell driverctl, where it is installed, that %s is for "+
 				"vfio-pci", a),
@@ -349,14 +347,14 @@ func (b *builder) virtual() []change.Step {
 			Op: link, What: fmt.Sprintf("set the port of %s up, with an MTU of at least %d bytes", op.PF, link.MTU),
 			Why:   "it drops frames of its virtual functions that are larger than its own",
 			Risk:  "the link may be down for a moment",
-			Ready: ready, Guard: b.guards.link(link), Scripts: "sriov",
+			Ready: ready, Guard: b.guards.link(link),
 		}, change.Step{
 			Op: op, What: fmt.Sprintf("have %d virtual functions on %s, %d of them with vfio-pci and the lab's "+
 				"addresses", op.Count, op.PF, len(op.VFs)),
 			Why: "they go to " + nodeList(b.takers[op.PF]),
 			Risk: "where the number changes all of them are taken away and made again, and the link may be down for " +
 				"a moment",
-			Ready: ready, Guard: b.guards.sriov(op), Scripts: "sriov",
+			Ready: ready, Guard: b.guards.sriov(op),
 		})
 	}
 	return steps

@@ -79,7 +79,7 @@ var bootUnitText string
 func bootUnit(binary string) []byte {
 	// systemd.unit(5), specifiers; the guard refuses what else would need care
 	word := strings.ReplaceAll(binary, "%", "%%")
-	return []byte(strings.NewReplacer("MADE-BY", madeBy, "PROGRAM", word).Replace(bootUnitText))
+	return []byte(strings.NewReplacer("MADE-BY", MadeBy, "PROGRAM", word).Replace(bootUnitText))
 }
 
 // maxLinks is how many links are followed in a path, as the kernel does (path_resolution(7)).

@@ -145,13 +145,11 @@ func mergeFrequencies(before, now map[int]frequency) (map[int]frequency, []chang
 	return want, changed
 }
 
-// Shell implements [change.Scripted].
+// Shell implements [change.Manual].
 func (*Governor) Shell() []string {
-	const dir, hint = cpuDir + "cpu[0-9]*/cpufreq/", "scaling_available_governors says what there is"
-	return []string{
-		change.ValueLine("may", "same", dir+"scaling_governor", performance, "-", hint),
-		change.ValueLine("may", "same", dir+"energy_performance_preference", performance, "-", hint),
-	}
+	const each = "for file in " + cpuDir + "cpu[0-9]*/cpufreq/%s; do [ ! -e $file ] || echo " + performance +
+		" > $file; done"
+	return []string{fmt.Sprintf(each, "scaling_governor"), fmt.Sprintf(each, "energy_performance_preference")}
 }
 
 // setFrequencies sets governors first: with intel_pstate and amd-pstate the governor performance
@@ -215,7 +213,6 @@ func (v *view) governor() []change.Step {
 		Why:  "latencies come out up to twice as long, and never twice the same, while frequencies follow the load",
 		Risk: "more power and heat; tuned, power-profiles-daemon and the like set governors too where they run, " +
 			"and may undo this",
-		Scripts: "governor",
-		Guard:   guardGovernor,
+		Guard: guardGovernor,
 	}}
 }

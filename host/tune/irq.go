@@ -331,13 +331,18 @@ func (q *IRQs) Restore(ctx context.Context, s *change.System, before change.Stat
 	return nil
 }
 
-// Shell implements [change.Scripted].
+// Shell implements [change.Manual].
 func (q *IRQs) Shell() []string {
-	line := "irqs " + q.CPUs.String()
-	for _, node := range slices.Sorted(maps.Keys(q.Nodes)) {
-		line += fmt.Sprintf(" %d=%s", node, q.Nodes[node])
+	lines := []string{"# An error of an interrupt says that it cannot be moved: a managed one, or one of a single CPU.",
+		"for irq in " + irqDir + "[0-9]*; do", "  cpus=" + q.CPUs.String()}
+	if len(q.Nodes) > 0 {
+		lines = append(lines, "  case $(cat $irq/node 2>/dev/null) in")
+		for _, node := range slices.Sorted(maps.Keys(q.Nodes)) {
+			lines = append(lines, fmt.Sprintf("    %d) cpus=%s ;;", node, q.Nodes[node]))
+		}
+		lines = append(lines, "  esac")
 	}
-	return []string{line}
+	return append(lines, "  echo $cpus > $irq/smp_affinity_list", "done")
 }
 
 // interrupts returns the steps that keep interrupts off the CPUs of the lab: those that come,
@@ -349,11 +354,10 @@ func (v *view) interrupts() []change.Step {
 	keep := v.housekeeping()
 	guard := v.guardCPUs()
 	steps := []change.Step{{
-		Op:      &CPUMask{Path: irqDir + "default_smp_affinity", CPUs: keep},
-		What:    fmt.Sprintf("have new interrupts served by CPUs %s", keep),
-		Why:     "drivers that start later ask for interrupts then, VFIO among them",
-		Scripts: "irq",
-		Guard:   guard,
+		Op:    &CPUMask{Path: irqDir + "default_smp_affinity", CPUs: keep},
+		What:  fmt.Sprintf("have new interrupts served by CPUs %s", keep),
+		Why:   "drivers that start later ask for interrupts then, VFIO among them",
+		Guard: guard,
 	}}
 	dropin := unitDir + irqBalance + ".d/" + render.UnitName(v.plan.Lab, ".conf")
 	steps = append(steps, change.Step{
@@ -377,8 +381,7 @@ func (v *view) interrupts() []change.Step {
 		Why:  "an interrupt of the host takes microseconds from the virtual CPU whose CPU serves it",
 		Risk: "fewer CPUs serve the host's devices; managed interrupts (NVMe, some NICs) stay where they are, " +
 			"and are named",
-		Scripts: "irq",
-		Guard:   guard,
+		Guard: guard,
 	})
 }
 

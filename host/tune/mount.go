@@ -113,6 +113,14 @@ func (m *Mount) Do(ctx context.Context, s *change.System) error {
 	return m.tellLibvirt(ctx, s)
 }
 
+// Shell implements [change.Manual].
+func (m *Mount) Shell() []string {
+	return []string{"mkdir -p " + m.Path,
+		fmt.Sprintf("mountpoint -q %s || mount -t hugetlbfs -o pagesize=%dK,mode=0755 hugetlbfs %[1]s", m.Path,
+			m.PageBytes>>10),
+		"systemctl try-restart " + strings.Join(libvirtDaemons, " ")}
+}
+
 func (m *Mount) tellLibvirt(ctx context.Context, s *change.System) error {
 	if !systemdRuns(s) {
 		return nil

@@ -123,11 +123,13 @@ func (p *Pool) count(s *change.System) (uint64, error) {
 	return n, err
 }
 
-// Shell implements [change.Scripted].
+// Shell implements [change.Manual].
 func (p *Pool) Shell() []string {
-	hint := fmt.Sprintf("stop what uses NUMA node %d, or boot with the kernel arguments (kernel/)", p.NUMANode)
-	return []string{change.ValueLine("must", "least", p.dir()+"/nr_hugepages", strconv.FormatUint(p.Pages, 10),
-		nodeDir(p.NUMANode)+"compact", hint)}
+	file, pages := p.dir()+"/nr_hugepages", strconv.FormatUint(p.Pages, 10)
+	return []string{
+		fmt.Sprintf("[ \"$(cat %s)\" -ge %s ] || %s", file, pages, change.EchoTo(file, pages)),
+		fmt.Sprintf("cat %s   # %s or more; if fewer: echo 1 > %scompact, and again", file, pages, nodeDir(p.NUMANode)),
+	}
 }
 
 // RestoredLate implements [change.LateRestorer]: kernel arguments set the pages aside at each boot
@@ -261,10 +263,9 @@ func (v *view) pages() []change.Step {
 				p.NUMANode),
 			Why: "the memory of the lab nodes is bound to NUMA nodes: pages on another one do not help, and the " +
 				"machine would not start",
-			Early:   true,
-			Scripts: "hugepages",
-			Before:  v.pagesBefore(p),
-			Ready:   p.ready,
+			Early:  true,
+			Before: v.pagesBefore(p),
+			Ready:  p.ready,
 			Guard: func(_ context.Context, s *change.System) error {
 				if err := GuardPages(s, v.plan); err != nil {
 					return err

@@ -53,37 +53,33 @@ func (v *view) slices() []change.Step {
 				v.given),
 			Risk: "processes that are bound to other CPUs lose that; on a host with cgroups of version 1 this waits " +
 				"until it is started with systemd.unified_cgroup_hierarchy=1",
-			Scripts: "cpuset",
-			Ready:   cpusetReady,
-			Guard:   guard,
+			Ready: cpusetReady,
+			Guard: guard,
 		})
 	}
 	steps = append(steps, change.Step{
-		Op:      &CPUMask{Path: "/sys/devices/virtual/workqueue/cpumask", CPUs: v.housekeeping()},
-		What:    fmt.Sprintf("keep the kernel's work queues on CPUs %s", v.housekeeping()),
-		Why:     "they run work for anybody, and are in no slice",
-		Scripts: "cpuset",
-		Guard:   guard,
+		Op:    &CPUMask{Path: "/sys/devices/virtual/workqueue/cpumask", CPUs: v.housekeeping()},
+		What:  fmt.Sprintf("keep the kernel's work queues on CPUs %s", v.housekeeping()),
+		Why:   "they run work for anybody, and are in no slice",
+		Guard: guard,
 	})
 	if !partition {
 		return steps
 	}
 	return append(steps, change.Step{
-		Op:      v.limit(machineSlice, guests),
-		What:    fmt.Sprintf("give %s CPUs %s", machineSlice, guests),
-		Why:     "a partition needs CPUs of its own: those of the lab nodes, and of QEMU's own threads",
-		Scripts: "cpuset",
-		Ready:   cpusetReady,
-		Guard:   guard,
+		Op:    v.limit(machineSlice, guests),
+		What:  fmt.Sprintf("give %s CPUs %s", machineSlice, guests),
+		Why:   "a partition needs CPUs of its own: those of the lab nodes, and of QEMU's own threads",
+		Ready: cpusetReady,
+		Guard: guard,
 	}, change.Step{
 		Op:   &Partition{Slice: machineSlice},
 		What: "make " + machineSlice + " a partition of CPUs",
 		Why:  "the kernel lets nobody else use its CPUs then, and balances load inside of it only",
 		Risk: "containers and machines outside of it lose these CPUs; a kernel without partitions (before 4.20) " +
 			"leaves this step waiting, and the limits of the slices stay",
-		Scripts: "cpuset",
-		Ready:   partitionReady,
-		Guard:   guard,
+		Ready: partitionReady,
+		Guard: guard,
 	})
 }
 
@@ -102,7 +98,7 @@ func (v *view) guardCPUs() func(context.Context, *change.System) error {
 func (v *view) limit(unit string, cpus topology.CPUSet) *Unit {
 	return &Unit{
 		Path:  unitDir + unit + ".d/99-rackless.conf",
-		Data:  fmt.Appendf(nil, "# %s\n%s\n", madeBy, strings.Join(limitLines(unit, cpus), "\n")),
+		Data:  fmt.Appendf(nil, "# %s\n%s\n", MadeBy, strings.Join(limitLines(unit, cpus), "\n")),
 		Slice: unit, CPUs: cpus,
 	}
 }
@@ -113,8 +109,8 @@ func limitLines(unit string, cpus topology.CPUSet) []string {
 	return []string{section, "AllowedCPUs=", "AllowedCPUs=" + cpus.String()}
 }
 
-// madeBy is the first line of the files that this package thinks up.
-const madeBy = "Made by rackless prepare; rackless rollback takes it away."
+// MadeBy is the first line of the files that this package thinks up.
+const MadeBy = "Made by rackless prepare; rackless rollback takes it away."
 
 // cpusetReady reports whether systemd can limit slices to CPUs: with cgroups of version 2 alone.
 func cpusetReady(_ context.Context, s *change.System) (bool, error) {
@@ -201,8 +197,11 @@ func (p *Partition) Do(ctx context.Context, s *change.System) error {
 	return errors.Join(reason, s.WriteValue(p.file(), noPartition))
 }
 
-// Shell implements [change.Scripted].
-func (p *Partition) Shell() []string { return []string{"partition " + p.Slice + " " + partitionRoot} }
+// Shell implements [change.Manual].
+func (p *Partition) Shell() []string {
+	return []string{"systemctl start " + p.Slice, change.EchoTo(p.file(), partitionRoot),
+		fmt.Sprintf("cat %s   # %s; if not: echo %s > %[1]s", p.file(), partitionRoot, noPartition)}
+}
 
 // Restore implements [change.Op].
 func (p *Partition) Restore(ctx context.Context, s *change.System, before change.State) error {

@@ -116,12 +116,11 @@ func (v *view) kernelValues() []change.Step {
 	}
 	var steps []change.Step
 	add := func(path, value, what, why, risk string) {
-		steps = append(steps, change.Step{Op: &change.Value{Path: path, Want: value}, What: what, Why: why, Risk: risk,
-			Scripts: "governor"})
+		steps = append(steps, change.Step{Op: &change.Value{Path: path, Want: value}, What: what, Why: why, Risk: risk})
 	}
 	all := v.sysctls()
 	var file strings.Builder
-	file.WriteString("# " + madeBy + "\n")
+	file.WriteString("# " + MadeBy + "\n")
 	for _, c := range all {
 		// A dash: a kernel that lacks one does not fail.
 		fmt.Fprintf(&file, "\n# %s\n-%s = %s\n", c.why, c.name, c.value)
@@ -208,7 +207,5 @@ func (m *CPUMask) Merge(_ context.Context, _ *change.System, u change.Undo) (cha
 	return u.Whole(m, m.Done(u.Now), change.Changed{What: m.Path, Found: string(u.Now), Set: m.CPUs.Mask()})
 }
 
-// Shell implements [change.Scripted].
-func (m *CPUMask) Shell() []string {
-	return []string{change.ValueLine("may", "mask", m.Path, m.CPUs.Mask(), "-", "the kernel refuses it")}
-}
+// Shell implements [change.Manual].
+func (m *CPUMask) Shell() []string { return []string{change.EchoTo(m.Path, m.CPUs.Mask())} }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -157,14 +158,19 @@ func (u *Unit) Restored(before, now change.State) bool {
 		(u.Enable == "" || u.link().Restored(b.Link, n.Link))
 }
 
-// Shell implements [change.Scripted]: of the units, only limits of slices are made by a script. It
-// makes them below /run, where a boot takes them away: the unit that runs the script is not stopped
-// at a shutdown.
+// Shell implements [change.Manual].
 func (u *Unit) Shell() []string {
-	if u.Slice == "" {
-		return nil
+	lines := append(u.file().Shell(), "systemctl daemon-reload")
+	if u.Enable != "" {
+		lines = append(lines, "systemctl enable "+path.Base(u.Path))
 	}
-	return []string{"slice " + u.Slice + " " + u.CPUs.String() + " " + strings.Join(limitLines(u.Slice, u.CPUs), `\n`)}
+	if u.Service != "" {
+		lines = append(lines, "systemctl try-restart "+u.Service)
+	}
+	if u.Slice != "" {
+		lines = append(lines, fmt.Sprintf("cat %s%s/cpuset.cpus.effective   # within %s", cgroupRoot, u.Slice, u.CPUs))
+	}
+	return lines
 }
 
 // takeUp has systemd read its configuration again, and restarts the service where it runs. What is only started at

@@ -89,6 +89,14 @@ func Quote(s string) string {
 	return "'" + strings.NewReplacer("'", `'\''`, "\x00", "").Replace(s) + "'"
 }
 
+// ShellWord is [Quote] for what people read: without quotes if none are needed.
+func ShellWord(s string) string {
+	if s != "" && s[0] != '-' && s[0] != '=' && strings.Trim(s, plainWords) == "" {
+		return s
+	}
+	return Quote(s)
+}
+
 // plainWords are the characters that a shell takes as they are.
 const plainWords = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@%+-"
 

@@ -27,42 +27,87 @@ type Step struct {
 	Reboot  bool          `json:"needs_reboot,omitempty"`
 	Status  change.Status `json:"status"`
 	Error   string        `json:"error,omitempty"`
+}
+
+// A DoneStep is a step that was made or undone.
+type DoneStep struct {
+	Step
 	// Changed is what a rollback has left, since somebody has changed it after prepare.
 	Changed []change.Changed `json:"changed_since,omitempty"`
 }
 
+// A SurveyStep is a step of prepare --dry-run.
+type SurveyStep struct {
+	Step
+	// Commands are those that a person would type for the step.
+	Commands []string `json:"commands,omitempty"`
+}
+
 // Prepare is what rackless prepare prints for programs.
 type Prepare struct {
-	Schema string `json:"schema"`
-	Lab    string `json:"lab"`
-	DryRun bool   `json:"dry_run"`
-	Reboot bool   `json:"needs_reboot"` // before the host is as planned
-	Steps  []Step `json:"steps"`
+	Schema string     `json:"schema"`
+	Lab    string     `json:"lab"`
+	DryRun bool       `json:"dry_run"`      // never set: see [Survey]
+	Reboot bool       `json:"needs_reboot"` // before the host is as planned
+	Steps  []DoneStep `json:"steps"`
+}
+
+// Survey is what rackless prepare --dry-run prints for programs.
+type Survey struct {
+	Schema string       `json:"schema"`
+	Lab    string       `json:"lab"`
+	DryRun bool         `json:"dry_run"`
+	Reboot bool         `json:"needs_reboot"`
+	Steps  []SurveyStep `json:"steps"`
 }
 
 // Rollback is what rackless rollback prints for programs.
 type Rollback struct {
-	Schema string `json:"schema"`
-	DryRun bool   `json:"dry_run"`
-	Reboot bool   `json:"needs_reboot"` // until the kernel runs without the arguments
-	Steps  []Step `json:"steps"`
+	Schema string     `json:"schema"`
+	DryRun bool       `json:"dry_run"`
+	Reboot bool       `json:"needs_reboot"` // until the kernel runs without the arguments
+	Steps  []DoneStep `json:"steps"`
 }
 
 // Steps returns what became of steps as it is printed for programs.
-func Steps(results []change.Result) []Step {
-	out := make([]Step, len(results))
+func Steps(results []change.Result) []DoneStep {
+	out := make([]DoneStep, len(results))
 	for i, r := range results {
-		out[i] = Step{Kind: r.Kind, Subject: r.Subject, What: r.What, Why: r.Why, Risk: r.Risk, Reboot: r.Boot,
-			Status: r.Status, Changed: r.Changed}
-		if r.Err != nil {
-			out[i].Error = r.Err.Error()
-		}
+		out[i] = DoneStep{Step: step(r), Changed: r.Changed}
 	}
 	return out
 }
 
-// Write prints steps for people, with their reasons if asked. Those that are in place are counted.
-func Write(w io.Writer, results []change.Result, reasons bool) {
+// SurveySteps returns what is left to do, and how a person would do it, as it is printed for programs.
+func SurveySteps(survey []change.Result) []SurveyStep {
+	out := make([]SurveyStep, len(survey))
+	for i, r := range survey {
+		out[i] = SurveyStep{Step: step(r), Commands: r.Commands()}
+	}
+	return out
+}
+
+func step(r change.Result) Step {
+	s := Step{Kind: r.Kind, Subject: r.Subject, What: r.What, Why: r.Why, Risk: r.Risk, Reboot: r.Boot,
+		Status: r.Status}
+	if r.Err != nil {
+		s.Error = r.Err.Error()
+	}
+	return s
+}
+
+// A Detail says how much is printed of a step.
+type Detail int
+
+// The details, each with those before it.
+const (
+	Names    Detail = iota
+	Reasons         // why, and at which risk
+	Commands        // that a person would type for the step
+)
+
+// Write prints steps for people. Those that are in place are counted.
+func Write(w io.Writer, results []change.Result, detail Detail) {
 	inPlace := 0
 	for i, r := range results {
 		if r.Status == change.InPlace {
@@ -71,13 +116,20 @@ func Write(w io.Writer, results []change.Result, reasons bool) {
 		}
 		note := words.If(r.Boot && r.Status == change.Pending, " (needs a reboot)")
 		fmt.Fprintf(w, "%3d  %-8s  %s%s\n", i+1, r.Status, r.What, note)
-		if !reasons {
+		if detail < Reasons {
 			continue
 		}
 		writeReason(w, "why", r.Why)
 		writeReason(w, "risk", r.Risk)
 		if r.Err != nil {
 			writeReason(w, "not", r.Err.Error())
+		}
+		if detail >= Commands {
+			word := "type"
+			for _, line := range r.Commands() { // an empty line may be one of a file
+				fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("               %-5s %s", word, line), " "))
+				word = ""
+			}
 		}
 	}
 	if inPlace > 0 {

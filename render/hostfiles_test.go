@@ -2,6 +2,7 @@ package render
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,22 +19,20 @@ func TestSystemdTakesTheUnits(t *testing.T) {
 	analyze := findProgram(t, "systemd-analyze")
 	for _, c := range hostCases() {
 		in := c.in(t)
-		// A root of our own: verify wants the programs to be there.
 		dir := t.TempDir()
 		var units []string
-		for name, a := range render(t, in) {
-			to := ""
-			switch {
-			case strings.HasPrefix(name, "systemd/"):
-				to = filepath.Join(dir, "etc/systemd/system", strings.TrimPrefix(name, "systemd/"))
-				if !strings.Contains(name, ".d/") {
-					units = append(units, filepath.Base(name))
-				}
-			case strings.HasPrefix(name, "libexec/"):
-				to = filepath.Join(dir, "usr/local/libexec/rackless", in.Plan.Lab, filepath.Base(name))
-			default:
+		files, err := HostFiles(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range files {
+			if !strings.HasPrefix(a.Path, "/etc/systemd/") {
 				continue
 			}
+			if !strings.Contains(a.Path, ".d/") {
+				units = append(units, filepath.Base(a.Path))
+			}
+			to := filepath.Join(dir, a.Path)
 			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -57,16 +56,6 @@ func TestSystemdTakesTheUnits(t *testing.T) {
 					t.Errorf("%s/%s: %v: %s", c.name, unit, err, line)
 				}
 			}
-		}
-	}
-}
-
-func TestSystemdReadsDescriptionsAsTheyAre(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{"100% of \\x": `100%% of \\x`,
-		"a\nExecStart=/bin/reboot": "a ExecStart=/bin/reboot", `end\`: `end\\`, "%n": "%%n"} {
-		if got := unitEscape(in); got != want {
-			t.Errorf("unitEscape(%q) = %q, want %q", in, got, want)
 		}
 	}
 }
@@ -112,15 +101,16 @@ func TestPagesThatAreHeldAreAskedForToo(t *testing.T) {
 	in.Plan.Hugepages = []plan.Hugepages{{NUMANode: 0, PageBytes: gib, Count: 16, Held: 4},
 		{NUMANode: 2, PageBytes: gib,
 			Held: 1}, {NUMANode: 3}}
-	script := string(hostScript(t, in, "libexec/hugepages.sh"))
-	for _, want := range []string{pool(0, 1048576) + " 20 ", pool(2, 1048576) + " 1 "} {
-		if !strings.Contains(script, "\nvalue must least /"+want) && !strings.Contains(script, "'value must least /"+
-			want) {
-			t.Errorf("no %q in\n%s", want, script)
+	page := string(render(t, in)["commands.txt"].Data)
+	for node, pages := range map[int]int{0: 20, 2: 1} {
+		want := fmt.Sprintf("echo %d > /sys/devices/system/node/node%d/hugepages/hugepages-1048576kB/nr_hugepages\n",
+			pages, node)
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in\n%s", want, page)
 		}
 	}
-	if strings.Contains(script, "node3") {
-		t.Errorf("pages that the plan does not want, in\n%s", script)
+	if strings.Contains(page, "node3/") {
+		t.Errorf("pages that the plan does not want, in\n%s", page)
 	}
 }
 

@@ -1,8 +1,6 @@
 package render
 
 import (
-	"bytes"
-	"embed"
 	"fmt"
 	"strings"
 	"unicode"
@@ -10,57 +8,6 @@ import (
 
 	"github.com/rackless/rackless/internal/words"
 )
-
-// The functions of scripts are files of their own, so that they can be read, checked and tried as
-// scripts. What a plan adds is data: assignments of quoted values before them. Nothing of a lab, a
-// plan or a host becomes code.
-//
-//go:embed shell/*.sh
-var shellFiles embed.FS
-
-// shellPart returns one of the files; the names are constants, and the tests go through all of them.
-func shellPart(name string) string {
-	data, err := shellFiles.ReadFile("shell/" + name + ".sh")
-	if err != nil {
-		panic(err)
-	}
-	return string(data)
-}
-
-// A shellVar is an assignment at the top of a script.
-type shellVar struct {
-	name, value string
-	why         string // comment lines before it
-}
-
-// shellScript puts a script together: what made it, what it does, its data, and the parts of shell/ that are named.
-func shellScript(made, what string, vars []shellVar, parts ...string) []byte {
-	var b bytes.Buffer
-	b.WriteString("#!/bin/sh\n")
-	b.WriteString(comment("# ", made))
-	b.WriteString(comment("# ", what))
-	b.WriteByte('\n')
-	for _, v := range vars {
-		if v.why != "" {
-			b.WriteString(comment("# ", v.why))
-		}
-		fmt.Fprintf(&b, "%s=%s\n", v.name, words.Quote(v.value))
-	}
-	b.WriteByte('\n')
-	for _, p := range parts {
-		b.WriteString(shellPart(p))
-	}
-	return b.Bytes()
-}
-
-// shellWord is words.Quote for what people read: without quotes where none are needed.
-func shellWord(s string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@+-"
-	if s != "" && s[0] != '-' && s[0] != '=' && strings.Trim(s, plain) == "" {
-		return s
-	}
-	return words.Quote(s)
-}
 
 // oneLine makes text from outside harmless where a line break would end a comment or a value:
 // control characters and separators become spaces.
