@@ -27,15 +27,6 @@ func (c *Comparison) Text() string {
 	return fmt.Sprintf("%s (%s)", amount(e, e.Estimate, c.Unit), interval)
 }
 
-// BootstrapText writes the interval that the block bootstrap gives, for tables: "+8.0% to +16.5%".
-// It is empty where there is none.
-func (c *Comparison) BootstrapText() string {
-	if c.Effect == nil || c.Effect.Bootstrap.Confidence == 0 {
-		return ""
-	}
-	return c.intervalText(c.Effect.Bootstrap)
-}
-
 func (c *Comparison) intervalText(i stats.Interval) string {
 	return amount(c.Effect, i.Low, c.Unit) + " to " + amount(c.Effect, i.High, c.Unit)
 }
@@ -58,10 +49,8 @@ func amount(e *stats.Effect, v float64, unit string) string {
 // large reports whether one of the numbers of an effect is above ten, or below a tenth.
 func large(e *stats.Effect) bool {
 	numbers := []float64{e.Estimate}
-	for _, i := range []stats.Interval{e.Interval, e.Bootstrap} {
-		if i.Confidence > 0 && i.Bounded() {
-			numbers = append(numbers, i.Low, i.High)
-		}
+	if i := e.Interval; i.Confidence > 0 && i.Bounded() {
+		numbers = append(numbers, i.Low, i.High)
 	}
 	return slices.ContainsFunc(numbers, func(v float64) bool { return v > 0 && (v >= 10 || v < 0.1) })
 }

@@ -257,11 +257,11 @@ func (v *view) comparisons(all []study.Comparison) show.MarkdownTable {
 		// The word alone: signs and colours of the page do not survive every renderer of Markdown.
 		verdict := verdictOf(c).Word
 		verdict += words.If(len(c.Confounded) > 0, " (confounded)")
-		rows = append(rows, []string{c.Factor, c.A, c.B, c.Where, nameOf(c.Quantity), a, b, c.Text(), c.BootstrapText(),
-			pText(c), verdict})
+		rows = append(rows, []string{c.Factor, c.A, c.B, c.Where, nameOf(c.Quantity), a, b, c.Text(), pText(c),
+			verdict})
 	}
 	return show.MarkdownTable{Heads: []string{"factor", "A", "B", "at", "metric", "value at A>", "value at B>",
-		"effect of B (interval)", "block bootstrap", "p>", "verdict"}, Rows: rows}
+		"effect of B (interval)", "p>", "verdict"}, Rows: rows}
 }
 
 // An Estimate returns about how long a run of a study takes, and what that rests on. It is asked only

@@ -105,11 +105,6 @@ type Effect struct {
 	// two one-sided tests procedure and the power approach", J. Pharmacokinetics and
 	// Biopharmaceutics 15).
 	Inner Interval `json:"inner"`
-	// Bootstrap is the interval that resampling whole blocks gives ("block bootstrap"), at the
-	// nominal Confidence: the one that readers know, for comparison. It decides nothing: with few
-	// blocks it holds the true effect less often than it says (docs/statistics.md has how often).
-	// It has no limits where Interval has none.
-	Bootstrap Interval `json:"bootstrap"`
 	// P is the two-sided p value against no effect, before any correction for the number of comparisons.
 	P float64 `json:"p"`
 	// Exact is true if P rests on all ways to flip the blocks, and not on a sample of them.
@@ -154,10 +149,7 @@ func (e Effect) Bounds() Interval {
 // effect as often as promised with any number of blocks, if the differences are independent and
 // symmetric about it, however heavy their tails. Usual bootstrap intervals hold it too rarely with
 // few blocks; docs/statistics.md has the figures.
-func Contrast(blocks []Block, q Question) (Effect, error) { return contrast(blocks, q, bootstrapMean) }
-
-// contrast is Contrast with a bootstrap, which nothing but Effect.Bootstrap depends on.
-func contrast(blocks []Block, q Question, bootstrap func([]float64, float64, uint64) Interval) (Effect, error) {
+func Contrast(blocks []Block, q Question) (Effect, error) {
 	e, err := q.effect(len(blocks))
 	if err != nil {
 		return Effect{}, err
@@ -170,7 +162,7 @@ func contrast(blocks []Block, q Question, bootstrap func([]float64, float64, uin
 	e.Spread = deviation(d)
 	r := resample(d, q.resamples(), q.Seed)
 	e.P, e.Exact, e.SmallestP = r.p, r.exact, r.smallestP
-	e.setEstimate(mean(d), r, func(tail float64) Interval { return bootstrap(d, tail, q.Seed) })
+	e.setEstimate(mean(d), r)
 	e.Differences = lists.Map(d, e.back)
 	return e, e.finite()
 }
@@ -202,15 +194,11 @@ func (q Question) effect(blocks int) (Effect, error) {
 func (q Question) resamples() int { return cmp.Or(q.Resamples, DefaultResamples) }
 
 // setEstimate fills in the estimate and the intervals, which are given on the scale of the arithmetic.
-func (e *Effect) setEstimate(estimate float64, r resampled, bootstrap func(tail float64) Interval) {
+func (e *Effect) setEstimate(estimate float64, r resampled) {
 	alpha := 1 - e.Confidence
 	e.Estimate = e.back(estimate)
 	e.Interval, e.Inner = r.interval(alpha/2), r.interval(alpha)
-	e.Bootstrap = Interval{Low: math.Inf(-1), High: math.Inf(1)}
-	if e.Interval.Bounded() {
-		e.Bootstrap = bootstrap(alpha / 2)
-	}
-	for _, i := range []*Interval{&e.Interval, &e.Inner, &e.Bootstrap} {
+	for _, i := range []*Interval{&e.Interval, &e.Inner} {
 		i.Low, i.High = e.back(i.Low), e.back(i.High)
 	}
 }

@@ -274,45 +274,6 @@ func TestIntervalAndPValueNeverContradictEachOther(t *testing.T) {
 	})
 }
 
-// The block bootstrap stands beside the interval: about as wide, round the same effect, and nowhere
-// where there is no interval.
-func TestBootstrapStandsBesideTheInterval(t *testing.T) {
-	t.Parallel()
-	m := noiseModels[0]
-	for _, blocks := range []int{5, 6, 10, 20, 40} {
-		for _, scale := range []Scale{Ratio, Difference} {
-			e, err := Contrast(exponents(m.simulate(newRand(uint64(blocks)), blocks, 0.1)),
-				Question{Direction: HigherIsBetter, Scale: scale})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if blocks == 5 {
-				if e.Bootstrap != e.Interval || e.Bootstrap.Confidence != 0 {
-					t.Errorf("%s, %d blocks: %+v, want no limits, as %+v has none", scale, blocks, e.Bootstrap,
-						e.Interval)
-				}
-				continue
-			}
-			if e.Bootstrap.Confidence != 0.95 || !e.Bootstrap.Contains(e.Estimate) {
-				t.Errorf("%s, %d blocks: %+v, the effect is %v", scale, blocks, e.Bootstrap, e.Estimate)
-			}
-			if ratio := (e.Bootstrap.High - e.Bootstrap.Low) / (e.Interval.High - e.Interval.Low); ratio < 0.5 ||
-				ratio > 2 {
-				t.Errorf("%s, %d blocks: %+v is %.2f times as wide as %+v", scale, blocks, e.Bootstrap, ratio,
-					e.Interval)
-			}
-		}
-	}
-	latencies := histograms(t, 1, 10, 100, 1.5)
-	e, err := QuantileContrast(latencies, 0.9, Question{Direction: LowerIsBetter})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !e.Bootstrap.Contains(e.Estimate) || e.Bootstrap.Low < 1.2 || e.Bootstrap.High > 1.9 {
-		t.Errorf("p90 of latencies that differ by half: %+v, the effect is %v", e.Bootstrap, e.Estimate)
-	}
-}
-
 func TestSubsets(t *testing.T) {
 	if d := cmp.Diff([]float64{0, 1, 2, 3, 4, 5, 6, 7}, subsetSums(nil, []float64{1, 2, 4})); d != "" {
 		t.Errorf("subsetSums (-want +got):\n%s", d)

@@ -26,7 +26,7 @@ func TestEffectsAreFoundWithThePromisedPower(t *testing.T) {
 				rng := newRand(uint64(blocks))
 				found := 0
 				for range n {
-					e, err := verdictOf(exponents(m.simulate(rng, blocks, math.Log1p(effect))),
+					e, err := Contrast(exponents(m.simulate(rng, blocks, math.Log1p(effect))),
 						Question{Direction: HigherIsBetter, Resamples: 2000, Seed: rng.Uint64()})
 					if err != nil {
 						t.Fatal(err)

@@ -33,12 +33,11 @@ func QuantileContrast(blocks []HistogramBlock, quantile float64, q Question) (Ef
 	if err != nil {
 		return Effect{}, err
 	}
-	return c.contrast(e, q, c.bootstrap)
+	return c.contrast(e, q)
 }
 
-// contrast answers the question; e has what effect of the question has filled in. Nothing but e.Bootstrap depends on
-// the bootstrap.
-func (c *merger) contrast(e Effect, q Question, bootstrap func(float64, uint64) Interval) (Effect, error) {
+// contrast answers the question; e has what effect of the question has filled in.
+func (c *merger) contrast(e Effect, q Question) (Effect, error) {
 	e.Quantile = c.quantile
 	e.A, e.B = c.value(c.quantileOf(c.a, nil)), c.value(c.quantileOf(c.b, nil))
 	c.ratio = e.Scale == Ratio
@@ -53,7 +52,7 @@ func (c *merger) contrast(e Effect, q Question, bootstrap func(float64, uint64) 
 	e.Spread = deviation(d)
 	r := c.resample(estimate, q.resamples(), q.Seed)
 	e.P, e.Exact, e.SmallestP = r.p, r.exact, r.smallestP
-	e.setEstimate(estimate, r, func(tail float64) Interval { return bootstrap(tail, q.Seed) })
+	e.setEstimate(estimate, r)
 	e.Differences = lists.Map(d, e.back)
 	return e, e.finite()
 }

@@ -5,8 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // A noiseModel makes the noise of a simulated machine.
@@ -109,28 +107,6 @@ func studies(full int) int {
 // question of simulated studies.
 var question = Question{Direction: HigherIsBetter, Margin: 0.02, Resamples: 2000, Seed: 7}
 
-// verdictOf is Contrast without the bootstrap, which takes most of its time and changes no verdict.
-func verdictOf(blocks []Block, q Question) (Effect, error) {
-	return contrast(blocks, q, func([]float64, float64, uint64) Interval { return Interval{} })
-}
-
-func TestVerdictsDoNotDependOnTheBootstrap(t *testing.T) {
-	t.Parallel()
-	for _, blocks := range []int{5, 12, 20} {
-		study := exponents(noiseModels[0].simulate(newRand(1), blocks, 0.02))
-		with, err1 := Contrast(study, question)
-		without, err2 := verdictOf(study, question)
-		if err1 != nil || err2 != nil || blocks > 5 && with.Bootstrap == without.Bootstrap {
-			t.Fatalf("%d blocks: %v, %v, %+v", blocks, err1, err2, with.Bootstrap)
-		}
-		a, b := Judge([]Effect{with})[0], Judge([]Effect{without})[0]
-		without.Bootstrap = with.Bootstrap
-		if diff := cmp.Diff(with, without); diff != "" || a.Verdict != b.Verdict {
-			t.Errorf("%d blocks: %v and %v (-with +without):\n%s", blocks, a.Verdict, b.Verdict, diff)
-		}
-	}
-}
-
 func TestSameAgainstSameRaisesFewFalseAlarms(t *testing.T) {
 	t.Parallel()
 	n := studies(1000)
@@ -141,7 +117,7 @@ func TestSameAgainstSameRaisesFewFalseAlarms(t *testing.T) {
 			rng := newRand(uint64(blocks))
 			counts := make(map[Verdict]int)
 			for range n {
-				e, err := verdictOf(exponents(m.simulate(rng, blocks, 0)), question)
+				e, err := Contrast(exponents(m.simulate(rng, blocks, 0)), question)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -172,7 +148,7 @@ func TestFamilyOfComparisonsRaisesFewFalseAlarms(t *testing.T) {
 		var family []Effect
 		low := false
 		for range metrics {
-			e, err := verdictOf(exponents(m.simulate(rng, blocks, 0)), Question{Direction: LowerIsBetter, Seed: 1})
+			e, err := Contrast(exponents(m.simulate(rng, blocks, 0)), Question{Direction: LowerIsBetter, Seed: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -205,7 +181,7 @@ func TestDifferenceThatMattersIsRarelyCalledEquivalent(t *testing.T) {
 		rng := newRand(11)
 		wrong := 0
 		for range n {
-			e, err := verdictOf(exponents(m.simulate(rng, 12, math.Log(1.02))), question)
+			e, err := Contrast(exponents(m.simulate(rng, 12, math.Log(1.02))), question)
 			if err != nil {
 				t.Fatal(err)
 			}
