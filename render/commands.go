@@ -27,10 +27,10 @@ func (v *view) commands() []Artifact {
 	}
 	var b strings.Builder
 	b.WriteString(v.header("The commands that prepare the host, for root, step by step: README.md says what to " +
-		"check. They are made to be read and typed, with no guest of the lab running. Files below /etc stay until they are " +
-		"removed. Everything else ends with the next boot: type the steps of the last part again then. rackless " +
-		"prepare makes the same changes, refuses those that would do harm, continues at each boot, and rackless " +
-		"rollback undoes them."))
+		"check. They are made to be read and typed, with no guest of the lab running. Files below /etc stay until " +
+		"they are removed. Everything else ends with the next boot: type the steps of the last part again then. " +
+		"rackless prepare makes the same changes, refuses those that would do harm, continues at each boot, and " +
+		"rackless rollback undoes them."))
 	writePart(&b, "Kernel arguments: one of these, by the boot loader of the machine. They take effect at the next "+
 		"boot.", v.in.Kernel)
 	writePart(&b, "Firmware of NICs: it takes effect at the next reset of the card, which a boot brings.", before)

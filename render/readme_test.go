@@ -1,8 +1,10 @@
 package render
 
 import (
+	"bytes"
 	"context"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -74,6 +76,34 @@ func TestTheReadmeChecksWhatThePlanSays(t *testing.T) {
 	} {
 		if !strings.Contains(tt.page, tt.want) {
 			t.Errorf("no %q in\n%s", tt.want, tt.page)
+		}
+	}
+}
+
+// The command of the page that lists what the commands have written finds each file below /etc.
+func TestTheWayBackRemovesEachFile(t *testing.T) {
+	t.Parallel()
+	sh := findProgram(t, "sh")
+	for _, c := range hostCases() {
+		all := render(t, c.in(t))
+		lines, _ := commands(string(all["README.md"].Data), "sed")
+		if len(lines) != 1 || !strings.HasSuffix(lines[0], " commands.txt | xargs rm -f") {
+			t.Fatalf("%s: commands %q", c.name, lines)
+		}
+		cmd := exec.Command(sh, "-c", strings.TrimSuffix(lines[0], " commands.txt | xargs rm -f"))
+		cmd.Stdin = bytes.NewReader(all["commands.txt"].Data)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		files := strings.Fields(string(out))
+		if n := bytes.Count(all["commands.txt"].Data, []byte("<<'EOF'\n")); n < 3 || n != len(files) {
+			t.Errorf("%s: %d files are written, and these removed: %q", c.name, n, files)
+		}
+		for _, file := range files {
+			if !strings.HasPrefix(file, "/etc/") {
+				t.Errorf("%s: %s is removed", c.name, file)
+			}
 		}
 	}
 }

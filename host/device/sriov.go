@@ -244,7 +244,9 @@ func (o *SRIOV) Shell() []string {
 	for _, vf := range o.VFs {
 		ours[vf.Index] = true
 		lines = append(lines, fmt.Sprintf("vf=$(basename $(readlink %svirtfn%d))", dir, vf.Index),
-			fmt.Sprintf("echo %s > %s/$vf/driver_override", vfioPCI, pciDevices), "echo $vf > "+driversProbe)
+			fmt.Sprintf("echo %s > %s/$vf/driver_override", vfioPCI, pciDevices),
+			fmt.Sprintf("[ ! -e %s/$vf/driver ] || echo $vf > %[1]s/$vf/driver/unbind", pciDevices),
+			"echo $vf > "+driversProbe)
 	}
 	for i := range o.Count {
 		if o.Autoprobe && !ours[i] {
