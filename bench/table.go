@@ -38,7 +38,8 @@ var hostTools = []Engine{
 			never: []sign{
 				{lazyregexp.New(`(?m)^.*(?:too short to determine memory rate|stress-ng: fail:|unsuccessful)`),
 					"stress-ng measured nothing"},
-				{lazyregexp.New(`(?m)^.*stream: memory rate: \S+ (?:[^M\n]|M[^B\n])`), "unknown form of a memory rate"}},
+				{lazyregexp.New(`(?m)^.*stream: memory rate: \S+ (?:[^M\n]|M[^B\n])`),
+					"unknown form of a memory rate"}},
 			must: []sign{{lazyregexp.New(`successful run completed`),
 				"the line that says that the run was completed is missing"}},
 			// What it calls MB is 2^20 bytes: its loops read 48 and write 32 bytes for 4 floating-point operations,
@@ -162,8 +163,9 @@ var applications = []Engine{
 		}),
 	jobEngine("gromacs", toolGROMACS, "gromacs", "steps a second of a simulation of water, over all ranks",
 		`(?m)^GROMACS version: +([0-9.]+)`, lineTool{
-			job: &job{names: "gmx_mpi", args: "mdrun -s water.tpr -g md.log -ntomp 1 -pin off -notunepme -dlb no -noconfout",
-				env: []string{"GMX_MAXBACKUP=-1"}, input: gromacsInput, results: "md.log", fast: work{2, 2000},
+			job: &job{names: "gmx_mpi",
+				args: "mdrun -s water.tpr -g md.log -ntomp 1 -pin off -notunepme -dlb no -noconfout",
+				env:  []string{"GMX_MAXBACKUP=-1"}, input: gromacsInput, results: "md.log", fast: work{2, 2000},
 				slow: work{2, 40}, cube: 648},
 			lines: []*lazyregexp.Regexp{
 				lazyregexp.New(`(?m)^Using (?P<ranks>[0-9]+) MPI process`),

@@ -29,8 +29,8 @@ func fileSenders(l *lab.Lab) []lab.Node {
 }
 
 // files lets every member send files of its image to the next one, and compares their sums. The server sends them from
-// the page cache, so the adapter reads memory that the node has had since it was cloned: other checks, whose data is new,
-// do not read it.
+// the page cache, so the adapter reads memory that the node has had since it was cloned: other checks, whose data is
+// new, do not read it.
 func files(ctx context.Context, members []lab.Node, known []finding.Finding, r Reader) []finding.Finding {
 	out := make([]finding.Finding, len(members))
 	parallel(len(members), func(i int) {
@@ -51,7 +51,8 @@ func sendFiles(ctx context.Context, server, client lab.Node, known []finding.Fin
 	}
 	for _, n := range []lab.Node{server, client} {
 		if why, bad := obstacle(known, n, ""); bad {
-			return outcome(finding.Unknown, fmt.Sprintf("not sent: %s: %s: %s", why.Subject, why.Title, why.Have), why.Fix)
+			return outcome(finding.Unknown, fmt.Sprintf("not sent: %s: %s: %s", why.Subject, why.Title, why.Have),
+				why.Fix)
 		}
 	}
 	const fixUnread = "rackless ls shows whether the nodes run"
@@ -85,8 +86,9 @@ func sendFiles(ctx context.Context, server, client lab.Node, known []finding.Fin
 		}
 	}
 	if len(wrong) > 0 {
-		return outcome(finding.Failed, strings.Join(wrong, "; "), "an error of the adapter or of QEMU: results of this lab "+
-			"are worth nothing; rackless logs "+server.Name+" and rackless nic ls say what QEMU and the adapter say")
+		return outcome(finding.Failed, strings.Join(wrong, "; "), "an error of the adapter or of QEMU: results of "+
+			"this lab are worth nothing; rackless logs "+server.Name+
+			" and rackless nic ls say what QEMU and the adapter say")
 	}
 	f.Have = fmt.Sprintf("%d files have their sums", len(names))
 	return f

@@ -188,8 +188,8 @@ func (m *message) run() int {
 	return sent
 }
 
-// ofPeer calls f, which works on queues and keys of the peer. If it panics, the adapter of the peer fails: the data that
-// f could not cope with is its own, and the sender must not pay for it.
+// ofPeer calls f, which works on queues and keys of the peer. If it panics, the adapter of the peer fails: the data
+// that f could not cope with is its own, and the sender must not pay for it.
 func (m *message) ofPeer(f func() bool) (done bool) {
 	m.peer.guard(func() { done = f() })
 	return done
@@ -349,7 +349,8 @@ func (m *message) send() bool {
 			break
 		}
 	}
-	if total(m.dst) < m.n || !mapped(m.dst) || m.wr.Op == roce.WRSendInv && !peer.invalidate(m.wr.Imm, m.d.PD, m.d.Num, true) {
+	if total(m.dst) < m.n || !mapped(m.dst) ||
+		m.wr.Op == roce.WRSendInv && !peer.invalidate(m.wr.Imm, m.d.PD, m.d.Num, true) {
 		s.RI, s.Head = index, head
 		return false
 	}

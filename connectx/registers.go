@@ -250,8 +250,8 @@ func macList(b []byte, n int) [][6]byte {
 	return l
 }
 
-// setRoCEAddress enters a row of the address table, which the driver calls GID table. An address that another adapter of
-// the network has is refused: the driver says so in the guest's kernel log.
+// setRoCEAddress enters a row of the address table, which the driver calls GID table. An address that another adapter
+// of the network has is refused: the driver says so in the guest's kernel log.
 func setRoCEAddress(p *Port, in, _ []byte, _ uint32) status {
 	i := uint32(be.Uint16(in[8:]))
 	if i >= maxGIDs {

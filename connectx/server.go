@@ -54,8 +54,8 @@ type Server struct {
 	strict bool // a panic ends the program, as tests want it
 }
 
-// gidKey finds the port of an address on a network. Both GID and MAC are needed: two guests may have the same link-local
-// GID, and a MAC may have many GIDs.
+// gidKey finds the port of an address on a network. Both GID and MAC are needed: two guests may have the same
+// link-local GID, and a MAC may have many GIDs.
 type gidKey struct {
 	network string
 	gid     [16]byte

@@ -200,8 +200,8 @@ func (p *Port) Restore(state []byte) error {
 	t.GIDs = map[uint32]gidEntry{}
 	p.tables = t
 	for i, g := range gids {
-		// Adapters that are restored from one state have its addresses in common, until their guests set their own. Only
-		// the first of them is found by them.
+		// Adapters that are restored from one state have its addresses in common, until their guests set their own.
+		// Only the first of them is found by them.
 		if !p.setGID(i, g) {
 			p.GIDs[i] = g
 		}

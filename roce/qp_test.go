@@ -123,7 +123,8 @@ func TestErrorsAreThoseOfTheSpecification(t *testing.T) {
 		"send into a buffer of no key": {w: send, prep: func(b *node) {
 			b.recvs = []RecvWR{{SG: []SGE{{Key: 1, Len: 4000, VA: 0}}}}
 		}, status: RemoteOp, event: EventInvalid},
-		"send of memory out of reach": {w: SendWR{Op: WRSend, SG: []SGE{{Key: 1, Len: 10, VA: 0}}}, status: LocalProtection},
+		"send of memory out of reach": {w: SendWR{Op: WRSend, SG: []SGE{{Key: 1, Len: 10, VA: 0}}},
+			status: LocalProtection},
 		"read into memory out of reach": {w: with(read, func(w *SendWR) {
 			w.SG = []SGE{{Key: keyRemote, Len: 10, VA: remoteVA}}
 		}), status: LocalProtection},

@@ -245,8 +245,8 @@ const fileRAM = "ram"
 const fileDisk = "disk.qcow2"
 
 // clearMemory fills the free memory of a guest with zeros: what its boot has left there would be copied to each clone.
-// It leaves 16 MiB and a thirty-second of the memory, so that nothing ends for want of memory. The root of the built-in image is memory without a limit;
-// that of a full node is a disk.
+// It leaves 16 MiB and a thirty-second of the memory, so that nothing ends for want of memory. The root of the built-in
+// image is memory without a limit; that of a full node is a disk.
 //
 //go:embed clear_memory.sh
 var clearMemory string

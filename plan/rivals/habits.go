@@ -36,8 +36,8 @@ func (h *host) pinCPUs(i int) error { return h.byHand(i, false) }
 // pinCores is the better guide: it pins siblings together.
 func (h *host) pinCores(i int) error { return h.byHand(i, true) }
 
-// byHand pins request i to the next CPUs in order, with memory by first touch on their NUMA nodes. A lab node that shows
-// no siblings to its guest takes the first thread of each core, as in guides that turn SMT off.
+// byHand pins request i to the next CPUs in order, with memory by first touch on their NUMA nodes. A lab node that
+// shows no siblings to its guest takes the first thread of each core, as in guides that turn SMT off.
 func (h *host) byHand(i int, siblings bool) error {
 	n, err := h.byAddress(i)
 	if err != nil {

@@ -32,7 +32,8 @@ func TestTheFormatOfEachLogIsFound(t *testing.T) {
 			if !ok {
 				t.Fatal("samplesOf has no log of this format")
 			}
-			text, other := testdata(t, sample.file), testdata(t, "../../bench/testdata/perftest/synthetic-atomic_lat.txt")
+			text := testdata(t, sample.file)
+			other := testdata(t, "../../bench/testdata/perftest/synthetic-atomic_lat.txt")
 			for name, tt := range map[string]struct {
 				text   string
 				format string
