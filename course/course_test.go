@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rdma/fabric"
 )
 
 // That each puzzle breaks a lab, that verify sees it and that it is mended is tested on a running one, in cmd/rackless.

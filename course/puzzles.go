@@ -5,8 +5,8 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/rdma/fabric"
 )
 
 // A Puzzle is one way to break a lab of two nodes or more. What it changes is what a user's lab lacks, too.

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/rdma/connectx"
 	"github.com/rackless/rackless/vm"
 )
 

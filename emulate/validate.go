@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rdma/connectx"
 	"github.com/rackless/rackless/topology"
 )
 

@@ -15,7 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go}
 
 packages() {
-	"$go" test -run='^$' -bench=. -benchmem -count=5 "$@" ./fabric ./lab ./bench ./inspect/... ./report/hostview ./diagnose ./plan/...
+	"$go" test -run='^$' -bench=. -benchmem -count=5 "$@" ./rdma/fabric ./lab ./bench ./inspect/... ./report/hostview ./diagnose ./plan/...
 }
 
 # fetch_kernel prints the path of the kernel of the nodes, unpacked as virtme-ng wants it, or nothing.
@@ -57,7 +57,7 @@ labs() {
 	done
 }
 
-# adapters measures all cases in each round, as labs does. The server alone, without guests: go test -bench=Write ./connectx
+# adapters measures all cases in each round, as labs does. The server alone, without guests: go test -bench=Write ./rdma/connectx
 adapters() {
 	local rackless=$PWD/bin/rackless
 	"$go" test -c -o bin/labbench.test ./internal/labbench

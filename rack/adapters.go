@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/wait"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
 )
 

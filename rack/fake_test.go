@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
 )
 

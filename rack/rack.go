@@ -24,12 +24,12 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/steps"
 	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/topology"
 )
 

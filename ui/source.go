@@ -14,12 +14,12 @@ import (
 
 	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/doctor"
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/live"

@@ -19,11 +19,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/emulated"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/report/live"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/lock"

@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rdma/fabric"
 )
 
 // captureFlags are the options of capture.

@@ -15,10 +15,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/internal/kerneltest"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rdma/connectx"
 	"github.com/rackless/rackless/topology"
 )
 

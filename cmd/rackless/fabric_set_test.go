@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/rdma/fabric"
 )
 
 func TestFabricSetRefusesWhatCannotBe(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/report/fabricview"
 )
 

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/rdma/connectx"
 	"github.com/rackless/rackless/vm"
 )
 

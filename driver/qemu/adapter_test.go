@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/connectx"
+	"github.com/rackless/rackless/rdma/connectx"
 	"github.com/rackless/rackless/vm"
 )
 

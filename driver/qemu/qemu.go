@@ -19,11 +19,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/rdma/connectx"
 	"github.com/rackless/rackless/vm"
 )
 

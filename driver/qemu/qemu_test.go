@@ -18,8 +18,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/rdma/connectx"
 	"github.com/rackless/rackless/vm"
 )
 

@@ -156,14 +156,14 @@ var rules = map[string]rule{
 		"plan", "render", "topology"},
 		why: whyHost},
 
-	"vfiouser": {why: "a protocol: what device it carries is its caller's business"},
-	"connectx": {may: []string{"internal/atomicfile", "roce", "vfiouser"},
+	"rdma/vfiouser": {why: "a protocol: what device it carries is its caller's business"},
+	"rdma/connectx": {may: []string{"internal/atomicfile", "rdma/roce", "rdma/vfiouser"},
 		why: "an adapter moves frames and messages; whose ports they are is the business of rack"},
 	"qapi": {why: "a protocol client: what it is used for is its caller's business"},
 	"vm": {may: []string{"guest", "internal/atomicfile", "internal/trace", "qapi"},
 		why: "one QEMU process: what machine it makes, and what for, is its callers' business"},
 	"driver/qemu": {
-		may: []string{"connectx", "guest", "image", "internal/atomicfile", "lab", "qapi", "vm"},
+		may: []string{"rdma/connectx", "guest", "image", "internal/atomicfile", "lab", "qapi", "vm"},
 		why: "a driver makes nodes, and the adapters of a template; rack joins them to the fabric and measures them",
 	},
 	"libvirt": {
@@ -177,16 +177,16 @@ var rules = map[string]rule{
 	},
 	"guest": {may: []string{"facts", "internal/trace", "qapi"},
 		why: "what is inside a machine does not depend on what starts it, or where"},
-	"fabric": {any: true, never: map[string]string{
+	"rdma/fabric": {any: true, never: map[string]string{
 		"bench": whyFabric, "driver/...": whyFabric, "libvirt": whyFabric, "guest": whyFabric, "lab": whyFabric,
 		"rack": whyFabric,
 	}},
 
-	"roce": {why: "the transport of an emulated NIC knows neither the device nor the network around it",
+	"rdma/roce": {why: "the transport of an emulated NIC knows neither the device nor the network around it",
 		never: timed()},
 
 	"bench": {any: true, never: map[string]string{
-		"driver/...": whyBench, "libvirt": whyBench, "fabric": whyBench, "guest": whyBench, "rack": whyBench,
+		"driver/...": whyBench, "libvirt": whyBench, "rdma/fabric": whyBench, "guest": whyBench, "rack": whyBench,
 		"report": "figures are measured first and shown later: report reads bench's samples",
 	}},
 	"facts": {may: []string{"internal/cmdline", "topology"},
@@ -243,7 +243,7 @@ var rules = map[string]rule{
 	"report/show": {why: "how pages and charts look; what is in them is their writers' business"},
 	"report/listview": {may: []string{"emulate", "images", "rack", "report/show"},
 		why: "what there is, as its packages list it"},
-	"report/fabricview": {may: []string{"check", "fabric", "report/show"},
+	"report/fabricview": {may: []string{"check", "rdma/fabric", "report/show"},
 		why: "counters and adapters are shown as switch and daemon gave them"},
 	"report/recommendview": {may: []string{"report/show", "study/recommend"},
 		why: "a recommendation is shown as it was made; nothing is decided here"},
@@ -252,7 +252,7 @@ var rules = map[string]rule{
 			"study/recommend", "study/stats", "topology"},
 		why: "a study is shown as it was analysed; nothing is decided here"},
 	"report/live": {
-		may: []string{"check", "fabric", "finding", "report", "report/chart", "report/hostview",
+		may: []string{"check", "rdma/fabric", "finding", "report", "report/chart", "report/hostview",
 			"report/show", "report/studyview"},
 		why: "pages show what a source says; where it has it from is not their business",
 	},
@@ -267,7 +267,7 @@ var rules = map[string]rule{
 		"qapi", "vm"},
 		why: "an image is built from packages, and does not depend on what boots it, or where"},
 	"rack": {
-		may: []string{"bench", "check", "fabric", "facts", "guest", "host/change", "internal/atomicfile",
+		may: []string{"bench", "check", "rdma/fabric", "facts", "guest", "host/change", "internal/atomicfile",
 			"internal/steps", "internal/trace", "internal/userdirs", "lab", "plan", "rack/slurm", "topology", "vm"},
 		why: "what makes the nodes of a lab is behind rack.Runtime, so that another hypervisor is a package " +
 			"of its own",
@@ -289,7 +289,7 @@ var rules = map[string]rule{
 	"images": {may: []string{"image", "internal/atomicfile", "internal/userfile", "rack", "vm"},
 		why: "it lists, carries and removes what others have made"},
 	"ui": {any: true, never: map[string]string{"cmd/...": whyCmd, "host": "the pages show, and change nothing"}},
-	"course": {may: []string{"check", "fabric", "finding", "guest", "internal/atomicfile", "internal/strictyaml",
+	"course": {may: []string{"check", "rdma/fabric", "finding", "guest", "internal/atomicfile", "internal/strictyaml",
 		"rack", "verify"},
 		why: "it does to a lab what users can do to it by other commands"},
 	"planner": {any: true, never: map[string]string{"cmd/...": whyCmd,

@@ -16,15 +16,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/driver/qemu"
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/roce"
-	"github.com/rackless/rackless/vfiouser"
+	"github.com/rackless/rackless/rdma/connectx"
+	"github.com/rackless/rackless/rdma/fabric"
+	"github.com/rackless/rackless/rdma/roce"
+	"github.com/rackless/rackless/rdma/vfiouser"
 	"github.com/rackless/rackless/vm"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/driver/qemu"
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rdma/fabric"
 )
 
 // The adapters follow the lab: one for each NIC of a node that has such, each in its port of the switch.

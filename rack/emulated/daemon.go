@@ -14,13 +14,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rackless/rackless/connectx"
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/internal/daemon"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rdma/connectx"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
 )
 

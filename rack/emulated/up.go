@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/driver/qemu"
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/lists"
@@ -21,6 +20,7 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/ssh"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
 )
 

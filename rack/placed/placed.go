@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/atomicfile"
@@ -24,6 +23,7 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/vm"
 )

@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/report/show"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/rdma/fabric"
 )
 
 // counters is a snapshot of two ports, seconds after the switch's start.

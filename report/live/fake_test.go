@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/studyview"

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/rdma/fabric"
 )
 
 func TestThePageOfALab(t *testing.T) {

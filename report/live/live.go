@@ -10,8 +10,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/studyview"

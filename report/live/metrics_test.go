@@ -11,8 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/rdma/fabric"
 )
 
 // newServer is a server without its guard.

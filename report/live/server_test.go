@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/rdma/fabric"
 )
 
 const token = "correct-horse-battery-staple"

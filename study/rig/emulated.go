@@ -7,11 +7,11 @@ import (
 	"os"
 	"slices"
 
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan/variant"
 	"github.com/rackless/rackless/rack/emulated"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/vm"

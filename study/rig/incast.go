@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/study"
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/study"
 )
 

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/host/tune"
@@ -27,6 +26,7 @@ import (
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/mpi"
+	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
 )

@@ -1,6 +1,6 @@
 package connectx
 
-import "github.com/rackless/rackless/vfiouser"
+import "github.com/rackless/rackless/rdma/vfiouser"
 
 // ring is a buffer that the driver described by page addresses. Only the addresses are kept; each access looks them up
 // in the guest's memory, which may have changed its mappings since.

@@ -3,7 +3,7 @@ package connectx
 import (
 	"testing"
 
-	"github.com/rackless/rackless/roce"
+	"github.com/rackless/rackless/rdma/roce"
 )
 
 // register writes or reads a register as the driver does.

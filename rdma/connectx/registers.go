@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/roce"
+	"github.com/rackless/rackless/rdma/roce"
 )
 
 // Registers of ACCESS_REG (MLX5_REG_* of linux/mlx5/driver.h). The data start after 16 bytes, in the command and in its

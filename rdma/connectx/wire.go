@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rackless/rackless/roce"
+	"github.com/rackless/rackless/rdma/roce"
 )
 
 // The wire: frames of RDMA by package roce, which calls back for requests, memory and completions.

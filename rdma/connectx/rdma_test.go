@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/roce"
+	"github.com/rackless/rackless/rdma/roce"
 )
 
 // fill writes numbers that depend on seed.

@@ -2,7 +2,7 @@ package connectx
 
 import (
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/roce"
+	"github.com/rackless/rackless/rdma/roce"
 )
 
 // Types of events (enum mlx5_event of linux/mlx5/device.h). An EQ says by a bit of its mask which of them it takes;

@@ -10,7 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/rackless/rackless/roce"
+	"github.com/rackless/rackless/rdma/roce"
 )
 
 // tables is what a driver has set up in an adapter: plain data, which Save writes. Exported fields are saved. All of it

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/vfiouser"
+	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
 // A panic in the service of an adapter is a fatal error of that adapter, logged with its stack, and nobody else's.

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/rdma/fabric"
 
-	"github.com/rackless/rackless/vfiouser"
+	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
 // What a message would allocate, the collector would have to look for: on a busy machine that took more of the daemon's

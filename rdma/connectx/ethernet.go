@@ -3,7 +3,7 @@ package connectx
 import (
 	"time"
 
-	"github.com/rackless/rackless/roce"
+	"github.com/rackless/rackless/rdma/roce"
 )
 
 // maxLSO bounds a packet that is cut into frames, as max_lso_cap says.

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
-	"github.com/rackless/rackless/vfiouser"
+	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
 // Geometry of the function.

@@ -2,7 +2,7 @@ package connectx
 
 import (
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/roce"
+	"github.com/rackless/rackless/rdma/roce"
 )
 
 // tally counts frames and their bytes.

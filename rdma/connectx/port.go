@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/roce"
-	"github.com/rackless/rackless/vfiouser"
+	"github.com/rackless/rackless/rdma/roce"
+	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
 // Port is an adapter with its one port.

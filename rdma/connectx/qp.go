@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rackless/rackless/roce"
+	"github.com/rackless/rackless/rdma/roce"
 )
 
 // transition is a command that changes the state of a QP.

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/roce"
+	"github.com/rackless/rackless/rdma/roce"
 )
 
 // The direct path: a message between two adapters of the server is copied from one guest's memory to the other's. It

@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rackless/rackless/roce"
-	"github.com/rackless/rackless/vfiouser"
+	"github.com/rackless/rackless/rdma/roce"
+	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
 // Models of adapters.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/vfiouser"
+	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
 // The examples of "Verifying the RSS Hash Calculation" (Microsoft), for IPv4.

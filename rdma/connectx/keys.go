@@ -5,8 +5,8 @@ import (
 	"unsafe"
 
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/roce"
-	"github.com/rackless/rackless/vfiouser"
+	"github.com/rackless/rackless/rdma/roce"
+	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
 // mkey is a memory key: a range of virtual addresses, and the pages behind it. A key is index<<8

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/vfiouser"
+	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
 // A tool speaks to the firmware as mstflint does, by the window in configuration space. cmd/rackless runs the real one

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rackless/rackless/roce"
-	"github.com/rackless/rackless/vfiouser"
+	"github.com/rackless/rackless/rdma/roce"
+	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
 // A guest is the driver's side of an adapter: memory at address 0, and the commands of mlx5.

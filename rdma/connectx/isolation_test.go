@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/roce"
+	"github.com/rackless/rackless/rdma/roce"
 )
 
 // noMemory maps a range of guest addresses behind which nobody is: each access fails, as when QEMU refuses it.

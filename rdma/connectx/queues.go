@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/roce"
+	"github.com/rackless/rackless/rdma/roce"
 )
 
 // sendWR is a send request as the wire and the direct path take it.

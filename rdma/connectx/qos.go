@@ -2,7 +2,7 @@ package connectx
 
 import (
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/roce"
+	"github.com/rackless/rackless/rdma/roce"
 )
 
 // Quality of service: the registers by which dcbnl of the driver (en_dcbnl.c) reads and sets trust, PFC, traffic
