@@ -10,13 +10,13 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/study/importer"
-	"github.com/rackless/rackless/topology"
 )
 
 // Verdicts of a Figure.

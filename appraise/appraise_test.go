@@ -9,11 +9,11 @@ import (
 
 	"github.com/rackless/rackless/appraise"
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/diagnose"
-	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/machine/diagnose"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/importer"
-	"github.com/rackless/rackless/topology"
 )
 
 // log imports one file of bench's fixtures, with some of its text changed.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // gpuMemories are what the memory of a kind of GPU carries, in GB/s of 10^9 bytes, by its name. A name comes before

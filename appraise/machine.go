@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/study/importer"
-	"github.com/rackless/rackless/topology"
 )
 
 // memoryOf is what the memory channels of a kind of processor carry. Its rate is that of one processor with all

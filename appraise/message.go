@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/study/importer"
-	"github.com/rackless/rackless/topology"
 )
 
 // engineOf is the engine whose limits hold for an imported test: words that no engine has are left out, and other tools

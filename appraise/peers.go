@@ -9,8 +9,8 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/study/importer"
-	"github.com/rackless/rackless/topology"
 )
 
 // An nvlinkOf is the NVLink of a kind of GPU.

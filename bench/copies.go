@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // A GPULink is the link of a GPU that copies from and to a node's memory go over, and where the GPU is.

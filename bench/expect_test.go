@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // both makes a way whose sides are alike, but for their names.

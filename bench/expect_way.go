@@ -3,8 +3,8 @@ package bench
 import (
 	"cmp"
 
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // SideOf gathers what is known about one end: from its endpoint, and from what its node says of itself

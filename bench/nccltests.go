@@ -11,10 +11,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 var ncclEngines = []Engine{{

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 const healthyAdapter = "pci 0000:01:00.0 b315 mlx5_core\nnet 0000:01:00.0 eth0 0x1003 1\nuptime 900.1\n"

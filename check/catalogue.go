@@ -3,7 +3,7 @@ package check
 import (
 	"cmp"
 
-	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 // A sheet gathers the findings of one comparison.

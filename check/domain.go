@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // A Domain is what is known about the virtual machine of a lab node: from libvirt which thread is

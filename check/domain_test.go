@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // started returns virtual machines as libvirt starts them of a plan: a thread for each virtual CPU,

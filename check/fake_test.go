@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // recorded returns what a program of a real node printed; testdata/README.md says how it was recorded.

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 // adapterLab is testLab with emulated adapters.

@@ -6,14 +6,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/diagnose"
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/cmdline"
+	"github.com/rackless/rackless/machine/diagnose"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // Host compares a host, as it was just read and not nil, with what the plan wants it to be. It is pure.

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/cmdline"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // guestGroup is the control group that libvirt puts virtual machines into.

@@ -12,11 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // contextOf returns a context; that of a property has none.

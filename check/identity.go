@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 // noMAC is what devices without an address, such as tunnels, have in its place.

@@ -7,10 +7,10 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 // A Reader reads the live lab.

@@ -12,10 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/diagnose"
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/diagnose"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 func TestAHealthyLabHasAFindingForEveryCheckInTheLabsOrder(t *testing.T) {

@@ -3,7 +3,7 @@ package check
 import (
 	"context"
 
-	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 // A SwitchLink is the link from the switch of a lab to a port, as far as it differs from what was asked for.

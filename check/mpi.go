@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 // mpiScript asks for what carries messages of MPI: UCX, libfabric, and the largest queue of the device.

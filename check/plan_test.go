@@ -10,14 +10,14 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
-	"github.com/rackless/rackless/topology"
 )
 
 // fataler is what a test and a property have in common.

@@ -13,12 +13,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/qapi"
-	"github.com/rackless/rackless/topology"
 )
 
 // need returns the path of a program, and skips the test where it is not installed. Continuous

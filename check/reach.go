@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 // ipv4Headers is what ping's payload leaves of an MTU: 20 bytes of IPv4 and 8 of ICMP.

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 // steps runs the checks of a node's steps of setup. A step without one has no finding.

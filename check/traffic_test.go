@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 // A node in two pairs at once would answer for both on one TCP port, and its counters would be of both.

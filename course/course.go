@@ -12,9 +12,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/verify"

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/fabric"
 )

@@ -19,12 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/driver/qemu"
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/cgroup"
 	"github.com/rackless/rackless/internal/distro"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
 )

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/distro"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
 )
 

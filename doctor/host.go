@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
 )
 

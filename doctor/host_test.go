@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/distro"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 func TestARealHost(t *testing.T) {

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/inspect"
 )
 
 // Find returns a built-in profile by name, or reads one from a file: an argument with a dot or a slash is one.

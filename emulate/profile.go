@@ -6,7 +6,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // A Profile is a machine as its file describes it. ParseProfile makes it, and checks that QEMU can make such a machine.

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rdma/connectx"
-	"github.com/rackless/rackless/topology"
 )
 
 // Limits of a profile.

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/facts"
 )
 
 // An Identity is what makes a node itself: everything in which the clones of a template must differ.

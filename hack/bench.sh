@@ -15,7 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go}
 
 packages() {
-	"$go" test -run='^$' -bench=. -benchmem -count=5 "$@" ./rdma/fabric ./lab ./bench ./inspect/... ./report/hostview ./diagnose ./plan/...
+	"$go" test -run='^$' -bench=. -benchmem -count=5 "$@" ./rdma/fabric ./lab ./bench ./machine/inspect/... ./report/hostview ./machine/diagnose ./plan/...
 }
 
 # fetch_kernel prints the path of the kernel of the nodes, unpacked as virtme-ng wants it, or nothing.
@@ -31,8 +31,8 @@ fetch_kernel() {
 }
 
 hosts() {
-	RACKLESS_BENCH=$PWD/bin/rackless "$go" test -run='^$' -bench='AgainstLstopo/(live|directory)' -benchtime=21x "$@" ./inspect
-	RACKLESS_BENCH=$PWD/bin/rackless "$go" test -run='^$' -bench='AgainstLstopo/snapshots' -benchtime=5x "$@" ./inspect
+	RACKLESS_BENCH=$PWD/bin/rackless "$go" test -run='^$' -bench='AgainstLstopo/(live|directory)' -benchtime=21x "$@" ./machine/inspect
+	RACKLESS_BENCH=$PWD/bin/rackless "$go" test -run='^$' -bench='AgainstLstopo/snapshots' -benchtime=5x "$@" ./machine/inspect
 }
 
 plans() {

@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/host/device"
 	"github.com/rackless/rackless/host/tune"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // markDirs are where prepare writes files.

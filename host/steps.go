@@ -14,10 +14,10 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/host/device"
 	"github.com/rackless/rackless/host/tune"
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/topology"
 )
 
 // Choices are what whoever prepares a host decides, beside the plan. They are kept with it, since

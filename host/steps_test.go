@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 func TestALookIsFreshForAsLongAsTheMachineIsSlow(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // DefaultDir is where it is kept for what a host is prepared, and the journal. It has to survive reboots.

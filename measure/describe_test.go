@@ -7,10 +7,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/report"
-	"github.com/rackless/rackless/topology"
 )
 
 // Memory is measured by the NUMA nodes that every node has, and that have CPUs to measure from.

@@ -14,9 +14,9 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
-	"github.com/rackless/rackless/topology"
 )
 
 // environment lists what figures depend on besides the lab file. Host names and addresses of the

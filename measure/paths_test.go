@@ -9,8 +9,8 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 // aLab is two nodes with cards, and with a GPU of NVIDIA's. /proc/stat of a node goes on by 3 s of

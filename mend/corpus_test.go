@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/mend"
-	"github.com/rackless/rackless/topology"
 )
 
 // Hosts that descriptions are held against, as package synthetic has them: CPUs 0 and 1 are a core where cores have two
@@ -304,7 +304,7 @@ func TestMachinesOfOtherPeople(t *testing.T) {
 			})
 		}
 	}
-	check("collected", "../inspect/testdata/devices/libvirt", collected)
+	check("collected", "../machine/inspect/testdata/devices/libvirt", collected)
 	check("synthetic", "", synthetics)
 	if dir := os.Getenv("RACKLESS_CORPUS"); dir != "" {
 		check("others", filepath.Join(dir, "libvirt"), others)

@@ -15,13 +15,13 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 
-	"github.com/rackless/rackless/diagnose"
-	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/diagnose"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/topology"
 )
 
 // A Verdict is what is wrong with a machine on a host, and how to mend it.

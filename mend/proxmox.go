@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/render/export"
-	"github.com/rackless/rackless/topology"
 )
 
 // proxmox is a configuration of Proxmox VE: a line for each key.

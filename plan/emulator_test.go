@@ -3,8 +3,8 @@ package plan_test
 import (
 	"testing"
 
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 func TestEmulatorPinHasCPUsWhereverHugepagesAre(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // A Layout answers what an exchange has to know of a placement of its problem: a placement is

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/advise"
 	"github.com/rackless/rackless/plan/build"
@@ -16,7 +17,6 @@ import (
 	"github.com/rackless/rackless/plan/rivals"
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/plan/verify"
-	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/vsphere"
 )
 

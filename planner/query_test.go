@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // epyc is a real machine, a lab for it and the query that plans it.

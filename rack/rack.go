@@ -29,8 +29,8 @@ import (
 	"github.com/rackless/rackless/internal/steps"
 	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rdma/fabric"
-	"github.com/rackless/rackless/topology"
 )
 
 // A Rack is a running lab as this process uses it. Its methods may be called from several goroutines.

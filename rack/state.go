@@ -12,13 +12,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/vm"
 )
 

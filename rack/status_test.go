@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/vm"
 )
 

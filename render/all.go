@@ -9,11 +9,11 @@ import (
 	"io/fs"
 	"slices"
 
-	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/cmdline"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // All returns every artefact of a plan, in the order in which they are used, README.md first. Paths

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // A slot is what takes one slot of the guest: the functions of one card that go to the node, or one virtual function.

@@ -10,8 +10,8 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // small is a plan that can be rendered, for tests to spoil.

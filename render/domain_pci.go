@@ -7,8 +7,8 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // The guest's PCI tree. Bus 0 is the machine's own. Emulated devices and devices of no known place

@@ -3,7 +3,7 @@ package render
 import (
 	"testing"
 
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // StandInVendor is the vendor of the subsystem of devices that stand for those of a host.

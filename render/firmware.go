@@ -8,7 +8,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // firmware returns the notes on the firmware of the machine.

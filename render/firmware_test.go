@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 func TestPortsOfACardShareTheirVirtualFunctions(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // guestDir is where the files of a lab node are.

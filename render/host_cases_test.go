@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // withLab gives an input its lab, with the names and addresses of the ports, and the kernel

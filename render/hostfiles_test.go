@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 func TestSystemdTakesTheUnits(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/machine/cmdline"
 )
 
 // kernel returns the kernel arguments as a file; nothing if the plan needs none.

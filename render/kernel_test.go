@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/cmdline"
 )
 
 const epycArgs = "iommu=pt isolcpus=managed_irq,domain,2-29,34-61 nohz_full=2-29,34-61 rcu_nocbs=2-29,34-61 " +

@@ -8,8 +8,8 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // The elements of NCCL's topology XML that matter for distance. NCCL adds the rest, such as the GPUs' numbers, from

@@ -10,8 +10,8 @@ import (
 	"github.com/u-root/u-root/pkg/cpio"
 
 	"github.com/rackless/rackless/internal/kerneltest"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/topology"
 )
 
 // guestInit prints what the kernel of a guest says of each PCI function, and waits to be switched off.

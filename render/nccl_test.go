@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/inspect/nccl"
+	"github.com/rackless/rackless/machine/dump/nccl"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // switchedHost has a switch on each of two sockets, a GPU and two NICs below it, and a third NIC at a root port of its

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/cmdline"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // The pages and the files of settings that people read are templates, so that they can be edited as what they are.

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // A Port is a network port of a lab node as its guest finds it.

@@ -20,9 +20,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/browsertest"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
 )

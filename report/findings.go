@@ -11,8 +11,8 @@ import (
 
 	"github.com/rackless/rackless/appraise"
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
 )
 

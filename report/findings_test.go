@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 func TestFindingsSayBelowWhatIsNotOKWhatWasWanted(t *testing.T) {

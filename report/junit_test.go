@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 func TestJUnit(t *testing.T) {

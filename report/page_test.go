@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 // onTerminal is what Terminal prints.

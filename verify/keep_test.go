@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
 )
 

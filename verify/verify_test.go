@@ -10,11 +10,11 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // A fakeHost is a verification of a host that changes from round to round: its governors are those

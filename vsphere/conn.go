@@ -36,10 +36,10 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
-	"github.com/rackless/rackless/inspect/esxi"
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/userfile"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/dump/esxi"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // Scheme begins what names hosts of vSphere where a host is asked for: vsphere:// for all, vsphere://NAME for one.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/vspheretest"
+	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/vsphere"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
-	"github.com/rackless/rackless/inspect/esxi"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/dump/esxi"
 )
 
 // child finds what has a name among the networks of the data centre; nil for nothing.

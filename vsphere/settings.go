@@ -9,10 +9,10 @@ import (
 
 	"github.com/vmware/govmomi/vim25/types"
 
-	"github.com/rackless/rackless/inspect/esxi"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/dump/esxi"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 type (

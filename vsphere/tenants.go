@@ -9,9 +9,9 @@ import (
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
-	"github.com/rackless/rackless/inspect/esxi"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/dump/esxi"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // VMName is the name of a node's virtual machine, as that of its domain under libvirt.

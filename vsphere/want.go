@@ -11,12 +11,12 @@ import (
 
 	"github.com/vmware/govmomi/vim25/types"
 
-	"github.com/rackless/rackless/inspect/esxi"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/dump/esxi"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // want is what a node's virtual machine has to be: the one place that says what becomes of a plan in vSphere.

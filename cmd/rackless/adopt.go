@@ -11,10 +11,10 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/libvirt"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/mend"
 	"github.com/rackless/rackless/mend/adopt"
 	"github.com/rackless/rackless/planner"

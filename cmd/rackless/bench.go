@@ -15,9 +15,9 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"

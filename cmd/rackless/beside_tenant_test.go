@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 // tenantScript prints all that a tenant would notice a change of: its process, its definition,

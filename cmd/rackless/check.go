@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/mend"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report/hostview"

@@ -17,9 +17,9 @@ import (
 
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/internal/kerneltest"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/connectx"
-	"github.com/rackless/rackless/topology"
 )
 
 // rackless inspect, run inside, reads each built-in profile back. The machines boot the small image

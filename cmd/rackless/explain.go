@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
 )
 

@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/gpudirect"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/gpudirect"
 	"github.com/rackless/rackless/report/hostview"
 )
 

@@ -14,18 +14,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/diagnose"
-	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/inspect/remote"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/parallel"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/diagnose"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/inspect/remote"
+	"github.com/rackless/rackless/machine/topology"
+	"github.com/rackless/rackless/machine/topology/compare"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study/importer"
-	"github.com/rackless/rackless/topology"
-	"github.com/rackless/rackless/topology/compare"
 )
 
 // Forms in which inspect prints a host.

@@ -10,7 +10,7 @@ import (
 	"github.com/u-root/u-root/pkg/cpio"
 
 	"github.com/rackless/rackless/internal/kerneltest"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // hostArgs describe a machine that has what this one lacks: two packages and NUMA nodes, an IOMMU,

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/machine/inspect"
 )
 
 // The help of inspect lists what is read, and nothing else: the list of kinds is that of the error about an unknown

@@ -5,8 +5,8 @@ package main
 import (
 	"context"
 
-	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/vsphere"
 )
 

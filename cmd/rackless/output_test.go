@@ -20,9 +20,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/doctor"
-	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/gpudirect"
 	"github.com/rackless/rackless/images"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/gpudirect"
 	"github.com/rackless/rackless/mend"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"

@@ -13,13 +13,13 @@ import (
 
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/advise"
 	"github.com/rackless/rackless/plan/rivals"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report/planview"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/topology"
 )
 
 // planOptions are the flags of plan.

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/report/recommendview"
 	"github.com/rackless/rackless/study"

@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/appraise"
-	"github.com/rackless/rackless/diagnose"
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/diagnose"
+	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"

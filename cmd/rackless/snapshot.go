@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/inspect"
 )
 
 // newSnapshotCmd makes rackless snapshot. Identifiers are replaced by default, because snapshots are sent to others.

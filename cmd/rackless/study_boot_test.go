@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/rig"
-	"github.com/rackless/rackless/topology"
 )
 
 // Who has not asked for a reboot is told how to go on, by a status for scripts.

@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/render"
 )
 

@@ -11,13 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/verify"
 )
 

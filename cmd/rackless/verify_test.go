@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/verify"
 )
 

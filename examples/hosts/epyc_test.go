@@ -5,8 +5,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // The lab's author states these facts of the machine; the example has to say the same through the readers.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/diagnose"
-	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/diagnose"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // What the report on the cluster states of its hosts has to come out of the readers again.

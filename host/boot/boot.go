@@ -15,9 +15,9 @@ import (
 	"syscall"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/cmdline"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // Kinds are the ops of this package.

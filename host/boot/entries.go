@@ -12,10 +12,10 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/cmdline"
 )
 
 // An entries is a boot loader that reads one file an entry (The Boot Loader Specification, type 1):

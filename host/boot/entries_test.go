@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/machine/cmdline"
 )
 
 // The boot entries are synthetic, in the form in which kernel-install writes them.

@@ -10,10 +10,10 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/cmdline"
 )
 
 // A grub is GRUB with its menu in grub.cfg, which grub-mkconfig makes.

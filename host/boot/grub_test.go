@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/machine/cmdline"
 )
 
 // debian returns a machine with GRUB as Debian has it, whose grub.cfg is that of its settings.

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/cmdline"
 )
 
 // An optionsFile is a file with pieces of a command line in it, in one of three forms.

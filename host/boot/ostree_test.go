@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/machine/cmdline"
 )
 
 // coreOS returns a machine with rpm-ostree, whose deployments have these arguments.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/hostfixture"
+	"github.com/rackless/rackless/machine/machinetest"
 )
 
 // A machine is a tree of files with a journal beside it.

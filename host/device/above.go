@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // carries says what the host, a guest or a container has on the function's network devices: addresses, what stands on

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/hostfixture"
+	"github.com/rackless/rackless/machine/machinetest"
 )
 
 // A bench is a machine with a journal.

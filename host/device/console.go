@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // console says what of the host's console is on a function: nothing, as a rule.

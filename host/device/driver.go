@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // A Driver is a PCI function that is to be with vfio-pci, so that a guest can have it.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // firmwareTools are the same tool for our purpose: mstflint's, which distributions have, and that of NVIDIA's MFT.

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // A flow is something that the host reaches over the network and needs.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/wait"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // Where the kernel shows PCI functions and their drivers. Source: Documentation/ABI/testing/sysfs-bus-pci of Linux.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // Each guard refuses with a text of its own, before anything is done.

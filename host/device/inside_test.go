@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // testInside is what is tested with a real kernel, as root, in a machine that nobody else uses.

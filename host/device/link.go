@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // A Link is the port of a physical function whose virtual ones go to guests: it has to be up, and

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // A Module is a module of the kernel that is to be loaded, or to be gone. One that is built in counts as loaded.

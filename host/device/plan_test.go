@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // A wish is what a test's lab node gets.

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/hostfixture"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/machinetest"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // A sim is a machine below a directory whose files react to writes as a kernel's do. What it does

@@ -15,9 +15,9 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/topology"
 )
 
 // Options say how devices are prepared.

@@ -14,12 +14,12 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/hostfixture"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/machinetest"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
-	"github.com/rackless/rackless/topology"
 )
 
 // A problem is what steps are made of.

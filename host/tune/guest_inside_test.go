@@ -20,8 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // A guestReport is what runs in the machine: it prints what goes wrong, a line each.

@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/internal/words"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // What a host keeps at least. The planner leaves more than this where the lab file does not say

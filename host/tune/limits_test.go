@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 func TestPlansThatTakeTheWrongCPUsAreRefused(t *testing.T) {

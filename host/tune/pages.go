@@ -10,10 +10,10 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/machine/cmdline"
 	"github.com/rackless/rackless/plan"
 )
 

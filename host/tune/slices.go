@@ -9,7 +9,7 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // The slices of systemd. Whatever the host runs by itself is below one of the first three; libvirt

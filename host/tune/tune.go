@@ -18,9 +18,9 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/topology"
 )
 
 // Options are choices that a plan leaves open.

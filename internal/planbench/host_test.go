@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/synthetic"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
-	"github.com/rackless/rackless/topology"
 )
 
 // largeHost makes the large machine of the benchmarks, from a description: 4 packages with 4 NUMA

@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/plan/verify"
-	"github.com/rackless/rackless/topology"
 )
 
 // A planned is how one plan went.
@@ -67,7 +67,7 @@ func timePlans(b *testing.B, h *topology.Host, labText string, limit time.Durati
 func BenchmarkMachines(b *testing.B) {
 	var machines []*topology.Host
 	var names []string
-	check(b, filepath.WalkDir("../../inspect/testdata", func(path string, d fs.DirEntry, err error) error {
+	check(b, filepath.WalkDir("../../machine/inspect/testdata", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}

@@ -12,9 +12,9 @@ import (
 	"reflect"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/libvirt"
+	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/mend"
 )
 

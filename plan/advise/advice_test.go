@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/internal/planfixture"
-	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/synthetic"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 func TestANICOnAnotherNodeThanItsGPUIsToBeMoved(t *testing.T) {

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
-	"github.com/rackless/rackless/topology"
 )
 
 const examples = "../../examples"

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
-	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 var compare = cmp.Options{
@@ -147,7 +147,7 @@ func TestACardGoesBelowAFreePortAndNotBelowATakenOne(t *testing.T) {
 func realHosts(t *testing.T) map[string]*topology.Host {
 	t.Helper()
 	hosts := map[string]*topology.Host{"epyc": readHost(t, "epyc-7551p.ttar"), "h20": readHost(t, "h20.txt")}
-	files, err := filepath.Glob("../../inspect/testdata/corpus/*/*")
+	files, err := filepath.Glob("../../machine/inspect/testdata/corpus/*/*")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/build"
-	"github.com/rackless/rackless/topology"
 )
 
 // largeHost is the machine of the plan's speed goals: 1,024 CPUs in 16 NUMA nodes, 16 GPUs, 16 NICs

@@ -3,9 +3,9 @@ package build_test
 import (
 	"fmt"
 
-	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/synthetic"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // A machine is a host of these tests, in a few words: cores as synthetic.Host describes them,

@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
-	"github.com/rackless/rackless/topology"
 )
 
 // drawMachine draws a machine that is small enough for every lab on it to be proved at once, with

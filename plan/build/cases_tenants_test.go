@@ -10,15 +10,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/internal/hostfixture"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/machinetest"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/conflict"
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/plan/verify"
-	"github.com/rackless/rackless/topology"
 )
 
 const webUUID = "6695eb01-f6a4-8304-79aa-97f2502e193f"

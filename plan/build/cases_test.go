@@ -10,11 +10,11 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/plan/verify"
-	"github.com/rackless/rackless/topology"
 )
 
 // A solved is a plan with all that it was made of.

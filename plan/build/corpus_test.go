@@ -14,11 +14,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
-	"github.com/rackless/rackless/topology"
 )
 
 // corpus returns the machines that inspect is tested with, which nobody changes. The map is the caller's.
@@ -34,10 +34,10 @@ func corpus(t testing.TB) map[string]*topology.Host {
 // readCorpus reads the machines, once for all tests: to unpack them takes seconds.
 var readCorpus = sync.OnceValues(func() (map[string]*topology.Host, error) {
 	hosts := map[string]*topology.Host{}
-	for _, root := range []string{"../../inspect/testdata", "../../inspect/hwlocxml/testdata",
-		"../../inspect/nccl/testdata",
-		"../../inspect/smi/testdata",
-		"../../inspect/lspci/testdata", "../../examples/hosts"} {
+	for _, root := range []string{"../../machine/inspect/testdata", "../../machine/dump/hwlocxml/testdata",
+		"../../machine/dump/nccl/testdata",
+		"../../machine/dump/smi/testdata",
+		"../../machine/dump/lspci/testdata", "../../examples/hosts"} {
 		err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 			if err != nil || !e.Type().IsRegular() || filepath.Ext(path) == ".tsv" {
 				return err

@@ -8,10 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/synthetic"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/build"
-	"github.com/rackless/rackless/topology"
 )
 
 // with changes a lab as a whole.

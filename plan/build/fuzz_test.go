@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/build"
-	"github.com/rackless/rackless/topology"
 )
 
 // hostileSeeds are hosts as JSON, from which the fuzzer makes others.

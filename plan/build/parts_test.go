@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/build"
-	"github.com/rackless/rackless/topology"
 )
 
 func TestPartsOfGPUsAreNotSupportedYet(t *testing.T) {

@@ -3,8 +3,8 @@ package build
 import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // addPackages lists the packages of the cores, and says of each why the host needs a core there:

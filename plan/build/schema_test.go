@@ -14,9 +14,9 @@ import (
 	judge "github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
-	"github.com/rackless/rackless/topology"
 )
 
 // The schema is made here, from the Go types and their doc comments, as that of the host is: the
@@ -59,7 +59,7 @@ func planSchema(t testing.TB) []byte {
 			return &text
 		},
 	}
-	for _, dir := range []string{"..", "../../lab", "../../topology"} {
+	for _, dir := range []string{"..", "../../lab", "../../machine/topology"} {
 		// The paths of the sources are joined with that of this package.
 		if err := r.AddGoComments("github.com/rackless/rackless/plan/build", dir); err != nil {
 			t.Fatal(err)

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // assumedVFs is how many virtual functions a ConnectX is taken to have where nothing but its name

@@ -8,9 +8,9 @@ import (
 
 	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/verify"
-	"github.com/rackless/rackless/topology"
 )
 
 // hostOf makes the host that a problem could be of, so that the checker can read it: what the problem

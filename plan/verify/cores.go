@@ -7,8 +7,8 @@ import (
 	"strconv"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // vcpus checks how many virtual CPUs there are and that each has a host CPU of its own, on cores of

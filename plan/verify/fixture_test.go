@@ -5,8 +5,8 @@ import (
 	"net/netip"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // A checkCase is a host, a lab, the problem of both and a plan for it, all written out by hand.

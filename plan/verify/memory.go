@@ -7,8 +7,8 @@ import (
 
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/topology"
 )
 
 // memory checks how much of it there is, in which pages and where: rule 3, and what the lab asks for.

@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"

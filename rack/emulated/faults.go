@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/connectx"
 )

@@ -17,11 +17,11 @@ import (
 
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/driver/qemu"
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
 )
 

@@ -17,11 +17,11 @@ import (
 
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/guest"
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
+	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/render"

@@ -21,9 +21,9 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/vm"
 )
 

@@ -19,12 +19,12 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/parallel"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/render/slurm"
 )

@@ -13,9 +13,9 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/vspheretest"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/topology"
 )
 
 // switches are a distributed one, for the virtual functions of nodes, and a standard one. The simulator wants all hosts

@@ -20,11 +20,11 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/vspheretest"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/rack"
 	_ "github.com/rackless/rackless/rack/vcenter"
-	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/vm"
 )
 

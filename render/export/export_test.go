@@ -10,11 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/render/export"
-	"github.com/rackless/rackless/topology"
 )
 
 var update = flag.Bool("update", false, "write the golden files of this package anew")

@@ -17,10 +17,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/render/export"
-	"github.com/rackless/rackless/topology"
 )
 
 var judges = flag.Bool("judges", false, "fail where a judge is not installed, instead of leaving it out")

@@ -8,9 +8,9 @@ import (
 	"text/template"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/topology"
 )
 
 //go:embed kubevirt/*.tmpl

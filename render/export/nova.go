@@ -10,9 +10,9 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/topology"
 )
 
 // physicalNetwork is the name of the fabric between the hosts' NICs and Neutron.

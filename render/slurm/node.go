@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // NodeOf returns a machine as Slurm counts it, with its GPUs that compute and its NICs that have RDMA, each with the

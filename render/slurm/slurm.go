@@ -20,8 +20,8 @@ import (
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/topology"
 )
 
 // A Cluster is what Slurm has to know.

@@ -14,10 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/internal/synthetic"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/synthetic"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/topology"
 )
 
 var update = flag.Bool("update", false, "write the golden files of this package anew")

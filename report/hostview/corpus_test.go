@@ -11,8 +11,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 	judge "github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/rackless/rackless/diagnose"
-	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/machine/diagnose"
+	"github.com/rackless/rackless/machine/inspect"
 )
 
 // The machines of the readers' tests: dumps of hwloc, NCCL, nvidia-smi and lspci, and trees of
@@ -21,7 +21,7 @@ func TestEveryMachineOfTheReadersCanBeShown(t *testing.T) {
 	t.Parallel()
 	s := compiled(t, strict(t, schema(t)))
 	shown, kinds := 0, map[string]int{}
-	err := filepath.WalkDir("../../inspect", func(file string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir("../../machine/inspect", func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.Contains(file, "testdata") {
 			return err
 		}

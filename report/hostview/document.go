@@ -8,12 +8,12 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
+	"github.com/rackless/rackless/machine/topology/compare"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/topology"
-	"github.com/rackless/rackless/topology/compare"
 )
 
 // A Document is a Host with what follows from it, in the form that programs read: schema

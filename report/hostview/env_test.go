@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // rdmaHost has a GPU below the switch of one NIC, a second NIC elsewhere, and a slow one for management.

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/gpudirect"
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/gpudirect"
 	"github.com/rackless/rackless/report/show"
 )
 

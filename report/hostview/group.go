@@ -11,13 +11,13 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
+	"github.com/rackless/rackless/machine/topology/compare"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/topology"
-	"github.com/rackless/rackless/topology/compare"
 )
 
 // A Group is many hosts at a glance: what each has, what is wrong with which, and which are not as the others.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // hostile is text that tries to leave wherever it is put: HTML text, attributes, styles, comments,

@@ -3,8 +3,8 @@ package hostview
 import (
 	"fmt"
 
-	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // The hosts of the tests are made here, not read: what a reader makes of a dump may change, and a

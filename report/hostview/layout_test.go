@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // sheets are those that pictures are drawn on.

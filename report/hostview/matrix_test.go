@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/inspect/smi"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/dump/smi"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 func matrixOf(t testing.TB, h *topology.Host) string {
@@ -69,7 +69,7 @@ func TestTheMatrixIsReadBackAsItWasWritten(t *testing.T) {
 
 // Where nvidia-smi's own matrix is the source, ours has the same cells, affinities and legend.
 func TestAMatrixThatWasReadIsWrittenAsItWas(t *testing.T) {
-	files, err := filepath.Glob("../../inspect/smi/testdata/*.txt")
+	files, err := filepath.Glob("../../machine/dump/smi/testdata/*.txt")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/topology"
 )
 
 // A view is a Document in which every text is printable, with what every output needs to know about it.

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/machine/finding"
 )
 
 // packed returns where the pictures came to be, one line for each.

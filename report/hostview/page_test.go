@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 func pageOf(t testing.TB, h *topology.Host, findings []finding.Finding) string {

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // headPanel is what the machine is.

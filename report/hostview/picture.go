@@ -6,8 +6,8 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
 )
 

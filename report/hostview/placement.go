@@ -7,8 +7,8 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/topology"
 )
 
 // A Placement says who has what of a host. A Document with one draws it: the owners, and in the picture of the host the

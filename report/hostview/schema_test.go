@@ -11,7 +11,7 @@ import (
 	"github.com/invopop/jsonschema"
 	judge "github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/machine/topology"
 )
 
 // The schema is made here, from the Go types and their doc comments, and not in the program:
@@ -61,7 +61,7 @@ func schema(t testing.TB) []byte {
 		},
 	}
 	// The paths of the sources are joined with that of this package.
-	for _, dir := range []string{".", "../../topology", "../../finding"} {
+	for _, dir := range []string{".", "../../machine/topology", "../../machine/finding"} {
 		if err := r.AddGoComments("github.com/rackless/rackless/report/hostview", dir); err != nil {
 			t.Fatal(err)
 		}

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
-	"github.com/rackless/rackless/topology"
 )
 
 // assertion is what QEMU prints of a fault of its own.

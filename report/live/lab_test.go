@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rdma/fabric"
 )
 

@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/report/hostview"
-	"github.com/rackless/rackless/topology"
 )
 
 // twoNodes is a host of two NUMA nodes with four cores of two threads each.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/topology"
 )
 
 // Options say how to print.

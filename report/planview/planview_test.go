@@ -9,9 +9,9 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/rivals"
-	"github.com/rackless/rackless/topology"
 )
 
 // large is a plan of n lab nodes with something of everything.

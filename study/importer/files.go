@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/paste"
+	"github.com/rackless/rackless/machine/dump/paste"
 )
 
 // A Source is a file or a directory to import.

@@ -11,10 +11,10 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/study/stats"
-	"github.com/rackless/rackless/topology"
 )
 
 // A Recommendation is the configuration for a lab on a host, and why.

@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/synthetic"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/recommend"
 	"github.com/rackless/rackless/study/stats"
-	"github.com/rackless/rackless/topology"
 )
 
 // ofFactor makes a study of one factor and one metric of RDMA latency, in us by level.

@@ -12,9 +12,9 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
-	"github.com/rackless/rackless/topology"
 )
 
 // A Carry says how far a piece of evidence carries over to the host in question.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
-	"github.com/rackless/rackless/topology"
 )
 
 // A Ranking is the GPUs of a host for one NIC, the best first.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/study"
-	"github.com/rackless/rackless/topology"
 )
 
 // A Setting is what is chosen.

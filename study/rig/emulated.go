@@ -9,11 +9,11 @@ import (
 
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/variant"
 	"github.com/rackless/rackless/rack/emulated"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/study"
-	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/vm"
 )
 

@@ -11,16 +11,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rackless/rackless/facts"
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/variant"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study"
-	"github.com/rackless/rackless/topology"
 )
 
 // A hostSite is this host, as it is prepared for the lab. Another cell is another arrangement of the

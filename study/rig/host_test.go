@@ -16,11 +16,11 @@ import (
 	"github.com/rackless/rackless/internal/libvirttest"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 	_ "github.com/rackless/rackless/rack/placed" // the driver of labs on a host
 	"github.com/rackless/rackless/study"
-	"github.com/rackless/rackless/topology"
 )
 
 const soloLab = "name: solo\ndriver: libvirt\nhugepages: off\nnodes:\n  vm: {count: 1, cpus: 1, memory: 512MiB, " +

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/variant"
 	"github.com/rackless/rackless/study"
-	"github.com/rackless/rackless/topology"
 )
 
 // The file of a study takes just the levels that a plan can be arranged in.

@@ -23,12 +23,12 @@ import (
 	"github.com/rackless/rackless/internal/parallel"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/mpi"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/study"
-	"github.com/rackless/rackless/topology"
 )
 
 // A Rig is a lab and its machine, ready for a study.

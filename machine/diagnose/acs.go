@@ -1,0 +1,68 @@
+package diagnose
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// acsRedirect looks at each pair of a GPU with a GPU or NIC below one switch, and gathers per
+// switch the ports that redirect.
+func acsRedirect(v *view, add func(finding.Finding)) {
+	if v.virtual {
+		return
+	}
+	peers := lists.Map(lists.Filter(v.gpus, func(g *topology.GPU) bool { return g.Address != nil }),
+		func(g *topology.GPU) topology.PCIAddr { return *g.Address })
+	gpus := len(peers)
+	peers = append(peers, lists.Map(lists.Filter(v.fabric, func(n *topology.NIC) bool { return n.Address != nil }),
+		func(n *topology.NIC) topology.PCIAddr { return *n.Address })...)
+	// By the bridge that both are below: the ports that redirect, and one pair as an example.
+	type found struct {
+		ports []topology.PCIAddr
+		a, b  topology.PCIAddr
+	}
+	switches := map[topology.PCIAddr]*found{}
+	for i, a := range peers[:gpus] {
+		for _, b := range peers[i+1:] {
+			// Of two NICs nothing is said: data between them goes through memory of the host anyway.
+			top, ports := v.redirectingPorts(a, b)
+			if len(ports) == 0 {
+				continue
+			}
+			f := lists.Made(switches, top, found{a: a, b: b})
+			for _, p := range ports {
+				f.ports = lists.Add(f.ports, p)
+			}
+		}
+	}
+	// One finding a switch: all pairs below it have the same ports in their way.
+	for _, top := range slices.SortedFunc(maps.Keys(switches), topology.PCIAddr.Compare) {
+		f := switches[top]
+		slices.SortFunc(f.ports, topology.PCIAddr.Compare)
+		facts := lists.Map(f.ports, func(p topology.PCIAddr) string {
+			return at(pci(p)+"/config", "ACSCtl: ReqRedir+")
+		})
+		add(finding.Finding{Subject: join(f.ports), Evidence: words.Few(facts, 4, "; "),
+			Consequence: fmt.Sprintf("traffic between %s and %s goes up to the root complex and back instead of "+
+				"across the switch: slower, and shared by all below it", f.a, f.b)})
+	}
+}
+
+// redirectingPorts returns the nearest bridge above both devices, and the ports on the way between
+// them that redirect peer-to-peer requests. There are none where a device is kept for virtual machines.
+func (v *view) redirectingPorts(a, b topology.PCIAddr) (top topology.PCIAddr, ports []topology.PCIAddr) {
+	da, db := v.tree.Device(a), v.tree.Device(b)
+	if da == nil || db == nil || topology.IsVFIO(da.Driver) || topology.IsVFIO(db.Driver) {
+		return top, nil
+	}
+	if ports = v.tree.Redirecting(da, db); len(ports) > 0 {
+		top = v.tree.Meet(a, b).Address
+	}
+	return top, ports
+}

@@ -1,0 +1,216 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// resettable are the functions whose reset matters: GPUs that compute, and what is kept for virtual machines.
+func (v *view) resettable() []*topology.PCIDevice {
+	if v.virtual {
+		return nil
+	}
+	var out []*topology.PCIDevice
+	for d := range lists.Refs(v.PCI) {
+		// Virtual functions are reset with FLR, which SR-IOV demands of every one of them.
+		if !d.ResetKnown || d.IsBridge() || d.PF != nil || d.Dead {
+			continue
+		}
+		g := v.GPU(d.Address)
+		if g != nil && v.computes(g) || topology.IsVFIO(d.Driver) && !(g == nil && d.Address.Function != 0) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// neighbours returns the other devices on the bus of d, below its bridge.
+func (v *view) neighbours(d *topology.PCIDevice) []topology.PCIAddr {
+	if d.Parent == nil {
+		return nil
+	}
+	// A bus reset goes through the bridge, and so to all that is right below it. Virtual functions go with
+	// their physical one.
+	others := lists.Filter(v.tree.Children(*d.Parent), func(o *topology.PCIDevice) bool {
+		return !o.Address.SameDevice(d.Address) && o.PF == nil
+	})
+	return lists.Map(others, func(o *topology.PCIDevice) topology.PCIAddr { return o.Address })
+}
+
+// isAMDGPU reports whether d is one of the GPUs that are known not to come back from a bus reset.
+func isAMDGPU(d *topology.PCIDevice) bool {
+	return d.IsGPU() && d.Vendor != nil && *d.Vendor == topology.VendorAMD
+}
+
+// noReset looks for an empty list of methods. That one with a bus to itself can still be reset
+// through its bridge makes it a note.
+func noReset(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	// The kernel lists the methods in the order in which it tries them
+	// (Documentation/ABI/testing/sysfs-bus-pci, reset_method).
+	if len(d.ResetMethods) > 0 {
+		return
+	}
+	f := finding.Finding{Severity: finding.Warning, Subject: d.Address.String(), Evidence: at(pci(d.Address)+
+		"/reset_method", "empty"), Consequence: "the next tenant gets the device as the last one left it",
+		Fix: "move the card to a slot of its own, or reboot the host between tenants"}
+	others := v.neighbours(d)
+	switch {
+	case len(others) > 0:
+		f.Evidence = all(f.Evidence, at(fmt.Sprintf("bus %02x", d.Address.Bus), "also "+addresses(others)))
+		f.Consequence += ", and a reset of the bus would hit " + addresses(others)
+	case isAMDGPU(d):
+		f.Consequence = "works once: after the first virtual machine the next one may not start"
+		f.Fix = "try the module vendor-reset, or reboot the host between tenants"
+	case d.Parent != nil:
+		f.Severity = finding.Info
+		f.Consequence = "it is reset with its bus, through VFIO, when all its functions go to one virtual machine"
+		f.Fix = "give all functions of the device to the same virtual machine"
+	}
+	add(f)
+}
+
+// busResetOnly is about what else a bus reset takes down, and about GPUs that do not come back from
+// one.
+func busResetOnly(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	// FLR and PM resets touch the function alone; those by bus and by CXL bus touch all that is on the
+	// bus.
+	if len(d.ResetMethods) == 0 || slices.ContainsFunc(d.ResetMethods, func(m string) bool {
+		return m != "bus" && m != "cxl_bus"
+	}) {
+		return
+	}
+	others := v.neighbours(d)
+	if len(others) == 0 && !isAMDGPU(d) {
+		return
+	}
+	f := finding.Finding{Subject: d.Address.String(),
+		Evidence:    at(pci(d.Address)+"/reset_method", strings.Join(d.ResetMethods, " ")),
+		Consequence: "works once: after the first virtual machine the next one may not start",
+		Fix:         "try the module vendor-reset, or reboot the host between tenants"}
+	if len(others) > 0 {
+		f.Evidence = all(f.Evidence, at(fmt.Sprintf("bus %02x", d.Address.Bus), "also "+addresses(others)))
+		f.Consequence = "a reset takes down " + addresses(others) + " as well, or is refused"
+		f.Fix = "move the card to a slot of its own"
+	}
+	add(f)
+}
+
+// dead leaves D3cold out: a function without power answers with ones as well.
+func dead(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	if d.Dead && d.PowerState != "D3cold" { // without power nothing answers: RL033
+		add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address)+"/config", "ff ff ff ff")})
+	}
+}
+
+// coldDevice reports cards, and whatever a tenant has: waking up is what fails, and nobody wakes
+// the others.
+func coldDevice(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	if d.PowerState != "D3cold" || d.IsBridge() || d.Address.Function != 0 {
+		return
+	}
+	f := finding.Finding{Severity: finding.Info, Subject: d.Address.String(), Evidence: at(pci(d.Address),
+		"power_state=D3cold", driverFact(d)), Consequence: "probably none: it is powered off until it is used",
+		Fix: "before giving it to a virtual machine write 0 to d3cold_allowed and on to power/control"}
+	switch {
+	// A tenant's device sleeps while the tenant is off, and its start is when it has to wake up.
+	case topology.IsVFIO(d.Driver) || len(v.holders(d.Address)) > 0:
+		f.Severity = finding.Warning
+		f.Consequence = "the virtual machine may fail to wake it: unable to change power state from D3cold to D0"
+	case !v.isCard(d.Address):
+		return
+	}
+	add(f)
+}
+
+// tooManyVFs takes the larger of the two counts: a source may show only one of them.
+func tooManyVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	s := d.SRIOV
+	// Without the firmware's number there is nothing to compare with.
+	if s == nil || s.Total == nil {
+		return
+	}
+	enabled := len(s.VFs)
+	facts := lists.If(s.Enabled != nil, fmt.Sprintf("sriov_numvfs=%d", words.Value(s.Enabled)))
+	facts = append(facts, fmt.Sprintf("virtfn*=%d", enabled), fmt.Sprintf("sriov_totalvfs=%d", *s.Total))
+	if max(enabled, words.Value(s.Enabled)) > *s.Total {
+		add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), facts...)})
+	}
+}
+
+// noVFs is about cards that could: total 0 with the capability there means that the firmware has it
+// off.
+func noVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	// More functions than that are RL034.
+	if s := d.SRIOV; s == nil || s.Total == nil || *s.Total != 0 || len(s.VFs) > 0 || words.Value(s.Enabled) > 0 ||
+		!v.isCard(d.Address) || v.virtual {
+		return
+	}
+	fix := "turn SR-IOV on in the firmware of the device and of the board"
+	if d.Vendor != nil && *d.Vendor == topology.VendorMellanox {
+		fix = "mlxconfig -d " + d.Address.String() + " set SRIOV_EN=1 NUM_OF_VFS=16, then reboot"
+	}
+	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), "sriov_totalvfs=0"), Fix: fix})
+}
+
+// lostOverride finds devices between two drivers: driver_override says which one may bind, and it has not. That is what
+// a preparation leaves behind that broke off, or whose module is not loaded.
+func lostOverride(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	// Of a function without an override the kernel prints "(null)".
+	if d.Override == "" || d.Override == "(null)" || !d.DriverKnown || d.Driver == d.Override {
+		return
+	}
+	f := finding.Finding{Subject: d.Address.String(),
+		Evidence:    at(pci(d.Address), "driver_override="+d.Override, driverFact(d)),
+		Consequence: "no driver but " + d.Override + " will bind to the device, and that one has not",
+		Fix: fmt.Sprintf("load %s and write the address to /sys/bus/pci/drivers_probe, or clear the override "+
+			"with a newline", d.Override)}
+	if d.Driver != "" {
+		f.Consequence = "the device is still in the hands of " + d.Driver
+		f.Fix = "unbind it from " + d.Driver + " and write the address to /sys/bus/pci/drivers_probe, or clear " +
+			"the override with a newline"
+	}
+	add(f)
+}
+
+// guestWindow is the room for 64-bit BARs in older OVMF.
+//
+// Source: PcdPciMmio64Size in OvmfPkg, 0x800000000.
+const guestWindow = 32 << 30
+
+// barBytes is the sum of the 64-bit BARs of a function.
+func barBytes(d *topology.PCIDevice) uint64 {
+	var sum uint64
+	for _, b := range d.BARs {
+		// BARs 0 to 5: number 6 is the ROM. A size of 2^50 and more is a misread register.
+		if b.Bits64 && !b.IO && b.Index < 6 && b.SizeBytes < 1<<50 {
+			sum += b.SizeBytes
+		}
+	}
+	return sum
+}
+
+// largeBARs looks at what tenants have already: whether a card fits depends on all cards of its virtual machine.
+func largeBARs(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	var sum uint64
+	var facts []string
+	for _, td := range t.Devices {
+		// Only GPUs have BARs of such a size.
+		if d := v.tree.Device(td.PCI); d != nil && d.IsGPU() {
+			n := barBytes(d)
+			sum += n
+			facts = append(facts, at(pci(td.PCI)+"/resource", "64-bit BARs "+size(n)))
+		}
+	}
+	if sum < guestWindow {
+		return
+	}
+	add(finding.Finding{Subject: t.Name, Evidence: all(words.Few(facts, 4, "; "), at("virsh dumpxml "+t.Name,
+		"hostdev")), Consequence: fmt.Sprintf("needs %s of addresses; older guest firmware has 32 GiB and leaves "+
+		"BARs without an address", size(sum))})
+}

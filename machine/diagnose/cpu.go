@@ -1,0 +1,191 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/cmdline"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// isolated returns the isolated CPUs, the empty set where none are or it is not known.
+func (v *view) isolated() topology.CPUSet { return words.Value(v.CPUs.Isolated) }
+
+// cpuList writes a set so that an empty one can be seen.
+func cpuList(s topology.CPUSet) string { return words.Either(s.IsEmpty(), "empty", s.String()) }
+
+// splitCores finds threads of the host beside isolated ones. Isolation by CPU and not by core is
+// the usual mistake, because siblings seldom have neighbouring numbers.
+func splitCores(v *view, add func(finding.Finding)) {
+	isolated := v.isolated()
+	var missing topology.CPUSet
+	var split []string
+	for c := range lists.Refs(v.Cores) {
+		// A core that is isolated whole, or not at all, is as somebody meant it.
+		if rest := c.CPUs.Difference(isolated); !rest.IsEmpty() && c.CPUs.Overlaps(isolated) {
+			missing = missing.Union(rest)
+			split = append(split, at(siblings(c.CPUs.Min()), c.CPUs.String()))
+		}
+	}
+	if missing.IsEmpty() {
+		return
+	}
+	add(finding.Finding{Subject: missing.String(),
+		Evidence: all(at("/sys/devices/system/cpu/isolated", isolated.String()), words.Few(split, 3, "; ")),
+		Fix:      "isolate whole cores: isolcpus=" + isolated.Union(missing).String()})
+}
+
+// served tells how often an interrupt has come.
+func served(q *topology.IRQ) uint64 { return words.Value(q.Count) }
+
+// irqFact is the evidence on one interrupt.
+func irqFact(q *topology.IRQ) string {
+	return at(fmt.Sprintf("/proc/irq/%d/effective_affinity_list", q.Number),
+		fmt.Sprintf("%s (%s, %d served)", q.CPUs, cmp.Or(q.Device, "device not known"), served(q)))
+}
+
+// busyIsolated finds interrupts that can only be served on isolated CPUs and are. The count alone
+// says when they were served, not where, so interrupts with a choice are left out.
+func busyIsolated(v *view, add func(finding.Finding)) {
+	isolated := v.isolated()
+	var hit topology.CPUSet
+	var busy []*topology.IRQ
+	for q := range lists.Refs(v.IRQs) {
+		// One that may be served elsewhere proves nothing: the count is of all CPUs.
+		if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(isolated) || served(q) == 0 || v.tree.ForGuest(q.Device) {
+			continue
+		}
+		hit = hit.Union(q.CPUs)
+		busy = append(busy, q)
+	}
+	if len(busy) == 0 {
+		return
+	}
+	slices.SortStableFunc(busy, func(a, b *topology.IRQ) int { // the busiest first
+		return cmp.Or(cmp.Compare(served(b), served(a)), a.Number-b.Number)
+	})
+	add(finding.Finding{Subject: hit.String(),
+		Evidence: all(at("/sys/devices/system/cpu/isolated", isolated.String()),
+			words.Few(lists.Map(busy, irqFact), 4, "; ")),
+		Consequence: words.Count(len(busy), "interrupt") + " stop work on isolated CPUs"})
+}
+
+// notInForce compares the lists of the command line with those that the kernel made of them. CPU 0
+// is left out: the boot CPU keeps the kernel's time, and nohz_full leaves it out by itself.
+func notInForce(v *view, add func(finding.Finding)) {
+	check := func(name, file string, have *topology.CPUSet, counts func(flags []string) bool) {
+		p, ok := v.asked(name)
+		if !ok || have == nil {
+			return
+		}
+		flags, want, known := v.isolationList(p.value)
+		if !known || !counts(flags) {
+			return
+		}
+		// CPUs that the machine does not have cannot be isolated, and a list for several machines may name
+		// them.
+		if v.CPUs.Present != nil {
+			want = want.Intersect(*v.CPUs.Present)
+		}
+		missing := want.Difference(*have).Difference(topology.CPUs(cmdline.BootCPU))
+		if missing.IsEmpty() {
+			return
+		}
+		add(finding.Finding{Subject: missing.String(),
+			Evidence:    all(cmdlineIs(p), at(file, cpuList(*have))),
+			Consequence: name + " has no effect on these CPUs: the host works on them"})
+	}
+	check("isolcpus", "/sys/devices/system/cpu/isolated", v.CPUs.Isolated, func(flags []string) bool {
+		return len(flags) == 0 || slices.Contains(flags, "domain")
+	})
+	check("nohz_full", "/sys/devices/system/cpu/nohz_full", v.CPUs.NoHzFull, func([]string) bool { return true })
+}
+
+// ticklessOnly finds nohz_full without isolation: it stops the tick of a CPU with one thread to run, and keeps no other
+// thread off it. A cgroup partition would, and is not seen in the kernel's list of older versions.
+func ticklessOnly(v *view, add func(finding.Finding)) {
+	p, ok := v.asked("nohz_full")
+	if !ok || v.CPUs.Isolated == nil {
+		return
+	}
+	_, tickless, known := v.isolationList(p.value)
+	if !known {
+		return
+	}
+	open := tickless.Difference(v.isolated()).Difference(topology.CPUs(cmdline.BootCPU))
+	if q, ok := v.asked("isolcpus"); ok {
+		if _, asked, known := v.isolationList(q.value); !known || asked.Overlaps(open) {
+			return // RL052
+		}
+	}
+	if open.IsEmpty() {
+		return
+	}
+	add(finding.Finding{Subject: open.String(),
+		Evidence: all(cmdlineIs(p), at("/sys/devices/system/cpu/isolated", cpuList(v.isolated()))),
+		Fix: "isolcpus=" + open.String() + " beside it, or a cgroup partition (cpuset.cpus.partition=isolated) " +
+			"for the CPUs of the tenants"})
+}
+
+// emptyList finds parameters whose list the kernel accepts and ignores: it prints one line to its
+// log and isolates nothing. Flags without a list ("isolcpus=domain") are the same mistake, but
+// other parameters take words of their own.
+func emptyList(v *view, add func(finding.Finding)) {
+	for _, p := range v.params {
+		if !slices.Contains([]string{"isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity"}, p.name) {
+			continue
+		}
+		flags, cpus, known := v.isolationList(p.value)
+		if !p.hasValue || !known || !cpus.IsEmpty() || p.name != "isolcpus" && len(flags) > 0 {
+			continue
+		}
+		add(finding.Finding{Subject: "host", Evidence: cmdlineIs(p), Consequence: p.name + " names no CPU: nothing " +
+			"is kept free", Fix: "give " + p.name + " its CPUs or take it off the command line"})
+	}
+}
+
+// governors finds cores whose clock follows the load. One finding for each governor keeps a machine
+// of 256 CPUs to a line.
+func governors(v *view, add func(finding.Finding)) {
+	cpus := map[string]topology.CPUSet{}
+	for c := range lists.Refs(v.Cores) {
+		if g := c.Governor; g != "" && g != "performance" {
+			cpus[g] = cpus[g].Union(c.CPUs)
+		}
+	}
+	for _, g := range lists.Keys(cpus) {
+		add(finding.Finding{Severity: v.ifServing(), Subject: cpus[g].String(),
+			Evidence: at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", cpus[g].Min()), g) +
+				moreCPUs(cpus[g])})
+	}
+}
+
+// moreCPUs tells how many CPUs a finding has beside the one in its evidence.
+func moreCPUs(s topology.CPUSet) string {
+	return words.If(s.Len() >= 2, " (and "+strings.Replace(words.Count(s.Len()-1, "CPU"), " ", " more ", 1)+")")
+}
+
+// smtOff is a note: SMT off is a choice, but lists of CPUs from before it name threads that are
+// gone.
+func smtOff(v *view, add func(finding.Finding)) {
+	if v.CPUs.SMT == "off" || v.CPUs.SMT == "forceoff" {
+		add(finding.Finding{Subject: "host", Evidence: at("/sys/devices/system/cpu/smt/control", v.CPUs.SMT)})
+	}
+}
+
+// cmdlineLimit is COMMAND_LINE_SIZE of x86 and arm64, with the ending zero. Other architectures have others.
+const cmdlineLimit = 2048
+
+// longCmdline compares the length with the limit of the kernel, which cuts without a message. One
+// byte less counts too, because the ending zero takes it.
+func longCmdline(v *view, add func(finding.Finding)) {
+	n := len(words.Value(v.Kernel.Cmdline))
+	if n >= cmdlineLimit-1 && slices.Contains([]string{"x86_64", "i686", "aarch64", ""}, v.System.Arch) {
+		add(finding.Finding{Subject: "host", Evidence: at("/proc/cmdline", fmt.Sprintf("%d bytes", n))})
+	}
+}

@@ -1,0 +1,316 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// unknownNode is silent on machines with one node, where nothing depends on it.
+func unknownNode(v *view, add func(finding.Finding)) {
+	if !v.several {
+		return
+	}
+	// some device says its node, so the files were there to read
+	stated := slices.ContainsFunc(v.PCI, func(d topology.PCIDevice) bool {
+		return d.NUMANode != nil && d.NUMASource == ""
+	})
+	fix := "update the firmware; until then find the node by measuring (numactl -N N) and pin by hand"
+	if v.virtual {
+		fix = "give the virtual machine a pcie-expander-bus per guest NUMA node and put the device behind a root " +
+			"port on it"
+	}
+	unknown := words.Either(!v.fromFiles(), "no NUMA node", "numa_node=-1")
+	var lost, inherited []string // without a node, and with one from elsewhere
+	first := ""                  // evidence on the first of the latter
+	for d := range lists.Refs(v.PCI) {
+		read := stated || d.LocalCPUs != nil || v.Provenance.Kind == topology.SourceLive
+		// Drives count as well: a guest's disk on the far node costs as much as a NIC there. In a virtual
+		// machine they are an emulator's.
+		nvme := d.Class != nil && d.Class.Sub() == subNVMe && !v.virtual
+		if d.PF != nil || d.IsBridge() || d.Address.Function != 0 || !read || !v.isCard(d.Address) && !nvme {
+			continue
+		}
+		switch {
+		case d.NUMANode == nil:
+			lost = append(lost, d.Address.String())
+		case v.fromFiles() && (d.NUMASource == "parent" || d.NUMASource == "local_cpulist"):
+			if inherited = append(inherited, d.Address.String()); first == "" {
+				first = at(pci(d.Address), "numa_node=-1", fmt.Sprintf("node %d from %s", *d.NUMANode, d.NUMASource))
+			}
+		}
+	}
+	if len(inherited) > 0 {
+		add(finding.Finding{Severity: finding.Info, Subject: strings.Join(inherited, ","), Evidence: first +
+			moreDevices(inherited), Consequence: "rackless knows the node, but NCCL, MPI and libvirt read the " +
+			"device's own file and place work anywhere", Fix: fix})
+	}
+	if len(lost) > 0 {
+		add(finding.Finding{Severity: finding.Warning, Subject: strings.Join(lost, ","),
+			Evidence: at("/sys/bus/pci/devices/"+lost[0], unknown) + moreDevices(lost) + "; " +
+				at("/sys/devices/system/node", fmt.Sprintf("%d nodes", len(v.NUMANodes))),
+			Consequence: "nothing can be placed near these devices: CPUs, memory and interrupts may be on the far node",
+			Fix:         fix})
+	}
+}
+
+// moreDevices tells how many devices a finding has beside the one in its evidence.
+func moreDevices(list []string) string {
+	return words.If(len(list) >= 2, fmt.Sprintf(" (and %d more)", len(list)-1))
+}
+
+// A pairing is a GPU with its nearest NIC for RDMA.
+type pairing struct {
+	gpu *topology.GPU
+	nic *topology.NIC
+	via topology.PathClass // over PCIe
+}
+
+// pairings returns every GPU that computes with its nearest NIC, where the path is known. Among
+// equally near cards one of its NUMA node comes first, then the one with the fewest GPUs is taken:
+// two GPUs that are far from two NICs are two cases, not one NIC to move twice.
+func (v *view) pairings() []pairing {
+	ids := make([]string, len(v.fabric))
+	cards := make([]int, len(v.fabric)) // index of the first function of the same card
+	for i, n := range v.fabric {
+		ids[i] = n.ID()
+		cards[i] = slices.IndexFunc(v.fabric, func(o *topology.NIC) bool {
+			return o == n || o.Address != nil && n.Address != nil && o.Address.SameDevice(*n.Address)
+		})
+	}
+	taken := make([]int, len(v.fabric))
+	var out []pairing
+	for _, g := range v.gpus {
+		best, bestClass := -1, topology.PathUnknown
+		for i := range v.fabric {
+			p := v.tree.Path(g.ID(), ids[i])
+			class := p.Class
+			// Data to and from a NIC goes over PCIe, whatever else joins the two.
+			if class == topology.PathNVLink {
+				class = p.PCIe
+			}
+			switch {
+			case class == topology.PathUnknown:
+			case best < 0, class < bestClass, class == bestClass && cmp.Or(
+				cmp.Compare(off(g, v.fabric[i]), off(g, v.fabric[best])),
+				cmp.Compare(taken[cards[i]], taken[cards[best]])) < 0:
+				best, bestClass = i, class
+			}
+		}
+		if best >= 0 {
+			taken[cards[best]]++
+			out = append(out, pairing{g, v.fabric[best], bestClass})
+		}
+	}
+	return out
+}
+
+// off is 1 where GPU and NIC are not known to be on one NUMA node.
+func off(g *topology.GPU, n *topology.NIC) int {
+	return words.Either(g.NUMANode != nil && n.NUMANode != nil && *g.NUMANode == *n.NUMANode, 0, 1)
+}
+
+// gpuIDs is the subject of findings on several GPUs.
+func gpuIDs(group []pairing) string {
+	return strings.Join(lists.Map(group, func(p pairing) string { return p.gpu.ID() }), ",")
+}
+
+// place is the nodes that a GPU and its nearest NIC are on: findings are the same for all pairs of
+// two nodes. -1 is a node that is not known. On a machine that is known by its matrix alone there
+// is one remedy for all, so nodes do not matter.
+type place struct{ gpu, nic int }
+
+func placeOf(p pairing) place {
+	if p.gpu.Address == nil || p.nic.Address == nil {
+		return place{-1, -1}
+	}
+	return place{words.ValueOr(p.gpu.NUMANode, -1), words.ValueOr(p.nic.NUMANode, -1)}
+}
+
+// farNIC wants pairs that no other pairing would spare: pairings gives each GPU its nearest NIC.
+func farNIC(v *view, add func(finding.Finding)) {
+	v.apart(topology.PathSYS, add, "transfers between GPU and NIC cross the interconnect between NUMA nodes", "")
+}
+
+// otherRoot is a note on a path that some processors make as fast as one switch, and others do not.
+func otherRoot(v *view, add func(finding.Finding)) {
+	v.apart(topology.PathNODE, add, "transfers between GPU and NIC cross from one host bridge to another",
+		"measure it first: on some machines this is as fast as one switch; if it is slow, ")
+}
+
+// apart adds a finding on the GPUs whose nearest NIC is of a class. before stands in front of the fix.
+func (v *view) apart(class topology.PathClass, add func(finding.Finding), consequence, before string) {
+	var same group.By[place, pairing]
+	wrong := len(v.contradictions()) > 0
+	for _, p := range v.pairings() {
+		a, b := p.gpu.NUMANode, p.nic.NUMANode
+		known := a != nil && b != nil
+		// A tool that says SYS of two devices of one node is wrong in one of the two: see RL014.
+		if class == topology.PathSYS && (known && *a == *b || !known && wrong) {
+			continue
+		}
+		if p.via == class {
+			same.Add(placeOf(p), p)
+		}
+	}
+	for _, at := range same.Keys {
+		p := same.Of(at)[0]
+		add(finding.Finding{Subject: gpuIDs(same.Of(at)), Evidence: v.pathEvidence(p),
+			Consequence: consequence + v.usual(p, class, topology.PathPIX), Fix: before + v.betterSlot(p)})
+	}
+}
+
+// contradictions returns paths that a tool reported as SYS, across NUMA nodes, between devices that it has on one node.
+func (v *view) contradictions() []topology.Path {
+	nodes := map[string]*int{}
+	for g := range lists.Refs(v.GPUs) {
+		nodes[g.ID()] = g.NUMANode
+	}
+	for n := range lists.Refs(v.NICs) {
+		nodes[n.ID()] = n.NUMANode
+	}
+	return slices.DeleteFunc(slices.Clone(v.Reported), func(p topology.Path) bool {
+		a, b := nodes[p.A], nodes[p.B]
+		return p.Class != topology.PathSYS || a == nil || b == nil || *a != *b
+	})
+}
+
+// contradicted tells of a matrix whose classes and NUMA column do not agree: what nvidia-smi prints where the kernel
+// knows no node of the host bridges, or in a virtual machine.
+func contradicted(v *view, add func(finding.Finding)) {
+	paths := v.contradictions()
+	if len(paths) == 0 {
+		return
+	}
+	inferred := map[string]bool{}
+	for n := range lists.Refs(v.NICs) {
+		inferred[n.ID()] = n.Address == nil && n.NUMANode != nil
+	}
+	facts := lists.Map(paths, func(p topology.Path) string {
+		return fmt.Sprintf("path %s to %s: SYS on one NUMA node", p.A, p.B) +
+			words.If(inferred[p.A] || inferred[p.B], " (the NIC's is inferred)")
+	})
+	slices.SortStableFunc(facts, func(a, b string) int { return len(b) - len(a) }) // with those that are inferred first
+	add(finding.Finding{Subject: "host", Evidence: strings.Join(facts[:min(3, len(facts))], "; ") +
+		moreDevices(facts[min(2, len(facts)-1):])})
+}
+
+// pathEvidence says where both ends are and which class of path that makes.
+func (v *view) pathEvidence(p pairing) string {
+	pieces := make([]string, 0, 3)
+	for _, d := range []struct {
+		addr *topology.PCIAddr
+		name string
+		node *int
+	}{{p.gpu.Address, p.gpu.Name, p.gpu.NUMANode}, {p.nic.Address, p.nic.Name, p.nic.NUMANode}} {
+		facts := []string{node(d.node)}
+		if d.node != nil && d.addr == nil && d.name == p.nic.Name {
+			facts[0] += " (inferred from the GPUs near it)"
+		}
+		if d.addr != nil {
+			if f := v.tree.Device(*d.addr); f != nil && f.NUMASource != "" && v.fromFiles() {
+				facts[0] += " (from " + f.NUMASource + ")"
+			}
+			if root := v.tree.RootOf(*d.addr); root != "" {
+				facts = append(facts, "root="+root)
+			}
+		}
+		pieces = append(pieces, at(device(d.addr, d.name), facts...))
+	}
+	return all(append(pieces, fmt.Sprintf("path %s to %s: %s", p.gpu.ID(), p.nic.ID(), p.via))...)
+}
+
+// usual compares the usual figures of a path, over its narrowest link, with those of one switch over the links of the
+// two devices; empty where a link is not known.
+func (v *view) usual(p pairing, now, better topology.PathClass) string {
+	have, ok := v.tree.Expect(topology.Path{A: p.gpu.ID(), B: p.nic.ID(), Class: now})
+	if !ok {
+		return ""
+	}
+	gts, lanes := v.slowerLink(p)
+	want, _ := topology.Expect(better, gts, lanes)
+	limit := ""
+	if have.Limit != nil {
+		limit = ", limited by the link at " + have.Limit.String()
+	}
+	return fmt.Sprintf(": usually %g to %g GB/s%s and %g to %g us, where one switch gives %g to %g GB/s and %g to %g "+
+		"us (expected for these links, not measured)", have.GBpsMin, have.GBpsMax, limit,
+		have.UsecMin, have.UsecMax, want.GBpsMin, want.GBpsMax, want.UsecMin, want.UsecMax)
+}
+
+// slowerLink returns what the slower of the links of GPU and NIC runs at under load, see [topology.Tree.Trained].
+func (v *view) slowerLink(p pairing) (gts float64, lanes int) {
+	a, _ := v.tree.Trained(v.tree.Device(*p.gpu.Address))
+	if b, _ := v.tree.Trained(v.tree.Device(*p.nic.Address)); b.GBps() < a.GBps() {
+		a = b
+	}
+	return a.GTs, a.Lanes
+}
+
+// usualRates are rates in Gb/s that machines with a GPU usually have per GPU, by a word of the model's name.
+//
+// Source: the table of pairings in the H20 guide; where it has two, the lower.
+var usualRates = []struct {
+	model string
+	gbps  float64
+}{
+	{"GH200", 400}, {"B200", 800}, {"H200", 400}, {"H100", 400}, {"H20", 200}, {"A100", 200}, {"L40S", 200},
+	{"6000 Ada", 200}, {"RTX 4090", 100},
+}
+
+// usualRate returns the usual rate for a model, with the name that it is known by. A name counts as
+// a word: "GA100 [A100 SXM4 40GB]" is an A100, "GB200" is no B200. GPUs of laptops share names with
+// cards and are not meant.
+func usualRate(model string) (name string, gbps float64) {
+	if strings.Contains(model, "Laptop") || strings.Contains(model, "Mobile") {
+		return "", 0
+	}
+	for _, u := range usualRates {
+		if topology.HasWord(model, u.model) {
+			return u.model, u.gbps
+		}
+	}
+	return "", 0
+}
+
+// slowNIC compares with what machines with such a GPU usually have. That is a custom and no limit, so that it stays a
+// note: a machine whose jobs never leave it needs no network at all. GPUs with the same rate make one finding.
+func slowNIC(v *view, add func(finding.Finding)) {
+	type key struct {
+		model string
+		mbps  float64
+	}
+	var slow group.By[key, pairing]
+	for _, p := range v.pairings() {
+		model, usual := usualRate(p.gpu.Model)
+		var rate float64
+		if p.nic.Address != nil {
+			rate = v.portRates(*p.nic.Address)
+		} else if p.nic.SpeedMbps != nil {
+			rate = float64(*p.nic.SpeedMbps)
+		}
+		if usual > 0 && rate > 0 && rate < usual*1000 {
+			slow.Add(key{model, rate}, p)
+		}
+	}
+	for _, k := range slow.Keys {
+		p := slow.Of(k)[0]
+		_, usual := usualRate(p.gpu.Model)
+		where := p.nic.ID()
+		if len(p.nic.Netdevs) > 0 {
+			where = "/sys/class/net/" + p.nic.Netdevs[0]
+		}
+		add(finding.Finding{Subject: gpuIDs(slow.Of(k)),
+			Evidence: all(at(device(p.gpu.Address, p.gpu.Name), "model="+p.gpu.Model),
+				at(where, fmt.Sprintf("speed=%.0f", k.mbps))),
+			Consequence: fmt.Sprintf("%.0f Gb/s for an %s, where machines of the kind have %.0f: jobs across "+
+				"machines wait for the network sooner", k.mbps/1000, k.model, usual)})
+	}
+}

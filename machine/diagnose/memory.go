@@ -1,0 +1,219 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// poolPath is the directory of a pool on the machine, or on a node where one is given.
+func poolPath(bytes uint64, nodeID ...int) string {
+	pool := fmt.Sprintf("hugepages/hugepages-%dkB", bytes>>10)
+	if len(nodeID) > 0 {
+		return nodeFile(nodeID[0], pool)
+	}
+	return "/sys/kernel/mm/" + pool
+}
+
+// totalPages returns how many pages of a size the machine has, and whether a pool of that size was read.
+func (v *view) totalPages(bytes uint64) (total uint64, exists bool) {
+	if p := topology.Pool(v.Memory.Hugepages, bytes); p != nil {
+		return p.Total, true
+	}
+	// The machine's own list was read and does not have the size: then no node has it either.
+	if len(v.Memory.Hugepages) > 0 {
+		return 0, false
+	}
+	for n := range lists.Refs(v.NUMANodes) {
+		if p := topology.Pool(n.Hugepages, bytes); p != nil {
+			total, exists = total+p.Total, true
+		}
+	}
+	return total, exists
+}
+
+// fewerPages compares with the first parameter of a size, as the kernel ignores a second one.
+func fewerPages(v *view, add func(finding.Finding)) {
+	bySize := map[uint64]hugeAsk{}
+	for _, a := range v.hugeAsks() {
+		if _, twice := bySize[a.size]; !twice { // the kernel ignores the second ("specified twice", mm/hugetlb.c)
+			bySize[a.size] = a
+		}
+	}
+	for _, bytes := range lists.Keys(bySize) {
+		ask := bySize[bytes]
+		total, exists := v.totalPages(bytes)
+		if !exists {
+			continue // RL041, or not known
+		}
+		f := finding.Finding{Subject: "host",
+			Fix: "ask for them per node on the kernel command line (hugepagesz=" + kernelSize(bytes) +
+				" hugepages=0:N,1:N) and reboot"}
+		// Fewer than asked for in all is one finding. Only where the sum is right can a single node be short
+		// of its own.
+		if total < ask.total {
+			f.Evidence = all(cmdlineIs(ask.written...), at(poolPath(bytes), fmt.Sprintf("nr_hugepages=%d", total)))
+			f.Consequence = fmt.Sprintf("%s of %s are missing: virtual machines planned on them do not start",
+				words.Count(int(ask.total-total), "page"), size(bytes))
+			add(f)
+			continue
+		}
+		for _, id := range lists.Keys(ask.byNode) {
+			f.Subject = fmt.Sprintf("node %d", id)
+			if n := v.NUMANode(id); n == nil {
+				f.Evidence = all(cmdlineIs(ask.written...),
+					at("/sys/devices/system/node", fmt.Sprintf("no node%d", id)))
+				f.Consequence = "there is no such node: its pages were not set aside"
+				add(f)
+			} else if p := topology.Pool(n.Hugepages, bytes); p != nil && p.Total < ask.byNode[id] {
+				f.Evidence = all(cmdlineIs(ask.written...),
+					at(poolPath(bytes, id), fmt.Sprintf("nr_hugepages=%d", p.Total)))
+				f.Consequence = fmt.Sprintf("%s of %s are missing on the node: virtual machines bound to it may not "+
+					"start", words.Count(int(ask.byNode[id]-p.Total), "page"), size(bytes))
+				add(f)
+			}
+		}
+	}
+}
+
+// kernelSize writes a size as hugepagesz takes it: "1G", "2M".
+func kernelSize(bytes uint64) string {
+	return strings.NewReplacer("iB", "", " ", "").Replace(size(bytes))
+}
+
+// poolsListed reports whether the kernel's own list of pools was read: then a size that is not in
+// it does not exist. /proc/meminfo, which is all that some containers show, has the default size
+// only.
+func (v *view) poolsListed() bool {
+	return len(v.Memory.Hugepages) > 1 || slices.ContainsFunc(v.NUMANodes, func(n topology.NUMANode) bool {
+		return len(n.Hugepages) > 0
+	})
+}
+
+// poolSizes returns the sizes of hugepages that the machine has.
+func (v *view) poolSizes() []uint64 {
+	pools := slices.Concat(v.Memory.Hugepages, lists.Flat(v.NUMANodes,
+		func(n topology.NUMANode) []topology.HugepagePool { return n.Hugepages }))
+	return lists.Distinct(lists.Map(pools, func(p topology.HugepagePool) uint64 { return p.SizeBytes }))
+}
+
+// noPool needs the kernel's own list of pools: only then a size that is missing does not exist.
+func noPool(v *view, add func(finding.Finding)) {
+	var seen []uint64
+	for _, a := range v.hugeAsks() {
+		if _, exists := v.totalPages(a.size); exists || !v.poolsListed() || slices.Contains(seen, a.size) {
+			continue
+		}
+		seen = append(seen, a.size)
+		sizes := lists.Map(v.poolSizes(), func(bytes uint64) string { return fmt.Sprintf("hugepages-%dkB", bytes>>10) })
+		add(finding.Finding{Subject: "host",
+			Evidence: all(cmdlineIs(a.written...), at("/sys/kernel/mm/hugepages",
+				fmt.Sprintf("no hugepages-%dkB only %s", a.size>>10, strings.Join(sizes, " ")))),
+			Consequence: "virtual machines with pages of " + size(a.size) + " do not start"})
+	}
+}
+
+// homes returns the nodes that have CPUs and memory: where a virtual machine can live.
+func (v *view) homes() []*topology.NUMANode {
+	return lists.Filter(slices.Collect(lists.Refs(v.NUMANodes)), func(n *topology.NUMANode) bool {
+		return !n.CPUs.IsEmpty() && words.Value(n.MemoryBytes) > 0
+	})
+}
+
+// pagesOnOneNode is silent where the command line asks by node: then it is meant.
+func pagesOnOneNode(v *view, add func(finding.Finding)) {
+	homes := v.homes()
+	if len(homes) < 2 {
+		return
+	}
+	with := map[int]bool{} // nodes with pages of any size
+	var only *topology.HugepagePool
+	for _, n := range homes {
+		if len(n.Hugepages) == 0 {
+			return // what was not read is not zero
+		}
+		for p := range lists.Refs(n.Hugepages) {
+			if p.Total == 0 {
+				continue
+			}
+			with[n.ID] = true
+			if only == nil || p.SizeBytes > only.SizeBytes {
+				only = p
+			}
+		}
+	}
+	// Pages on no node are not missed unless somebody asked for them, which other rules see.
+	if len(with) != 1 || slices.ContainsFunc(v.hugeAsks(), func(a hugeAsk) bool { return a.byNode != nil }) {
+		return
+	}
+	facts := lists.Map(homes, func(n *topology.NUMANode) string {
+		total := words.Value(topology.Pool(n.Hugepages, only.SizeBytes)).Total
+		return at(poolPath(only.SizeBytes, n.ID), fmt.Sprintf("nr_hugepages=%d", total))
+	})
+	for id := range with {
+		add(finding.Finding{Subject: fmt.Sprintf("node %d", id), Evidence: words.Few(facts, 4, "; ")})
+	}
+}
+
+// bareNode needs a node with memory: where none was read, nothing is known.
+func bareNode(v *view, add func(finding.Finding)) {
+	if len(v.homes()) == 0 {
+		return
+	}
+	for n := range lists.Refs(v.NUMANodes) {
+		// A node without CPUs is memory alone, as CXL has it: that is no fault.
+		if n.CPUs.IsEmpty() || n.MemoryBytes == nil || *n.MemoryBytes > 0 {
+			continue
+		}
+		add(finding.Finding{Subject: fmt.Sprintf("node %d", n.ID),
+			Evidence: all(at(nodeFile(n.ID, "meminfo"), "MemTotal=0"),
+				at(nodeFile(n.ID, "cpulist"), n.CPUs.String())),
+			Consequence: "all memory is far for work on CPUs " + n.CPUs.String()})
+	}
+}
+
+// swapOn leaves zram out: it swaps to memory, and no packet waits for a disk.
+func swapOn(v *view, add func(finding.Finding)) {
+	var facts []string
+	for _, s := range v.Memory.Swap {
+		if !strings.Contains(s.Path, "zram") {
+			facts = append(facts, fmt.Sprintf("%s %s (used %s)", s.Path, size(s.SizeBytes), size(s.UsedBytes)))
+		}
+	}
+	if len(facts) == 0 {
+		return
+	}
+	add(finding.Finding{Severity: v.ifServing(), Subject: "host", Evidence: at("/proc/swaps", words.Few(facts, 3,
+		", "))})
+}
+
+// balancing wants two nodes with CPUs and memory: with one there is nowhere to move a page to. The kernel takes pages
+// away from a process to learn from the faults who uses them, which costs a fault each even where all is well placed.
+func balancing(v *view, add func(finding.Finding)) {
+	// A bit set: 1 is balancing, 2 is memory tiering. Source: Documentation/admin-guide/sysctl/kernel.rst.
+	if s := v.Memory.NUMABalancing; s != "1" && s != "3" || len(v.homes()) < 2 {
+		return
+	}
+	add(finding.Finding{Severity: v.ifServing(), Subject: "host", Evidence: at("/proc/sys/kernel/numa_balancing",
+		v.Memory.NUMABalancing)})
+}
+
+// alwaysTHP is about hosts: in a guest the host's own pages decide.
+func alwaysTHP(v *view, add func(finding.Finding)) {
+	if v.Memory.THP == "always" && v.serves && !v.virtual {
+		add(finding.Finding{Subject: "host", Evidence: at("/sys/kernel/mm/transparent_hugepage/enabled", "[always]")})
+	}
+}
+
+// ksmOn takes "1" only: "2" has unmerged all pages and stopped. Merged pages are copied again when a guest writes to
+// them, and how long that takes tells a neighbour what the page held.
+func ksmOn(v *view, add func(finding.Finding)) {
+	if v.Memory.KSM == "1" {
+		add(finding.Finding{Severity: v.ifServing(), Subject: "host", Evidence: at("/sys/kernel/mm/ksm/run", "1")})
+	}
+}

@@ -1,0 +1,245 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// port returns the network device with the given name and its NIC; nil where there is none.
+func (v *view) port(name string) (*topology.NIC, *topology.Netdev) {
+	for n := range lists.Refs(v.NICs) {
+		if p := n.Port(name); p != nil {
+			return n, p
+		}
+	}
+	return nil, nil
+}
+
+// bondsRDMA reports whether a bond stands on NICs for RDMA.
+func (v *view) bondsRDMA(b *topology.Bond) bool {
+	return len(b.RDMA) > 0 || slices.ContainsFunc(b.Members, func(m string) bool {
+		n, _ := v.port(m)
+		return n != nil && v.isFabric(n)
+	})
+}
+
+// bondFact is the evidence on a bond: its mode, and what decides which member a packet takes.
+func bondFact(b *topology.Bond) string {
+	return at("/sys/class/net/"+b.Name+"/bonding", slices.Concat([]string{"mode=" + b.Mode},
+		lists.If(b.HashPolicy != "", "xmit_hash_policy="+b.HashPolicy),
+		[]string{"slaves=" + strings.Join(b.Members, " ")})...)
+}
+
+// oneLink looks at modes that hash. RDMA over a bond has one UDP port for each queue pair, which
+// only hashes of layer 4 see.
+func oneLink(v *view, b *topology.Bond, add func(finding.Finding)) {
+	// Other modes do not hash: active-backup has one member at work, and balance-rr breaks the order of
+	// packets anyway.
+	if b.Mode != "802.3ad" && b.Mode != "balance-xor" || len(b.Members) < 2 || !v.bondsRDMA(b) {
+		return
+	}
+	f := finding.Finding{Severity: finding.Info, Subject: b.Name, Evidence: bondFact(b),
+		Consequence: "one queue pair or connection has the rate of one member" + v.memberRate(b),
+		Fix:         "test with several queue pairs (ib_write_bw -q 4; NCCL_IB_QPS_PER_CONNECTION=4)"}
+	if slices.Contains([]string{"layer2", "layer2+3", "vlan+srcmac"}, b.HashPolicy) {
+		f.Severity = finding.Warning
+		f.Consequence = "all traffic between two hosts takes one member" + v.memberRate(b) +
+			", however many queue pairs there are, unless the NIC spreads them itself"
+		f.Fix = "ip link set " + b.Name + " type bond xmit_hash_policy layer3+4, and the same on the " +
+			"switch; then " + f.Fix
+	}
+	add(f)
+}
+
+// memberRate tells the rate of the fastest member: " (200 Gb/s)".
+func (v *view) memberRate(b *topology.Bond) string {
+	var best int64
+	for _, m := range b.Members {
+		if _, p := v.port(m); p != nil && p.SpeedMbps != nil {
+			best = max(best, *p.SpeedMbps)
+		}
+	}
+	return words.If(best > 0, fmt.Sprintf(" (%g Gb/s)", float64(best)/1000))
+}
+
+// unequalMembers leaves members that are down out: those have no speed.
+func unequalMembers(v *view, b *topology.Bond, add func(finding.Finding)) {
+	var facts []string
+	speeds := map[int64]bool{}
+	for _, m := range b.Members {
+		if _, p := v.port(m); p != nil && p.SpeedMbps != nil {
+			speeds[*p.SpeedMbps] = true
+			facts = append(facts, at("/sys/class/net/"+m, fmt.Sprintf("speed=%d", *p.SpeedMbps)))
+		}
+	}
+	if len(speeds) > 1 {
+		add(finding.Finding{Subject: b.Name, Evidence: all(bondFact(b), words.Few(facts, 4, "; "))})
+	}
+}
+
+// rdmaOffBond asks of bonds without an RDMA device of their own, as a NIC that follows a bond makes
+// one for it.
+func rdmaOffBond(v *view, b *topology.Bond, add func(finding.Finding)) {
+	// mlx5 and bnxt_re make one RDMA device for a bond of the ports of one card (RoCE LAG).
+	if len(b.RDMA) > 0 || len(b.Members) < 2 {
+		return // the NIC follows: it made one RDMA device of the ports
+	}
+	var devices []string
+	var cards []topology.PCIAddr
+	allRDMA := true
+	for _, m := range b.Members {
+		n, _ := v.port(m)
+		if n == nil || n.Address == nil || len(hardwareRDMA(n)) == 0 {
+			allRDMA = false
+			continue
+		}
+		devices = append(devices, hardwareRDMA(n)...)
+		cards = append(cards, *n.Address)
+	}
+	different := allRDMA && slices.ContainsFunc(cards, func(a topology.PCIAddr) bool { return !a.SameDevice(cards[0]) })
+	var why string
+	switch {
+	// No NIC follows these modes, whatever cards its members are on.
+	case slices.Contains([]string{"balance-rr", "broadcast", "balance-tlb", "balance-alb"}, b.Mode):
+		why = "in this mode"
+	case slices.Contains([]string{"802.3ad", "balance-xor", "active-backup"}, b.Mode) && different:
+		why = "across different cards"
+	}
+	if len(devices) == 0 || why == "" {
+		return
+	}
+	add(finding.Finding{Subject: b.Name,
+		Evidence:    all(bondFact(b), at("/sys/class/infiniband", strings.Join(lists.Distinct(devices), " "))),
+		Consequence: "NICs do not follow a bond " + why + ": RDMA stays on each port alone, without its failover"})
+}
+
+// roceHeaders is what the kernel sets aside of a device's MTU: GRH 40, UDP 8, BTH 12, XRC 4, atomic header 28, ICRC 4.
+//
+// Source: iboe_get_mtu in include/rdma/ib_addr.h.
+const roceHeaders = 96
+
+// roceMTU returns the RDMA MTU that fits into a device's MTU; 0 where none does.
+func roceMTU(mtu int) int {
+	return lists.Find([]int{4096, 2048, 1024, 512, 256}, func(m int) bool { return mtu-roceHeaders >= m })
+}
+
+// mtuOf returns the MTU of a network device or bond; nil where it is not known.
+func (v *view) mtuOf(name string) *int {
+	return cmp.Or(words.Value(v.Netdev(name)).MTU, words.Value(v.Bond(name)).MTU)
+}
+
+// smallMTU gathers NICs with the same MTU: on one host they usually have the same mistake.
+func smallMTU(v *view, add func(finding.Finding)) {
+	type cut struct {
+		netdevs, subjects []string
+		rdma              string
+	}
+	byMTU := map[int]*cut{}
+	for _, p := range v.rdmaPorts() {
+		netdev := netdevOf(p.nic, p.port)
+		mtu := v.mtuOf(netdev)
+		// 4096 is the largest RDMA MTU that there is: a device that carries it is as large as it need be.
+		if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || mtu == nil || *mtu <= 0 || roceMTU(*mtu) >= 4096 {
+			continue
+		}
+		c := lists.Made(byMTU, *mtu, cut{rdma: p.path()})
+		c.netdevs = append(c.netdevs, netdev)
+		c.subjects = lists.Add(c.subjects, p.nic.ID())
+	}
+	for _, mtu := range lists.Keys(byMTU) {
+		c, got := byMTU[mtu], roceMTU(mtu)
+		f := finding.Finding{Subject: strings.Join(c.subjects, ","),
+			Evidence: all(at("/sys/class/net/"+c.netdevs[0], fmt.Sprintf("mtu=%d", mtu))+moreDevices(c.netdevs),
+				at(c.rdma, "state=ACTIVE link_layer=Ethernet")),
+			Consequence: fmt.Sprintf("the RDMA MTU is %d, so a message takes %d times the packets; peers with "+
+				"another MTU may hang", got, 4096/max(got, 1)),
+			Fix: "set the MTU to 4200 on both ends and on the switches between"}
+		if got == 0 {
+			f.Consequence = "no RDMA MTU fits: the port cannot carry RDMA"
+		}
+		add(f)
+	}
+}
+
+// interruptsOf returns the interrupts of a NIC that are in use.
+func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
+	var out []*topology.IRQ
+	for q := range lists.Refs(v.IRQs) {
+		// The reader names the function; actions do so with mlx5 ("mlx5_comp3@pci:0000:41:00.0"),
+		// or name the network device ("enp65s0f0-TxRx-3").
+		// The hyphen keeps eth1 from taking the interrupts of eth10.
+		of := n.Address != nil && strings.Contains(q.Device, n.Address.String()) ||
+			slices.ContainsFunc(n.Netdevs, func(s string) bool { return strings.HasPrefix(q.Device+"-", s+"-") })
+		if of && !q.CPUs.IsEmpty() && served(q) > 0 && !v.tree.ForGuest(q.Device) {
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+// enoughInterrupts is from when on it is strange that all are on one CPU: drivers have some for commands and events.
+const enoughInterrupts = 4
+
+// oneCPU finds NICs whose queues are all served by one CPU, as they are after boot where nothing spreads them. It
+// looks at where interrupts may be served, not at how many came: an idle NIC is as wrongly set up as a busy one.
+func oneCPU(v *view, n *topology.NIC, add func(finding.Finding)) {
+	qs := v.interruptsOf(n)
+	if len(qs) < enoughInterrupts || v.CPUs.Online.Len() < 2 {
+		return
+	}
+	cpu := qs[0].CPUs
+	if cpu.Len() != 1 || slices.ContainsFunc(qs, func(q *topology.IRQ) bool { return !q.CPUs.Equal(cpu) }) {
+		return
+	}
+	add(finding.Finding{Subject: n.ID(), Evidence: irqFact(qs[0]) + fmt.Sprintf(" (and %d more)", len(qs)-1),
+		Consequence: "CPU " + cpu.String() + " does the receive work of all queues: small packets and TCP stop at " +
+			"what it can do"})
+}
+
+// farInterrupts is silent as soon as one interrupt in use is served near the NIC: drivers leave some queues to far CPUs
+// on purpose, and a finding on each of them would hide the NIC that has none near it.
+func farInterrupts(v *view, n *topology.NIC, add func(finding.Finding)) {
+	if !v.several || n.NUMANode == nil {
+		return
+	}
+	home := v.NUMANode(*n.NUMANode)
+	if home == nil || home.CPUs.IsEmpty() {
+		return
+	}
+	near := home.CPUs
+	qs := v.interruptsOf(n)
+	if len(qs) == 0 || slices.ContainsFunc(qs, func(q *topology.IRQ) bool { return q.CPUs.Overlaps(near) }) {
+		return
+	}
+	add(finding.Finding{Subject: n.ID(),
+		Evidence: all(irqFact(qs[0])+fmt.Sprintf(" (and %d more)", len(qs)-1), at(device(n.Address, n.Name),
+			node(n.NUMANode)), at(nodeFile(*n.NUMANode, "cpulist"), near.String())),
+		Fix: "keep some of CPUs " + near.String() + " for the host and bind the interrupts to them"})
+}
+
+// onlyNIC is a note for machines with one card: with a second one the host can move its route.
+func onlyNIC(v *view, add func(finding.Finding)) {
+	if len(v.fabric) == 0 || v.fabric[0].Address == nil || v.virtual {
+		return // a virtual machine has the NICs that it was given
+	}
+	card := *v.fabric[0].Address
+	if slices.ContainsFunc(v.fabric, func(n *topology.NIC) bool {
+		return n.Address == nil || !n.Address.SameDevice(card)
+	}) {
+		return
+	}
+	needed := v.needed()
+	for _, n := range v.fabric {
+		if need, ok := needed[*n.Address]; ok && need.what == "network" {
+			add(finding.Finding{Subject: n.ID(), Evidence: at(pci(*n.Address), need.how)})
+			return
+		}
+	}
+}

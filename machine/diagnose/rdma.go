@@ -1,0 +1,292 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// isRoCE reports whether a port carries RDMA over Ethernet as RoCE. iWARP devices, which have a
+// link layer of Ethernet too, say so in their node type.
+//
+// Source: node_type_show in drivers/infiniband/core/sysfs.c.
+func isRoCE(d *topology.RDMADevice, p *topology.RDMAPort) bool {
+	return p.LinkLayer == "Ethernet" && !strings.Contains(d.NodeType, "RNIC") && !strings.Contains(d.NodeType, "usNIC")
+}
+
+// netdevOf returns the name of the network device of an RDMA port: what its GIDs name, else the
+// only device of the NIC, else the one with the port's number. "" where it cannot be told.
+func netdevOf(n *topology.NIC, p *topology.RDMAPort) string {
+	for _, g := range p.GIDs {
+		if g.Netdev != "" {
+			return g.Netdev
+		}
+	}
+	if len(n.Ports) == 1 {
+		return n.Ports[0].Name
+	}
+	return lists.Find(n.Ports, func(d topology.Netdev) bool {
+		return d.DevPort != nil && *d.DevPort == p.Number-1
+	}).Name
+}
+
+// An rdmaPort is a port with what it belongs to.
+type rdmaPort struct {
+	nic  *topology.NIC
+	dev  *topology.RDMADevice
+	port *topology.RDMAPort
+}
+
+// path is the directory of the port.
+func (p *rdmaPort) path() string {
+	return fmt.Sprintf("/sys/class/infiniband/%s/ports/%d", p.dev.Name, p.port.Number)
+}
+
+// rdmaPorts returns all ports of all RDMA devices.
+func (v *view) rdmaPorts() []rdmaPort {
+	var out []rdmaPort
+	for n, d := range v.RDMADevices() {
+		for p := range lists.Refs(d.Ports) {
+			out = append(out, rdmaPort{n, d, p})
+		}
+	}
+	return out
+}
+
+// gidTypesKnown reports whether the type of every GID was read: one that was not could be of any.
+func gidTypesKnown(p *topology.RDMAPort) bool {
+	return len(p.GIDs) > 0 && !slices.ContainsFunc(p.GIDs, func(g topology.GID) bool { return g.Type == "" })
+}
+
+// gidFacts is the evidence on a GID table.
+func gidFacts(p *rdmaPort) string {
+	facts := lists.Map(p.port.GIDs,
+		func(g topology.GID) string { return fmt.Sprintf("gids/%d=%s (%s)", g.Index, g.GID, g.Type) })
+	return at(p.path(), words.Few(facts, 3, " "))
+}
+
+// onlyV1 needs the type of every GID: one that could not be read may be the v2 entry.
+func onlyV1(v *view, p rdmaPort, add func(finding.Finding)) {
+	if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || !gidTypesKnown(p.port) ||
+		slices.ContainsFunc(p.port.GIDs, func(g topology.GID) bool { return g.IsV2() }) {
+		return
+	}
+	add(finding.Finding{Subject: p.nic.ID(), Evidence: gidFacts(&p),
+		Fix: "set the driver of " + p.dev.Name + " to RoCE v2 if the NIC has it; else use v1 at both " +
+			"ends, on one segment"})
+}
+
+// noRoutableGID leaves virtual functions out: theirs get an address in the guest, not on the host.
+func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
+	// A port that is down has no address in use yet.
+	if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || p.nic.PF != nil || !gidTypesKnown(p.port) {
+		return
+	}
+	v2, found, understood := false, false, true
+	// An address that was not understood may be the one that is looked for.
+	for g := range lists.Refs(p.port.GIDs) {
+		if !g.IsV2() {
+			continue
+		}
+		a := g.Addr() // link-local ones are no global unicast
+		v2, found, understood = true, found || a.IsGlobalUnicast(), understood && a.IsValid()
+	}
+	if !v2 || found || !understood {
+		return
+	}
+	add(finding.Finding{Subject: p.nic.ID(), Evidence: gidFacts(&p)})
+}
+
+// carrierOf returns the network device of a port when it has a carrier.
+func carrierOf(p *rdmaPort) *topology.Netdev {
+	if d := p.nic.Port(netdevOf(p.nic, p.port)); d != nil && words.Value(d.Carrier) {
+		return d
+	}
+	return nil
+}
+
+// portDown wants proof that the link is up, from the port or from its network device. A cable that
+// is not there is no fault.
+func portDown(v *view, p rdmaPort, add func(finding.Finding)) {
+	// InfiniBand ports wait for a subnet manager in other states: RL093.
+	if p.port.State == "" || p.port.State == "ACTIVE" || p.port.LinkLayer != "Ethernet" {
+		return
+	}
+	netdev := carrierOf(&p)
+	if p.port.PhysState != "LinkUp" && netdev == nil {
+		return
+	}
+	evidence := p.states()
+	if netdev != nil {
+		evidence = all(evidence, at("/sys/class/net/"+netdev.Name, "carrier=1"))
+	}
+	add(finding.Finding{Subject: p.nic.ID(), Evidence: evidence})
+}
+
+// states is the evidence on how a port is.
+func (p *rdmaPort) states(facts ...string) string {
+	facts = append([]string{"state=" + p.port.State}, facts...)
+	return at(p.path(), append(facts, lists.If(p.port.PhysState != "", "phys_state="+p.port.PhysState)...)...)
+}
+
+// noSubnetManager knows two cases: a port that waits, and a virtual function that no manager gave a
+// port. A port that is DOWN without either has no cable.
+func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
+	// Without a GUID a subnet manager gives a port nothing: RL094.
+	if p.port.LinkLayer != "InfiniBand" || zero(p.dev.NodeGUID) && p.nic.PF == nil {
+		return
+	}
+	evidence := p.states("link_layer=InfiniBand")
+	waits := p.port.State == "INIT" || p.port.State == "ARMED"
+	switch {
+	// Where the physical function works, there is a subnet manager, and the cable is in order: the function lacks
+	// something else.
+	case (waits || p.port.State == "DOWN") && p.nic.PF != nil && v.activeAt(*p.nic.PF):
+		add(v.virtualPort(&p, evidence))
+	case waits && (p.port.PhysState == "LinkUp" || p.port.PhysState == ""):
+		add(finding.Finding{Severity: finding.Error, Subject: p.nic.ID(), Evidence: evidence,
+			Consequence: "no traffic: the port has no address in the fabric",
+			Fix:         "start a subnet manager (opensm) on the switch or on one host of the fabric"})
+	}
+}
+
+// virtualPort is the finding on a virtual function that waits while its physical function works.
+func (v *view) virtualPort(p *rdmaPort, evidence string) finding.Finding {
+	f := finding.Finding{Severity: finding.Warning, Subject: p.nic.ID(), Title: "virtual function has no port in " +
+		"the fabric", Evidence: all(evidence, at(pci(*p.nic.PF), "port ACTIVE")), Consequence: "no traffic: the " +
+		"physical function is active, so that the fabric has a subnet manager, and the virtual function has no port " +
+		"of its own in it", Fix: "set node and port GUID of the function (ip link set NETDEV vf N node_guid GUID, " +
+		"port_guid GUID, state auto), turn on virtualisation in the subnet manager (virt_enabled 2), and bind the " +
+		"function again"}
+	f.Consequence += words.If(zero(p.dev.NodeGUID), "; its node GUID is zero (RL094), which is why")
+	return f
+}
+
+// zero reports whether a GUID is one that was not set.
+func zero(guid string) bool { return guid != "" && strings.Trim(guid, "0:x") == "" }
+
+// fewLanes finds InfiniBand at one or two of its four lanes: a splitter cable, a card of half the rate (HDR100), or a
+// cable with a fault.
+func fewLanes(v *view, p rdmaPort, add func(finding.Finding)) {
+	if p.port.LinkLayer != "InfiniBand" || p.port.State != "ACTIVE" || p.nic.PF != nil || p.port.Lanes < 1 ||
+		p.port.Lanes > 2 || p.port.RateGbps == nil {
+		return
+	}
+	whole := 4 / float64(p.port.Lanes) * *p.port.RateGbps
+	add(finding.Finding{Subject: p.nic.ID(), Evidence: at(p.path(), fmt.Sprintf("rate=%g Gb/sec (%dX)",
+		*p.port.RateGbps, p.port.Lanes)),
+		Consequence: fmt.Sprintf("%d of 4 lanes: %g Gb/s, where four have %g", p.port.Lanes, *p.port.RateGbps, whole)})
+}
+
+// activeAt reports whether the NIC at a has an active RDMA port.
+func (v *view) activeAt(a topology.PCIAddr) bool {
+	return slices.ContainsFunc(v.rdmaPorts(), func(p rdmaPort) bool {
+		return p.nic.Address != nil && *p.nic.Address == a && p.port.State == "ACTIVE"
+	})
+}
+
+// zeroGUID asks of virtual functions only. The firmware of a card gives physical functions theirs, so that what a text
+// of ibv_devinfo or ibstat tells without a GUID is a virtual one. Devices that are neither InfiniBand nor RoCE, as EFA,
+// have none.
+func zeroGUID(v *view, add func(finding.Finding)) {
+	for n, d := range v.RDMADevices() {
+		read := at("/sys/class/infiniband/"+d.Name+"/node_guid", d.NodeGUID)
+		switch {
+		case !zero(d.NodeGUID), strings.HasSuffix(d.NodeType, "unspecified"):
+		case n.PF != nil:
+			add(finding.Finding{Subject: n.ID(),
+				Evidence:    all(read, at(device(n.Address, n.Name), "physfn="+n.PF.String())),
+				Consequence: "rdma_cm does not work on it, and programs that use it may crash",
+				Fix: "set its MAC (RoCE) or GUIDs (InfiniBand) on " + n.PF.String() +
+					", then unbind and bind the function"})
+		case n.Address == nil && !v.fromFiles() && !topology.IsSoftRDMA(d.Name):
+			add(finding.Finding{Subject: n.ID(), Evidence: read,
+				Consequence: "it is a virtual function without a GUID: rdma_cm does not work on it, and on " +
+					"InfiniBand its port gets no traffic",
+				Fix: "set its MAC (RoCE) or GUIDs (InfiniBand) on the physical function, on the host, then " +
+					"unbind and bind the function"})
+		}
+	}
+}
+
+// harmless reports whether a counter tells of no fault: links go down at each reboot of the other
+// end, and marks and notifications of congestion are flow control at work.
+func harmless(counter string) bool {
+	return counter == "link_downed" || named(counter, "cnp", "ecn", "slow_restart")
+}
+
+// portErrors is a note, because counters run since the driver was loaded: what they count may be
+// long mended.
+func portErrors(v *view, add func(finding.Finding)) {
+	counts := func(n *topology.NIC, path string, counters map[string]uint64, counts func(string) bool) {
+		var facts []string
+		for _, name := range lists.Keys(counters) {
+			if n := counters[name]; n > 0 && counts(name) {
+				facts = append(facts, fmt.Sprintf("%s=%d", name, n))
+			}
+		}
+		if len(facts) == 0 {
+			return
+		}
+		add(finding.Finding{Subject: n.ID(),
+			Evidence: at(path, words.Few(facts, 6, " ")),
+			Consequence: "packets were lost or damaged since the driver was loaded; whether they still are, a second " +
+				"look under load shows",
+			Fix: "read them again after some load; if they grow, look at the cable, or at flow control (PFC, " +
+				"DSCP) on NIC and switch"})
+	}
+	for _, p := range v.rdmaPorts() {
+		counts(p.nic, p.path(), p.port.Counters, func(name string) bool { return !harmless(name) })
+	}
+	for n := range lists.Refs(v.NICs) {
+		for i := range n.Ports {
+			counts(n, "ethtool -S "+n.Ports[i].Name, n.Ports[i].Counters, wireTrouble)
+		}
+	}
+}
+
+// wireTrouble reports whether a counter of ethtool -S is of the port or of its buffers. Others count what programs and
+// filters drop.
+func wireTrouble(counter string) bool {
+	return !harmless(counter) && (strings.HasSuffix(counter, "_phy") ||
+		named(counter, "out_of_buffer", "discards", "crc", "symbol", "no_buffer", "missed_errors"))
+}
+
+// noPeerMemory is a warning only where the driver says that it has no dma-buf, which does the same
+// without a module.
+func noPeerMemory(v *view, add func(finding.Finding)) {
+	if !v.Kernel.ModulesKnown || v.Kernel.PeerMemory() != "" {
+		return
+	}
+	var gpus []string
+	severity := finding.Info
+	for _, g := range v.gpus {
+		if g.Driver != "nvidia" || g.NoPeers() || g.DMABuf != nil && *g.DMABuf {
+			continue
+		}
+		if g.DMABuf != nil {
+			severity = finding.Warning
+		}
+		gpus = append(gpus, g.ID())
+	}
+	i := slices.IndexFunc(v.fabric, func(n *topology.NIC) bool { return len(hardwareRDMA(n)) > 0 })
+	if len(gpus) == 0 || i < 0 {
+		return
+	}
+	n := v.fabric[i]
+	f := finding.Finding{Severity: severity, Subject: strings.Join(gpus, ","), Evidence: all(at("/proc/modules",
+		"no nvidia_peermem, no nv_peer_mem"), at("/sys/bus/pci/devices/"+gpus[0], "driver=nvidia")+moreDevices(gpus),
+		at(device(n.Address, n.Name), "rdma="+hardwareRDMA(n)[0])), Consequence: "GPUDirect RDMA depends on dma-buf " +
+		"(kernel 5.12, open kernel modules of NVIDIA); without it data is copied through the host",
+		Fix: "modprobe nvidia-peermem, or test dma-buf with ib_write_bw --use_cuda=0 --use_cuda_dmabuf"}
+	if severity == finding.Warning {
+		f.Consequence = "the driver offers no dma-buf either: data between GPU and NIC is copied through the host"
+		f.Fix = "modprobe nvidia-peermem (the driver must have been built after the RDMA stack)"
+	}
+	add(f)
+}

@@ -1,0 +1,118 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// betterSlot names where the NIC, or else the GPU, would be better: a free port below the GPU's own
+// switch, of its root complex, of its node; then a card there that could change places; then the
+// same for the GPU near the NIC.
+func (v *view) betterSlot(p pairing) string {
+	// A slot of a virtual machine is an element of its definition, and not a place in a case.
+	if v.virtual {
+		return "put both devices of the virtual machine below one pcie-expander-bus of the node that they have on " +
+			"the host, or give NCCL the host's tree (NCCL_TOPO_FILE)"
+	}
+	if p.gpu.Address == nil || p.nic.Address == nil {
+		return "move the NIC to a slot of the GPU's NUMA node, or the GPU to one of the NIC's: the PCI tree of this " +
+			"machine is not known"
+	}
+	for _, move := range []struct {
+		what     string
+		card, to topology.PCIAddr
+	}{{"NIC", *p.nic.Address, *p.gpu.Address}, {"GPU", *p.gpu.Address, *p.nic.Address}} {
+		if port, where := v.freePort(move.card, move.to); port != nil {
+			return fmt.Sprintf("move the %s %s to the slot at port %s%s, %s, with nothing below it",
+				move.what, move.card, v.describe(port.Address), portLanes(port), where)
+		}
+		if other := v.swap(move.card, move.to); other != nil {
+			return fmt.Sprintf("swap the %s %s with %s, which is on the node of %s and gains less from it",
+				move.what, move.card, v.describe(other.Address), move.to)
+		}
+	}
+	where := words.Either(p.via == topology.PathNODE, "below one root complex", "on one NUMA node")
+	seen := words.If(!v.fromFiles(), " ("+v.Provenance.Kind+" need not list empty ports)")
+	return fmt.Sprintf("put NIC %s and GPU %s %s: no free port and no card to swap was seen there%s, so it takes a "+
+		"board with other slots, or other work for one of them", *p.nic.Address, *p.gpu.Address, where, seen)
+}
+
+// portLanes tells what a port can do: ", 16 lanes at 16 GT/s".
+func portLanes(port *topology.PCIDevice) string {
+	if port.Link == nil {
+		return ""
+	}
+	w, s := width(port.Link.MaxWidth), speed(port.Link.MaxSpeedGTs)
+	return words.If(w != 0 && s != 0, fmt.Sprintf(", %.0f lanes at %g GT/s", w, s))
+}
+
+// lanesOf returns how many lanes a card uses: what its link has now, else at most.
+func (v *view) lanesOf(a topology.PCIAddr) float64 {
+	link := words.Value(words.Value(v.tree.Device(a)).Link)
+	return cmp.Or(width(link.Width), width(link.MaxWidth))
+}
+
+// freePort returns the port nearest to a device that has nothing below it and as many lanes as the
+// card uses, and says where that is.
+func (v *view) freePort(card, to topology.PCIAddr) (*topology.PCIDevice, string) {
+	target := v.tree.Device(to)
+	if target == nil {
+		return nil, ""
+	}
+	up := v.tree.Ancestors(to)
+	root := v.tree.RootOf(to)
+	var best *topology.PCIDevice
+	bestRank, where := 0, ""
+	for port := range lists.Refs(v.PCI) {
+		b := port.Bridge
+		if b == nil || b.Port != "root port" && b.Port != "downstream port" || len(v.tree.Children(port.Address)) > 0 {
+			continue
+		}
+		if port.Link == nil || width(port.Link.MaxWidth) < max(v.lanesOf(card), 4) {
+			continue // fewer lanes than the card has, or a port inside the chipset
+		}
+		above := v.tree.Ancestors(port.Address)
+		rank, text := 0, ""
+		switch {
+		case len(above) > 0 && slices.Contains(up, above[0]):
+			rank, text = 3, "below the same switch"
+		case root != "" && v.tree.RootOf(port.Address) == root:
+			rank, text = 2, "on the same root complex as "+to.String()
+		case port.NUMANode != nil && target.NUMANode != nil && *port.NUMANode == *target.NUMANode:
+			rank, text = 1, fmt.Sprintf("on NUMA node %d as %s is", *port.NUMANode, to)
+		}
+		if rank > bestRank {
+			best, bestRank, where = port, rank, text
+		}
+	}
+	return best, where
+}
+
+// swap returns a card on the node of a device that could change places with another: a drive or a
+// NIC that is not for RDMA, in a slot with as many lanes.
+func (v *view) swap(card, to topology.PCIAddr) *topology.PCIDevice {
+	target := v.tree.Device(to)
+	if target == nil || target.NUMANode == nil {
+		return nil
+	}
+	for d := range lists.Refs(v.PCI) {
+		if d.Class == nil || d.PF != nil || d.IsBridge() || d.Address.Function != 0 || d.Parent == nil ||
+			d.NUMANode == nil || *d.NUMANode != *target.NUMANode {
+			continue
+		}
+		base := d.Class.Base()
+		if base != topology.ClassStorage && base != topology.ClassNetwork || v.isCard(d.Address) ||
+			d.Address.SameDevice(to) {
+			continue
+		}
+		if d.Link != nil && d.Link.Port != nil && width(d.Link.Port.MaxWidth) >= max(v.lanesOf(card), 4) {
+			return d
+		}
+	}
+	return nil
+}

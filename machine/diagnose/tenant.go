@@ -1,0 +1,269 @@
+package diagnose
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// domain is the evidence on a tenant.
+func domain(t *topology.Tenant, facts ...string) string { return at("virsh dumpxml "+t.Name, facts...) }
+
+// unpinned returns the virtual CPUs of t that no pin holds.
+func unpinned(t *topology.Tenant) topology.CPUSet {
+	if t.VCPUs == 0 {
+		return topology.CPUSet{}
+	}
+	own := lists.Map(t.Pins, func(p topology.Pin) int { return p.VCPU })
+	return topology.CPURange(0, t.VCPUs-1).Difference(topology.CPUs(own...))
+}
+
+// atWork returns how many virtual CPUs t starts with.
+func atWork(t *topology.Tenant) int { return t.VCPUs - words.Value(t.Absent).Len() }
+
+// bound returns all CPUs that virtual CPUs of t are held to, by pins or by the cpuset of those without. It is empty
+// where they may run anywhere.
+func bound(t *topology.Tenant) topology.CPUSet {
+	own := t.Pinned()
+	if t.Floating == nil || !own.IsEmpty() && unpinned(t).IsEmpty() {
+		return own
+	}
+	return own.Union(*t.Floating)
+}
+
+// held writes what holds the virtual CPUs of t.
+func held(t *topology.Tenant) string {
+	if own := t.Pinned(); !own.IsEmpty() || t.Floating == nil {
+		return "vcpupin " + own.String()
+	}
+	return "vcpu cpuset=" + t.Floating.String()
+}
+
+// sharedCPUs compares each pair of tenants once. One that is shut off takes no time now, so the
+// pair is a note. Tenants without pins may share a set of CPUs that has one for each of their virtual CPUs.
+func sharedCPUs(_ *view, p tenantPair, add func(finding.Finding)) {
+	a, b := p.a, p.b
+	both := bound(a).Intersect(bound(b))
+	if both.IsEmpty() || a.Pinned().IsEmpty() && b.Pinned().IsEmpty() &&
+		bound(a).Union(bound(b)).Len() >= a.VCPUs+b.VCPUs {
+		return
+	}
+	f := finding.Finding{Severity: finding.Warning, Subject: a.Name + "," + b.Name,
+		Evidence:    all(domain(a, held(a)), domain(b, held(b))),
+		Consequence: "both may run on CPUs " + both.String() + ": each waits while the other one works",
+		Fix:         "give each tenant CPUs of its own"}
+	if stopped(a) || stopped(b) {
+		f.Severity = finding.Info
+		f.Consequence = "when both run, both may run on CPUs " + both.String()
+	}
+	add(f)
+}
+
+// A tenantPair is two tenants: each pair is judged once.
+type tenantPair struct{ a, b *topology.Tenant }
+
+func tenantPairs(v *view) iter.Seq[tenantPair] {
+	return func(yield func(tenantPair) bool) {
+		for i := range v.Tenants {
+			for b := range lists.Refs(v.Tenants[i+1:]) {
+				if !yield(tenantPair{&v.Tenants[i], b}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// floatsIsolated looks for masks with several isolated CPUs. The scheduler does not balance between
+// those: a thread stays where it began.
+func floatsIsolated(v *view, add func(finding.Finding)) {
+	isolated := v.isolated()
+	if isolated.Len() < 2 {
+		return
+	}
+	many := func(s *topology.CPUSet) bool { return s != nil && s.Intersect(isolated).Len() > 1 }
+	for t := range lists.Refs(v.Tenants) {
+		var facts []string
+		own := map[int]bool{}
+		for _, p := range t.Pins {
+			own[p.VCPU] = true
+			if many(&p.CPUs) {
+				facts = append(facts, fmt.Sprintf("vcpupin %d=%s", p.VCPU, p.CPUs))
+			}
+		}
+		if len(own) < t.VCPUs && many(t.Floating) {
+			facts = append(facts, "vcpu cpuset="+t.Floating.String())
+		}
+		if many(t.EmulatorCPUs) {
+			facts = append(facts, "emulatorpin="+t.EmulatorCPUs.String())
+		}
+		if len(facts) == 0 {
+			continue
+		}
+		add(finding.Finding{Subject: t.Name,
+			Evidence: all(domain(t, words.Few(facts, 4, " ")),
+				at("/sys/devices/system/cpu/isolated", isolated.String()))})
+	}
+}
+
+// pinnedOffline counts the other threads of QEMU as well: libvirt refuses a domain for any of them.
+func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	want := bound(t).Union(words.Value(t.EmulatorCPUs)).Union(words.Value(t.IOThreadCPUs))
+	lost := want.Difference(v.CPUs.Online)
+	if v.CPUs.Online.IsEmpty() || lost.IsEmpty() {
+		return
+	}
+	add(finding.Finding{Subject: t.Name,
+		Evidence: all(domain(t, "cputune "+want.String()), at("/sys/devices/system/cpu/online",
+			v.CPUs.Online.String())),
+		Consequence: "CPUs " + lost.String() + " are not online: the tenant does not start, or not as it was planned"})
+}
+
+// someUnpinned leaves tenants without any pin alone: they float on purpose.
+func someUnpinned(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	free := unpinned(t)
+	if len(t.Pins) == 0 || free.IsEmpty() {
+		return
+	}
+	f := finding.Finding{Severity: finding.Warning, Subject: t.Name,
+		Evidence: domain(t, fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("vcpupin=%d", t.VCPUs-free.Len())),
+		Consequence: fmt.Sprintf("%s float over CPUs of others, and the tenant is as slow as its slowest thread",
+			words.Count(free.Len(), "virtual CPU")),
+		Fix: "pin all virtual CPUs, also those that are not present yet"}
+	if t.Absent != nil && free.IsSubsetOf(*t.Absent) {
+		f.Severity = finding.Info
+		f.Consequence = "once they are plugged in, " + f.Consequence
+	}
+	add(f)
+}
+
+// fewCPUs finds virtual CPUs that wait for each other: more of them at work than the CPUs that they may run on, or two
+// on one CPU.
+func fewCPUs(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	want, on := atWork(t), bound(t)
+	absent := words.Value(t.Absent)
+	var twice []string
+	owner := map[int]int{}
+	for _, p := range t.Pins {
+		if p.CPUs.Len() != 1 || t.VCPUs > 0 && p.VCPU >= t.VCPUs || absent.Contains(p.VCPU) {
+			continue
+		}
+		if first, ok := owner[p.CPUs.Min()]; ok && first != p.VCPU {
+			twice = append(twice, fmt.Sprintf("vcpu %d and %d=%s", first, p.VCPU, p.CPUs))
+		}
+		owner[p.CPUs.Min()] = p.VCPU
+	}
+	f := finding.Finding{Subject: t.Name, Fix: "give each virtual CPU a CPU of its own, or the machine fewer of them"}
+	switch free := t.Floating == nil && !unpinned(t).IsEmpty(); {
+	case len(twice) > 0:
+		f.Evidence = domain(t, words.Few(twice, 4, ", "))
+		f.Consequence = "virtual CPUs on one CPU take turns: each runs half of the time"
+	case !free && !on.IsEmpty() && on.Len() < want:
+		f.Evidence = domain(t, fmt.Sprintf("vcpu=%d", want), held(t))
+		f.Consequence = fmt.Sprintf("%d virtual CPUs take turns on %s", want, words.Count(on.Len(), "CPU"))
+	case !v.CPUs.Online.IsEmpty() && v.CPUs.Online.Len() < want:
+		f.Evidence = all(domain(t, fmt.Sprintf("vcpu=%d", want)), at("/sys/devices/system/cpu/online",
+			v.CPUs.Online.String()))
+		f.Consequence = fmt.Sprintf("%d virtual CPUs take turns on the %s of the host", want,
+			words.Count(v.CPUs.Online.Len(), "CPU"))
+	default:
+		return
+	}
+	add(f)
+}
+
+// emulatorShares counts I/O threads with the emulator. Other tenants that are shut off have no
+// virtual CPU to stop.
+func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	own := t.Pinned()
+	// That the emulator of a tenant without pins runs where its virtual CPUs do is RL060's.
+	if own.IsEmpty() && (t.EmulatorCPUs == nil || t.Floating != nil && t.EmulatorCPUs.Equal(*t.Floating)) {
+		return
+	}
+	f := finding.Finding{Severity: finding.Warning, Subject: t.Name, Fix: "virsh emulatorpin " + t.Name +
+		" with housekeeping CPUs of the same NUMA node"}
+	if t.EmulatorCPUs == nil {
+		// Without emulatorpin libvirt lets the emulator run on the cpuset of vcpu, else everywhere.
+		// A text of pins alone, which does not tell what the guest sees, does not tell that there is none.
+		if t.Floating != nil && !t.Floating.Overlaps(own) ||
+			v.Provenance.Kind == topology.SourceTexts && t.GuestNodes == nil {
+			return
+		}
+		f.Severity = finding.Info
+		f.Evidence = domain(t, "vcpupin "+own.String(), "emulatorpin=none")
+		f.Consequence = "its emulator may run on the CPUs of its virtual CPUs, or of another tenant's"
+		add(f)
+		return
+	}
+	both := topology.CPUSet{}
+	threads := *t.EmulatorCPUs
+	facts := []string{domain(t, "emulatorpin="+t.EmulatorCPUs.String())}
+	if t.IOThreadCPUs != nil {
+		threads = threads.Union(*t.IOThreadCPUs)
+		facts[0] += " iothreadpin=" + t.IOThreadCPUs.String()
+	}
+	for o := range lists.Refs(v.Tenants) {
+		hit := threads.Intersect(o.Pinned())
+		if o == t {
+			hit = hit.Difference(v.forPages(t))
+		}
+		if !hit.IsEmpty() && (o == t || !stopped(o)) {
+			both = both.Union(hit)
+			facts = append(facts, domain(o, "vcpupin "+o.Pinned().String()))
+		}
+	}
+	if both.IsEmpty() {
+		if t.FreeIOThreads > 0 && !own.IsEmpty() && (t.Floating == nil || t.Floating.Overlaps(own)) {
+			f.Severity = finding.Info
+			f.Evidence = domain(t, "vcpupin "+own.String(), "iothreadpin=none")
+			f.Consequence = words.Count(t.FreeIOThreads, "I/O thread") + " may run on the CPUs of its virtual CPUs"
+			f.Fix = "virsh iothreadpin " + t.Name + " with the CPUs of the emulator, for each I/O thread"
+			add(f)
+		}
+		return
+	}
+	f.Evidence = words.Few(facts, 4, "; ")
+	f.Consequence = "the emulator stops virtual CPUs on CPUs " + both.String() + ": outliers in latency"
+	add(f)
+}
+
+// forPages returns isolated CPUs of a tenant that its emulator needs, each the only one that it has on a NUMA node of
+// the tenant's hugepages: QEMU from 7.2 on clears them from threads there, and does not start without such a CPU. As
+// the CPU is isolated, no other thread comes there by itself.
+func (v *view) forPages(t *topology.Tenant) (cpus topology.CPUSet) {
+	if t.Hugepages == nil || t.MemoryNodes == nil {
+		return cpus
+	}
+	for _, n := range v.NUMANodes {
+		here := t.EmulatorCPUs.Intersect(n.CPUs)
+		if t.MemoryNodes.Contains(n.ID) && here.Len() == 1 && here.IsSubsetOf(v.isolated()) {
+			cpus = cpus.Union(here)
+		}
+	}
+	return cpus.Difference(words.Value(t.IOThreadCPUs)) // those are at work all the time
+}
+
+// sharedCores looks at cores, where sharedCPUs looks at threads. Besides speed it is a matter of
+// safety: caches of a core are a channel between its threads.
+func sharedCores(v *view, p tenantPair, add func(finding.Finding)) {
+	onA, onB := p.a.Pinned(), p.b.Pinned()
+	// CPUs of both are RL060.
+	onlyA, onlyB := onA.Difference(onB), onB.Difference(onA)
+	var split topology.CPUSet
+	for c := range lists.Refs(v.Cores) {
+		if c.CPUs.Overlaps(onlyA) && c.CPUs.Overlaps(onlyB) {
+			split = split.Union(c.CPUs)
+		}
+	}
+	if split.IsEmpty() {
+		return
+	}
+	add(finding.Finding{Subject: p.a.Name + "," + p.b.Name,
+		Evidence: all(domain(p.a, "vcpupin "+onA.String()), domain(p.b, "vcpupin "+onB.String()),
+			at(siblings(split.Min()), "a core of both")),
+		Consequence: "they share cores (CPUs " + split.String() + "): each slows the other down and can spy on it"})
+}

@@ -1,0 +1,132 @@
+package esxi
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// Off is libvirt's word for a virtual machine that does not run, as states are for those of vSphere.
+const Off = "shut off"
+
+// NodeAffinity is the parameter with the NUMA nodes that a virtual machine may use.
+const NodeAffinity = "numa.nodeAffinity"
+
+var states = map[types.VirtualMachinePowerState]string{types.VirtualMachinePowerStatePoweredOn: "running",
+	types.VirtualMachinePowerStatePoweredOff: Off, types.VirtualMachinePowerStateSuspended: "paused"}
+
+// Tenant reads a virtual machine. Of one whose configuration cannot be read only the name is known. It is false for a
+// template, which never runs.
+func Tenant(vm *mo.VirtualMachine) (t topology.Tenant, ok bool) {
+	t = topology.Tenant{Name: vm.Name, State: states[vm.Runtime.PowerState]}
+	c := vm.Config
+	switch {
+	case c == nil:
+		return t, true
+	case c.Template:
+		return t, false
+	}
+	t.UUID, t.VCPUs = c.InstanceUuid, int(c.Hardware.NumCPU)
+	t.MemoryBytes = new(uint64(max(c.Hardware.MemoryMB, 0)) << 20)
+	if set := Affinity(c); !set.IsEmpty() {
+		t.Floating = &set // each virtual CPU may run on any of them
+	}
+	if set, err := topology.ParseCPUSet(Parameter(c, NodeAffinity)); err == nil && !set.IsEmpty() {
+		t.MemoryNodes, t.MemoryMode = &set, "strict"
+	}
+	for _, d := range c.Hardware.Device {
+		if id, virtual := functionOf(d); id != "" {
+			if a, err := topology.ParsePCIAddr(id); err == nil {
+				t.Devices = append(t.Devices, topology.TenantDevice{PCI: a, Virtual: virtual})
+			}
+		}
+	}
+	return t, true
+}
+
+// Affinity returns the CPUs that a virtual machine is bound to; none where it is not.
+func Affinity(c *types.VirtualMachineConfigInfo) (set topology.CPUSet) {
+	if c.CpuAffinity == nil {
+		return set
+	}
+	for _, cpu := range c.CpuAffinity.AffinitySet {
+		if cpu >= 0 && cpu < topology.MaxCPUs {
+			set = set.Union(topology.CPUs(int(cpu)))
+		}
+	}
+	return set
+}
+
+// Parameter returns a parameter of a virtual machine's configuration file; "" where it is not set.
+func Parameter(c *types.VirtualMachineConfigInfo, name string) string {
+	for _, o := range c.ExtraConfig {
+		if v := o.GetOptionValue(); v.Key == name {
+			return fmt.Sprint(v.Value)
+		}
+	}
+	return ""
+}
+
+// functionOf returns the function that a device of a virtual machine is, or the one that it is a virtual function of.
+// What ESXi has yet to choose is nobody's.
+func functionOf(d types.BaseVirtualDevice) (id string, virtual bool) {
+	switch d := d.(type) {
+	case *types.VirtualSriovEthernetCard:
+		if d.SriovBacking != nil && d.SriovBacking.PhysicalFunctionBacking != nil {
+			return d.SriovBacking.PhysicalFunctionBacking.Id, true
+		}
+	case *types.VirtualPCIPassthrough:
+		switch b := d.Backing.(type) {
+		case *types.VirtualPCIPassthroughDeviceBackingInfo:
+			return b.Id, false
+		case *types.VirtualPCIPassthroughDynamicBackingInfo:
+			return b.AssignedId, false
+		}
+	}
+	return "", false
+}
+
+// tenants reads the virtual machines of a host from what govc object.save wrote about them.
+func (r *reader) tenants(refs []types.ManagedObjectReference, object Object) {
+	missing := 0
+	for _, ref := range refs[:min(len(refs), maxTenants)] {
+		text, err := object(ref.Type, ref.Value)
+		if errors.Is(err, fs.ErrNotExist) {
+			missing++
+			continue
+		}
+		var o *types.ObjectContent
+		if err == nil {
+			o, err = decode(text)
+		}
+		if err != nil {
+			r.note("virtual machine "+ref.Value, err.Error())
+			continue
+		}
+		var vm mo.VirtualMachine
+		for _, p := range o.PropSet {
+			switch v := p.Val.(type) {
+			case string:
+				if p.Name == "name" {
+					vm.Name = v
+				}
+			case types.VirtualMachineConfigInfo:
+				vm.Config = &v
+			case types.VirtualMachineRuntimeInfo:
+				vm.Runtime = v
+			}
+		}
+		if t, ok := Tenant(&vm); ok {
+			r.h.Tenants = append(r.h.Tenants, t)
+		}
+	}
+	if missing > 0 {
+		r.note("virtual machines", fmt.Sprintf("%d of %d are not among the files beside that of the host", missing,
+			len(refs)))
+	}
+}

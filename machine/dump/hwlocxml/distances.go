@@ -1,0 +1,303 @@
+package hwlocxml
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/dump/where"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// meansLatency is a bit of the kind of a matrix (hwloc/distances.h).
+const meansLatency = 1 << 2
+
+// localDistance is the distance of a node from itself in a SLIT (ACPI, "System Locality Information
+// Table"); others are at least as far.
+const localDistance = 10
+
+// A matrix is distances between NUMA nodes that may be the machine's SLIT.
+type matrix struct {
+	ids    []int // numbers of the nodes of its rows and columns
+	values []int // by rows
+	rank   int   // lower is more likely to be the SLIT
+}
+
+// readDistances gives each node its row of the SLIT.
+func (p *parser) readDistances() {
+	var found []matrix
+	if p.version == 1 {
+		found = p.oldMatrices()
+	} else {
+		found = p.matrices()
+	}
+	slices.SortStableFunc(found, func(a, b matrix) int { return cmp.Compare(a.rank, b.rank) })
+	for _, m := range found {
+		if m.isSLIT() && p.setDistances(m) {
+			return
+		}
+	}
+}
+
+// isSLIT reports whether the values can be a SLIT: users may add matrices of whatever they measured.
+func (m matrix) isSLIT() bool {
+	n := len(m.ids)
+	for i, v := range m.values {
+		if v < localDistance || i%(n+1) == 0 && v != localDistance {
+			return false
+		}
+	}
+	return true
+}
+
+// setDistances fills the rows, in the order of the nodes. It reports false where m lacks a node.
+func (p *parser) setDistances(m matrix) bool {
+	at := make([]int, len(p.h.NUMANodes))
+	for i := range p.h.NUMANodes {
+		if at[i] = slices.Index(m.ids, p.h.NUMANodes[i].ID); at[i] < 0 {
+			return false
+		}
+	}
+	for i := range p.h.NUMANodes {
+		row := make([]int, len(at))
+		for j := range row {
+			row[j] = m.values[at[i]*len(m.ids)+at[j]]
+		}
+		p.h.NUMANodes[i].Distances = row
+	}
+	return true
+}
+
+// matrices reads distances2 of versions 2 and 3: numbers of the nodes and values, as text. The SLIT
+// is called NUMALatency since hwloc 2.1, and nothing before.
+func (p *parser) matrices() []matrix {
+	var out []matrix
+	for e := range p.top.All("distances2") {
+		if e.Attr("type") != "NUMANode" {
+			continue
+		}
+		name, named := e.Lookup("name")
+		if kind, _ := p.number(e, "kind"); kind&meansLatency == 0 || named && name != "NUMALatency" {
+			continue
+		}
+		words, values, ok := p.matrix(e)
+		if !ok {
+			return nil
+		}
+		m := matrix{ids: make([]int, len(words)), values: make([]int, len(values))}
+		if !named {
+			m.rank = 1
+		}
+		for i, w := range words {
+			m.ids[i] = p.nodeNumber(e, w)
+		}
+		for i, v := range values {
+			m.values[i] = int(min(v, math.MaxInt32))
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// nodeNumber returns the number of the node that an index of a matrix stands for, -1 where there is
+// no such node: it was filtered out.
+func (p *parser) nodeNumber(e *element, word string) int {
+	if e.Attr("indexing") != "gp" {
+		v, err := strconv.ParseUint(word, 10, 31)
+		if err != nil {
+			p.fail(e, "index %q is not a number", where.Clip(word))
+		}
+		return int(v)
+	}
+	at := p.object(word)
+	if i := slices.IndexFunc(p.nodes, func(n *node) bool { return n.e == at }); i >= 0 {
+		return p.nodes[i].id
+	}
+	return -1
+}
+
+// object returns the object that other elements name by an index, or nil: gp_index, or id since version 3.
+func (p *parser) object(index string) *element {
+	if p.byIndex == nil {
+		p.byIndex = map[string]*element{}
+		for e := range objectsOf(p.machine) {
+			if i := cmp.Or(e.Attr("gp_index"), strings.TrimPrefix(e.Attr("id"), "obj")); i != "" {
+				p.byIndex[i] = e
+			}
+		}
+	}
+	return p.byIndex[index]
+}
+
+// maxObjects bounds the objects of a matrix, whose values are as many squared.
+const maxObjects = 1 << 12
+
+// matrix returns the indexes and the values of distances2 or distances2hetero. hwloc breaks both into elements of ten.
+func (p *parser) matrix(e *element) (indexes []string, values []uint64, ok bool) {
+	n, ok := p.number(e, "nbobjs")
+	if !ok || n > maxObjects {
+		p.fail(e, "nbobjs is missing or more than %d", maxObjects)
+		return nil, nil, false
+	}
+	for k := range e.All("indexes") {
+		indexes = append(indexes, strings.Fields(string(k.Text))...)
+	}
+	for k := range e.All("u64values") {
+		for word := range strings.FieldsSeq(string(k.Text)) {
+			v, err := strconv.ParseUint(word, 10, 64)
+			if err != nil {
+				p.fail(k, "value %q is not a number", where.Clip(word))
+				return nil, nil, false
+			}
+			values = append(values, v)
+		}
+	}
+	if len(indexes) != int(n) || len(values) != int(n*n) {
+		p.fail(e, "%d indexes and %d values; %d objects have %d and %d", len(indexes), len(values), n, n, n*n)
+		return nil, nil, false
+	}
+	return indexes, values, true
+}
+
+// oldMatrices reads distances of version 1: floats to be multiplied with a base, for all objects of
+// a level, in the order of the file. The level is counted from the object that has the matrix, and
+// says nothing of the type: 8 nodes and 8 packages look alike. hwloc 1 takes 10 as the base and
+// counts levels of the tree. hwloc 2, where it writes version 1, takes 1 and counts the nodes one
+// level lower.
+func (p *parser) oldMatrices() []matrix {
+	if p.nodes[0].built {
+		return nil
+	}
+	ids := lists.Map(p.nodes, func(node *node) int { return node.id })
+	level := p.nodeLevel(p.machine, 0)
+	var out []matrix
+	for e := range p.machine.All("distances") {
+		base := p.float(e, "latency_base")
+		if n, _ := p.number(e, "nbobjs"); n != uint64(len(ids)) {
+			continue // of cores, packages, caches
+		}
+		m := matrix{ids: ids, rank: 2}
+		switch depth, _ := p.number(e, "relative_depth"); {
+		case base == localDistance && depth == level, base == 1 && depth == level+1:
+			m.rank = 0
+		case depth == level:
+			m.rank = 1
+		}
+		for k := range e.All("latency") {
+			m.values = append(m.values, int(math.Round(min(p.float(k, "value")*base, math.MaxInt32))))
+		}
+		if n := len(ids); len(m.values) != n*n {
+			p.fail(e, "%d values; %d objects have %d", len(m.values), n, n*n)
+			return nil
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// nodeLevel returns how deep in the tree the deepest NUMA node is.
+func (p *parser) nodeLevel(e *element, level uint64) uint64 {
+	deepest := words.Either(kindOf(e) == "NUMANode", level, uint64(0))
+	for k := range e.All("object") {
+		deepest = max(deepest, p.nodeLevel(k, level+1))
+	}
+	return deepest
+}
+
+// Rates that hwloc takes for one NVLink, one way, in 10^6 bytes per second: 20000 for NVLink 1 and
+// 25000 for NVLink 2 to 4 (the comment in its NVML backend). A matrix has the sums. They tell the
+// version and so the number of links: NVLink 1 was on the P100 alone, which has 4 links, and no
+// multiple of 20000 up to 80000 is one of 25000.
+const (
+	rateOfV1   = 20000
+	linksOfV1  = 4
+	rateOfV2   = 25000
+	maxNVLinks = 36
+)
+
+// nvLinks returns the number of links that a rate stands for, 0 where it is not clear.
+func nvLinks(rate uint64) int {
+	switch {
+	case rate == 0:
+		return 0
+	case rate%rateOfV1 == 0 && rate <= rateOfV1*linksOfV1:
+		return int(rate / rateOfV1)
+	case rate%rateOfV2 == 0 && rate <= rateOfV2*maxNVLinks:
+		return int(rate / rateOfV2)
+	}
+	return 0
+}
+
+// readNVLinks reads the matrix NVLinkBandwidth: which GPUs are linked with each other directly, and
+// with how many links each GPU is linked with anything, processors and NVSwitches included. The
+// matrix of hops over XGMI states no links, and none are made of it.
+func (p *parser) readNVLinks() {
+	for _, e := range p.top.Kids {
+		if e.Attr("name") != "NVLinkBandwidth" || e.Name != "distances2" && e.Name != "distances2hetero" {
+			continue
+		}
+		indexes, rates, ok := p.matrix(e)
+		if !ok {
+			return
+		}
+		at := make([]*topology.PCIAddr, len(indexes))
+		for i, index := range indexes {
+			// In distances2hetero each index has a type before it: "OSDev:332".
+			if _, number, ok := strings.Cut(index, ":"); ok {
+				index = number
+			}
+			at[i] = p.gpuAt(index)
+		}
+		for i, a := range at {
+			if a != nil {
+				p.addNVLinks(*a, at[i+1:], rates[i*len(at):(i+1)*len(at)], i)
+			}
+		}
+	}
+	slices.SortFunc(p.h.Reported, func(a, b topology.Path) int {
+		return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B))
+	})
+	p.h.Reported = slices.Compact(p.h.Reported)
+}
+
+// gpuAt returns the PCI address of the device that a matrix names, nil where it is not below a GPU's function.
+func (p *parser) gpuAt(index string) *topology.PCIAddr {
+	e := p.object(index)
+	if e == nil || kindOf(e) != "OSDev" {
+		return nil
+	}
+	return p.functions[e]
+}
+
+// addNVLinks takes row i of the matrix, that of the GPU at a. The GPUs after it are peers.
+func (p *parser) addNVLinks(a topology.PCIAddr, peers []*topology.PCIAddr, row []uint64, i int) {
+	total, clear := 0, true
+	for j, rate := range row {
+		if j == i || rate == 0 {
+			continue // the diagonal is a made-up high value
+		}
+		links := nvLinks(rate)
+		total, clear = total+links, clear && links > 0
+		if j > i && peers[j-i-1] != nil {
+			b := *peers[j-i-1]
+			first, second := a, b
+			if b.Compare(a) < 0 {
+				first, second = b, a
+			}
+			p.h.Reported = append(p.h.Reported, topology.Path{A: first.String(), B: second.String(),
+				Class: topology.PathNVLink, Links: links})
+		}
+	}
+	if total == 0 || !clear {
+		return
+	}
+	for k := range p.h.GPUs {
+		if g := &p.h.GPUs[k]; g.Address != nil && *g.Address == a {
+			g.NVLinks = &total
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package hwlocxml
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/dump/where"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// What a device of the operating system is for; one may be for several things. The bits are those of version 3.
+const (
+	isStorage = 1 << iota
+	isMemory
+	isGPU
+	isCoprocessor
+	isNetwork
+	isFabric // InfiniBand and other RDMA
+	isDMA
+)
+
+// oldTypes are the types of versions 1 and 2, which number them.
+var oldTypes = [...]int{isStorage, isGPU, isNetwork, isFabric, isDMA, isCoprocessor, isMemory}
+
+// devices collects what is said about a function in several objects.
+type devices struct {
+	*parser
+	addresses map[topology.PCIAddr]int // lines of the functions so far
+	nics      map[string]*topology.NIC // by ID
+	gpus      map[string]*gpu          // by ID
+	order     []*gpu                   // in the order of the file
+
+	lastNear     *element // localityOf's last answer: devices below one object come together
+	lastLocality locality
+}
+
+// osDevice takes a device of the operating system. One below a PCI function belongs to it.
+func (d *devices) osDevice(e *element, at slot) {
+	name := e.Attr("name")
+	text := e.Attr("osdev_type")
+	v, err := strconv.ParseUint(text, 10, 8)
+	if name == "" || err != nil {
+		d.unread(e, "name %q with osdev_type %q: both are wanted, the type as a number", where.Clip(name),
+			where.Clip(text))
+		return
+	}
+	kind := int(v)
+	if d.version < 3 {
+		if kind >= len(oldTypes) {
+			return // of a later release
+		}
+		kind = oldTypes[kind]
+	}
+	switch {
+	case kind&isFabric != 0: // version 3 calls such a device a network device as well
+		d.rdma(e, name, d.nic(name, at))
+	case kind&isNetwork != 0:
+		d.netdev(e, name, d.nic(name, at))
+	case kind&isStorage != 0:
+		d.disk(e, name, at)
+	case kind&(isGPU|isCoprocessor) != 0:
+		d.gpuDevice(e, name, at)
+	}
+}
+
+// nic returns the NIC of a PCI function, or one of that name where there is no function.
+func (d *devices) nic(name string, at slot) *topology.NIC {
+	id := name
+	if at.function != nil {
+		id, name = at.function.String(), ""
+	}
+	n := d.nics[id]
+	if n == nil {
+		n = &topology.NIC{Address: at.function, Name: name}
+		if at.function == nil && at.node != nil {
+			n.NUMANode = new(*at.node)
+		}
+		d.nics[id] = n
+	}
+	return n
+}
+
+// netdev adds a network device. Its Port is that of the NIC, counted from 1; the kernel counts dev_port from 0.
+func (d *devices) netdev(e *element, name string, n *topology.NIC) {
+	port := topology.Netdev{Name: name, MAC: infoOf(e, "Address")}
+	if v, err := strconv.Atoi(infoOf(e, "Port")); err == nil && v > 0 {
+		port.DevPort = new(v - 1)
+	}
+	n.Ports = append(n.Ports, port)
+}
+
+// portStates are the states of an InfiniBand port by number. Source: InfiniBand Architecture
+// Specification, PortInfo; the kernel's /sys/class/infiniband/*/ports/*/state has both, "4:
+// ACTIVE".
+var portStates = map[string]string{"1": "DOWN", "2": "INIT", "3": "ARMED", "4": "ACTIVE", "5": "ACTIVE_DEFER"}
+
+// rdma adds an RDMA device. What is said about its ports are infos named PortPState, PortPLID,
+// PortPGIDG for port P and index G.
+func (d *devices) rdma(e *element, name string, n *topology.NIC) {
+	device := topology.RDMADevice{Name: name, NodeGUID: infoOf(e, "NodeGUID")}
+	for k := range e.All("info") {
+		value := k.Attr("value")
+		rest, ok := strings.CutPrefix(k.Attr("name"), "Port")
+		end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
+		if !ok || end <= 0 {
+			continue
+		}
+		number, err := strconv.ParseUint(rest[:end], 10, 8)
+		if err != nil || number == 0 {
+			continue
+		}
+		port := portOf(&device, int(number))
+		switch what := rest[end:]; {
+		case what == "State":
+			port.State = portStates[value]
+		case what == "LID":
+			// 0 is "none": a port of Ethernet, or one that the subnet manager has not seen.
+			if lid, err := strconv.ParseUint(value, 0, 16); err == nil && lid > 0 {
+				port.LID = new(int(lid))
+			}
+		case strings.HasPrefix(what, "GID"):
+			if index, err := strconv.Atoi(what[len("GID"):]); err == nil && index >= 0 {
+				port.GIDs = append(port.GIDs, topology.GID{Index: index, GID: value})
+			}
+		}
+	}
+	n.Devices = append(n.Devices, device)
+}
+
+// portOf returns the port with a number, making those up to it in order: hwloc lists ports by rising number.
+func portOf(d *topology.RDMADevice, number int) *topology.RDMAPort {
+	return lists.Obtain(&d.Ports, func(p topology.RDMAPort) bool { return p.Number == number },
+		topology.RDMAPort{Number: number})
+}
+
+// disk adds a block device. Tapes are none, and DAX devices are memory.
+func (d *devices) disk(e *element, name string, at slot) {
+	if subtypeOf(e) == "Tape" || strings.HasPrefix(name, "dax") {
+		return
+	}
+	disk := topology.Disk{Name: name, PCI: at.function, Model: infoOf(e, "Model")}
+	if at.node != nil {
+		disk.NUMANode = new(*at.node)
+	}
+	if text := infoOf(e, "Size"); text != "" {
+		if size, ok := kibibytes(text); ok {
+			disk.SizeBytes = &size
+		} else {
+			d.unread(e, "size %q is not a number of KiB", where.Clip(text))
+		}
+	}
+	d.h.Storage = append(d.h.Storage, disk)
+}
+
+// A gpu is a GPU and how well its facts are known: several libraries may describe one.
+type gpu struct {
+	topology.GPU
+	memory int // rank of the library that stated the memory
+}
+
+// libraries know GPUs, those that know a GPU's memory best first. OpenCL knows processors too.
+var libraries = []string{"RSMI", "NVML", "CUDA", "LevelZero", "OpenCL"}
+
+// gpuDevice takes a GPU as a library or the kernel's graphics has it. Without a PCI function only
+// what a vendor's own management library says is taken: the other libraries would state the same
+// GPU again.
+func (d *devices) gpuDevice(e *element, name string, at slot) {
+	library := subtypeOf(e)
+	rank := len(libraries)
+	for i, l := range libraries {
+		if l == library || strings.EqualFold(strings.TrimRight(name, "0123456789"), l) {
+			library, rank = l, i
+		}
+	}
+	isCard := strings.HasPrefix(name, "card") && strings.Trim(name[len("card"):], "0123456789") == ""
+	if library == "OpenCL" && infoOf(e, "OpenCLDeviceType") != "GPU" || rank == len(libraries) && !isCard {
+		return // a processor, a coprocessor that is no GPU (MIC), a render node, an X display
+	}
+	id := name
+	if at.function != nil {
+		id = at.function.String()
+	} else if library != "RSMI" && library != "NVML" {
+		return
+	}
+	d.functions[e] = at.function
+	g := d.gpus[id]
+	if g == nil {
+		g = &gpu{GPU: topology.GPU{Address: at.function}, memory: len(libraries)}
+		if at.function == nil {
+			g.Name = name
+			if at.node != nil {
+				g.NUMANode = new(*at.node)
+			}
+		}
+		d.gpus[id] = g
+		d.order = append(d.order, g)
+	}
+	if isCard {
+		g.Name = name
+		return
+	}
+	g.Vendor = cmp.Or(g.Vendor, infoOf(e, "GPUVendor"))
+	g.Model = cmp.Or(g.Model, infoOf(e, "GPUModel"))
+	g.UUID = cmp.Or(g.UUID, infoOf(e, "NVIDIAUUID"), infoOf(e, "AMDUUID"))
+	// These two number as nvidia-smi and rocm-smi do. CUDA's and OpenCL's numbers depend on the environment.
+	if library == "NVML" || library == "RSMI" {
+		digits := name[len(strings.TrimRight(name, "0123456789")):]
+		if v, err := strconv.Atoi(digits); err == nil {
+			g.Index = &v
+		}
+	}
+	if size := gpuMemory(e); size > 0 && rank < g.memory {
+		g.MemoryBytes, g.memory = &size, rank
+	}
+}
+
+// gpuMemory returns the memory of a GPU in bytes, 0 where it is not stated.
+func gpuMemory(e *element) uint64 {
+	for _, name := range []string{"RSMIVRAMSize", "CUDAGlobalMemorySize", "LevelZeroMemorySize",
+		"OpenCLGlobalMemorySize"} {
+		if size, ok := kibibytes(infoOf(e, name)); ok {
+			return size
+		}
+	}
+	hbm, _ := kibibytes(infoOf(e, "LevelZeroHBMSize"))
+	ddr, _ := kibibytes(infoOf(e, "LevelZeroDDRSize"))
+	return hbm + ddr
+}
+
+// finish hands over what was collected. Complete sorts it.
+func (d *devices) finish() {
+	d.h.NICs = append(d.h.NICs, lists.InOrder(d.nics)...)
+	d.h.GPUs = append(d.h.GPUs, lists.Map(d.order, func(g *gpu) topology.GPU { return g.GPU })...)
+	for n := range lists.Refs(d.h.NUMANodes) {
+		for j := range d.h.GPUs {
+			if g := &d.h.GPUs[j]; n.GPU != nil && g.Address != nil && *g.Address == *n.GPU {
+				g.MemoryNode = new(n.ID)
+			}
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package hwlocxml
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"math"
+	"math/bits"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/dump/where"
+	"github.com/rackless/rackless/machine/dump/xmltree"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// The methods here read one attribute. What cannot be read fails the file (see parser.fail) and
+// comes back as if it were missing.
+
+// infinite is how hwloc begins a set that has every number above the words that follow.
+const infinite = "0xf...f"
+
+// set returns a set of CPUs or nodes: words of 32 bits in hexadecimal, highest first, those that
+// are 0 left empty. ok is false where the attribute is missing. Of the numbers above its words an
+// infinite set has those that are in all.
+//
+// Source: hwloc_bitmap_snprintf in hwloc/bitmap.h.
+func (p *parser) set(e *element, attr string, all topology.CPUSet) (s topology.CPUSet, ok bool) {
+	text, ok := e.Lookup(attr)
+	if !ok {
+		return s, false
+	}
+	words, endless := strings.CutPrefix(text, infinite)
+	if endless {
+		words = strings.TrimPrefix(words, ",")
+	}
+	s, err := topology.ParseCPUMask(words)
+	if err != nil {
+		p.fail(e, "%w", &setError{attr, err})
+		return s, false
+	}
+	if endless {
+		from := 0
+		if words != "" {
+			from = 32 * (strings.Count(words, ",") + 1)
+		}
+		s = s.Union(all.Difference(topology.CPURange(0, from-1)))
+	}
+	return s, true
+}
+
+// A setError is an attribute whose set cannot be parsed.
+type setError struct {
+	attr string
+	err  error
+}
+
+func (e *setError) Error() string {
+	if wrong, ok := e.err.(*topology.CPUSetError); ok {
+		return fmt.Sprintf("%s %q: at byte %d: %s", e.attr, wrong.In, wrong.Offset, wrong.Why)
+	}
+	return e.attr + ": " + e.err.Error()
+}
+
+func (e *setError) Unwrap() error { return e.err }
+
+// number returns a decimal number that is not negative. ok is false where the attribute is missing
+// or -1, which is "not known" in the DTD.
+func (p *parser) number(e *element, attr string) (v uint64, ok bool) {
+	text, ok := e.Lookup(attr)
+	if !ok || text == "-1" {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		p.fail(e, "%s %q is not a number", attr, where.Clip(text))
+		return 0, false
+	}
+	return v, true
+}
+
+const (
+	// unknownIndex is os_index of an object that the operating system does not number: hwloc's
+	// unsigned -1, as it prints.
+	unknownIndex = 1<<32 - 1
+	// maxIndex bounds numbers of packages, dies, cores and nodes. Firmware numbers with gaps: a
+	// package 983297 has been seen.
+	maxIndex = 1<<31 - 1
+)
+
+// osIndex returns the operating system's number of an object. ok is false where it has none.
+func (p *parser) osIndex(e *element) (int, bool) {
+	v, ok := p.number(e, "os_index")
+	if !ok || v == unknownIndex {
+		return 0, false
+	}
+	if v > maxIndex {
+		p.fail(e, "os_index %d is more than %d", v, maxIndex)
+		return 0, false
+	}
+	return int(v), true
+}
+
+// indexOrSet returns the number of a PU or a node: os_index or, where there is none, the only member of its own set.
+func (p *parser) indexOrSet(e *element, attr, what string) int {
+	if n, ok := p.osIndex(e); ok {
+		return n
+	}
+	set, _ := p.set(e, attr, topology.CPUSet{})
+	if set.Len() != 1 {
+		p.fail(e, "neither os_index nor a %s of one %s", attr, what)
+		return 0
+	}
+	return set.Min()
+}
+
+// float returns a number with a fraction, 0 where the attribute is missing.
+func (p *parser) float(e *element, attr string) float64 {
+	text, ok := e.Lookup(attr)
+	if !ok {
+		return 0
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
+		p.fail(e, "%s %q is not a number", attr, where.Clip(text))
+		return 0
+	}
+	return v
+}
+
+// kibibytes parses a size that hwloc states in KiB, as an info. Version 3 writes the unit. ok is
+// false for anything else: infos never fail a file.
+func kibibytes(s string) (size uint64, ok bool) {
+	v, err := strconv.ParseUint(strings.TrimSuffix(s, "KiB"), 10, 64)
+	hi, lo := bits.Mul64(v, 1024)
+	return lo, err == nil && hi == 0
+}
+
+// decimal parses an info that is a number, nil where it is none.
+func decimal(s string) *uint64 { return words.Known(strconv.ParseUint(s, 10, 64)) }
+
+// An Error is a file that cannot be read, and where.
+type Error = where.Error
+
+// An element is an object of hwloc, or what is said about one or beside them.
+type element = xmltree.Element
+
+// label names an element in messages.
+func label(e *element) string {
+	if t := e.Attr("type"); t != "" && e.Name == "object" {
+		return "object " + t
+	}
+	return e.Name
+}
+
+// kindOf returns the object's type, in the words of version 2 where a word was changed.
+func kindOf(e *element) string {
+	t := e.Attr("type")
+	switch t {
+	case "Socket":
+		return "Package"
+	case "Node", "NUMANode":
+		return "NUMANode"
+	case "Proc": // before 1.0
+		return "PU"
+	case "Group":
+		// A die was a group before hwloc 2.1; 104 is the kind of such a group.
+		if e.Attr("subtype") == "Die" || e.Attr("kind") == "104" {
+			return "Die"
+		}
+	}
+	return t
+}
+
+// infoOf returns the value of the element's info of that name, "" where there is none. DMI strings
+// come with spaces at their ends.
+func infoOf(e *element, name string) string {
+	for k := range e.All("info") {
+		if k.Attr("name") == name {
+			return strings.TrimSpace(k.Attr("value"))
+		}
+	}
+	return ""
+}
+
+// subtypeOf returns the object's subtype. Version 1 has it as an info.
+func subtypeOf(e *element) string {
+	if s, ok := e.Lookup("subtype"); ok {
+		return s
+	}
+	return cmp.Or(infoOf(e, "Type"), infoOf(e, "CoProcType"))
+}
+
+// objectsOf yields the object itself and all objects below it, in the order of the file.
+func objectsOf(e *element) iter.Seq[*element] {
+	return func(yield func(*element) bool) { walk(e, yield) }
+}
+
+func walk(e *element, yield func(*element) bool) bool {
+	if !yield(e) {
+		return false
+	}
+	for k := range e.All("object") {
+		if !walk(k, yield) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,199 @@
+package nccl
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/dump/where"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// maxMbps bounds the speed of a NIC: 10 Tb/s. Some dumps have kb/s in place of Mb/s.
+const maxMbps = 10_000_000
+
+// nic reads the network devices of the PCI function at a, or of none where a is nil. NCCL hangs
+// what has no PCI function on the first cpu, so such a NIC is on no node.
+func (p *parser) nic(e *element, at place, a *topology.PCIAddr) {
+	n := topology.NIC{Address: a}
+	if a != nil {
+		n.NUMANode = at.node
+	}
+	// Each port, and each network interface of a port, is a net of its own: of a function, all are one NIC,
+	// as fast as the fastest of them. Without a function nothing tells which belong together.
+	for _, net := range e.Kids {
+		one := p.net(net)
+		if a != nil {
+			n.RDMA = append(n.RDMA, one.RDMA...)
+			n.Netdevs = append(n.Netdevs, one.Netdevs...)
+			n.Devices = append(n.Devices, one.Devices...)
+			if one.SpeedMbps != nil && (n.SpeedMbps == nil || *one.SpeedMbps > *n.SpeedMbps) {
+				n.SpeedMbps = one.SpeedMbps
+			}
+			continue
+		}
+		if one.Name != "" {
+			lists.Obtain(&p.h.NICs, func(have topology.NIC) bool { return have.Name == one.Name }, one)
+		}
+	}
+	if a != nil {
+		n.Devices = mergeDevices(n.Devices)
+		p.h.NICs = append(p.h.NICs, n)
+	}
+}
+
+// net reads one network device. Name is empty for those that software made.
+func (p *parser) net(e *element) topology.NIC {
+	var n topology.NIC
+	name := e.Attr("name")
+	if name == "" || len(name) > 256 || strings.ContainsAny(name, "/ \t\n") {
+		p.note(e, "name=%q is not the name of a network device", where.Clip(name))
+		return n
+	}
+	n.SpeedMbps = p.count(e, "speed", maxMbps)
+	if n.SpeedMbps != nil && *n.SpeedMbps == 0 {
+		n.SpeedMbps = nil
+	}
+	port := p.count(e, "port", 255)
+	if port == nil || *port == 0 {
+		n.Netdevs = []string{name}
+		if !slices.ContainsFunc(virtual, func(start string) bool { return strings.HasPrefix(name, start) }) {
+			n.Name = name
+		}
+		return n
+	}
+	n.Name = name
+	// Newer versions use several ports of a NIC as one: "mlx5_0+mlx5_1". The speed is that of all.
+	names := strings.Split(name, "+")
+	for _, rdma := range names {
+		if rdma == "" {
+			continue
+		}
+		d := topology.RDMADevice{Name: rdma, Ports: []topology.RDMAPort{{Number: int(*port)}}}
+		if n.SpeedMbps != nil && len(names) == 1 {
+			d.Ports[0].RateGbps = new(float64(*n.SpeedMbps) / 1000)
+		}
+		n.RDMA = append(n.RDMA, rdma)
+		n.Devices = append(n.Devices, d)
+	}
+	return n
+}
+
+// mergeDevices joins the ports of one RDMA device, each of which is a net of its own.
+func mergeDevices(devices []topology.RDMADevice) []topology.RDMADevice {
+	var out []topology.RDMADevice
+	for _, d := range devices {
+		joined := lists.Obtain(&out, func(have topology.RDMADevice) bool { return have.Name == d.Name },
+			topology.RDMADevice{Name: d.Name})
+		for _, port := range d.Ports {
+			lists.Obtain(&joined.Ports, func(have topology.RDMAPort) bool { return have.Number == port.Number }, port)
+		}
+	}
+	for d := range lists.Refs(out) {
+		slices.SortFunc(d.Ports, func(a, b topology.RDMAPort) int { return a.Number - b.Number })
+	}
+	return out
+}
+
+// virtual are the starts of names that container engines, virtual machines and tunnels give to what they make.
+var virtual = []string{"br-", "veth", "cali", "docker", "virbr", "tunl", "tun", "tap", "vnet", "flannel", "cni", "lxc",
+	"lxd", "vxlan", "cilium", "kube", "dummy", "lo", "genev", "wg"}
+
+// classNVSwitch is the class of what is behind a link that leads to a switch. NCCL writes it as
+// well where a virtual machine does not see the other end.
+const classNVSwitch = "0x0680"
+
+// maxCount bounds the links from one GPU to one place.
+const maxCount = 1024
+
+// A pair is two GPUs by address.
+type pair struct{ a, b topology.PCIAddr }
+
+// A link is what one GPU says of its links to another.
+type link struct {
+	count int
+	from  *element // that said it last
+}
+
+// addLinks turns links of GPUs into paths between them, and counts them.
+//
+// Links to a GPU are stated at both ends; where the ends differ, the lower number is taken and the
+// difference noted. Links to switches make a path to every other GPU that has some: NCCL's model is
+// one switch that joins all, and a path is as wide as the end with fewer links.
+//
+// xGMI, the links of AMD's GPUs, are read the same way, as RCCL does: they are paths of the same
+// class. They are not counted as NVLinks of the GPU.
+func (p *parser) addLinks() error {
+	direct := map[pair]link{}
+	switched := map[topology.PCIAddr]int{}
+	known := lists.SetOf(p.gpus, func(g gpu) topology.PCIAddr { return g.address })
+	for i, g := range p.gpus {
+		total, nvlink := 0, false
+		for _, l := range g.links {
+			p.rccl = p.rccl || l.Name == "xgmi"
+			n := p.count(l, "count", maxCount)
+			if n == nil || *n == 0 || l.Name == "c2c" {
+				continue
+			}
+			total += int(*n)
+			nvlink = nvlink || l.Name == "nvlink"
+			if class := l.Attr("tclass"); strings.HasPrefix(class, classNVSwitch) && class != "0x068001" {
+				switched[g.address] += int(*n)
+				continue
+			}
+			target, ok := l.Lookup("target")
+			if !ok {
+				return where.At(l.Line, "<%s> has no target", l.Name)
+			}
+			// What is not a GPU of the dump is no path in it: a GPU of another process, or the
+			// processor ("fffffff:ffff:ff" on POWER).
+			to, err := topology.ParsePCIAddr(target)
+			if err == nil && to == g.address {
+				// Seen in the file of a cloud. The links are there, but not where to.
+				p.note(l, "leads from %s to itself", to)
+				continue
+			}
+			if err == nil && known[to] {
+				d := direct[pair{g.address, to}]
+				direct[pair{g.address, to}] = link{d.count + int(*n), l}
+			}
+		}
+		if nvlink {
+			p.h.GPUs[i].NVLinks = &total
+		}
+	}
+	p.addPaths(direct, switched)
+	return nil
+}
+
+// addPaths adds one path for each pair of GPUs with links between them.
+func (p *parser) addPaths(direct map[pair]link, switched map[topology.PCIAddr]int) {
+	links := map[pair]int{}
+	for ends, l := range direct {
+		n := l.count
+		// Each pair is there twice, unless one end says nothing.
+		if back, ok := direct[pair{ends.b, ends.a}]; ok && back.count != n {
+			n = min(n, back.count)
+			if ends.a.Compare(ends.b) < 0 {
+				p.note(l.from, "%d links from %s to %s, but %d back: %d are taken", l.count, ends.a, ends.b, back.count,
+					n)
+			}
+		}
+		if ends.a.Compare(ends.b) > 0 {
+			ends.a, ends.b = ends.b, ends.a
+		}
+		links[ends] = n
+	}
+	behind := slices.SortedFunc(maps.Keys(switched), topology.PCIAddr.Compare)
+	for i, a := range behind {
+		for _, b := range behind[i+1:] {
+			links[pair{a, b}] += min(switched[a], switched[b])
+		}
+	}
+	for ends, n := range links {
+		p.h.Reported = append(p.h.Reported, topology.Path{A: ends.a.String(), B: ends.b.String(),
+			Class: topology.PathNVLink, Links: n})
+	}
+	slices.SortFunc(p.h.Reported, func(a, b topology.Path) int { return strings.Compare(a.A+" "+a.B, b.A+" "+b.B) })
+}

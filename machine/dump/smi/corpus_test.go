@@ -1,0 +1,111 @@
+package smi_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/machine/dump/smi"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+var update = flag.Bool("update", false, "rewrite the goldens")
+
+// summary is one line on a Host: what was counted in it, so that a golden of it holds facts and no text of the source.
+func summary(h *topology.Host) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d GPUs %d NICs %d nodes:", len(h.GPUs), len(h.NICs), len(h.NUMANodes))
+	classes := map[string]int{}
+	for _, p := range h.Reported {
+		classes[p.Label()]++
+	}
+	var labels []string
+	for l := range classes {
+		labels = append(labels, l)
+	}
+	slices.Sort(labels)
+	for _, l := range labels {
+		fmt.Fprintf(&b, " %s=%d", l, classes[l])
+	}
+	for _, n := range h.NUMANodes {
+		fmt.Fprintf(&b, " node%d=%s", n.ID, n.CPUs)
+	}
+	var links, unplaced, named int
+	for _, g := range h.GPUs {
+		if g.NVLinks != nil {
+			links += *g.NVLinks
+		}
+	}
+	for _, n := range h.NICs {
+		if n.NUMANode == nil {
+			unplaced++
+		}
+		named += len(n.RDMA)
+	}
+	fmt.Fprintf(&b, " nvlinks=%d rdma=%d nodeless_nics=%d notes=%d", links, named, unplaced, len(h.Unread))
+	return b.String()
+}
+
+// outcome is what becomes of a text: the summary of the machine, or the error without the name of the file.
+func outcome(b []byte, name string) string {
+	h, err := smi.Parse(b, name)
+	if err != nil {
+		return "error: " + strings.TrimPrefix(err.Error(), name+":")
+	}
+	return summary(h)
+}
+
+// TestCorpus runs over a directory of texts that may not be part of this repository. The golden
+// holds their names, checksums and our facts about them.
+func TestCorpus(t *testing.T) {
+	dir := os.Getenv("RACKLESS_CORPUS")
+	if dir == "" {
+		t.Skip("RACKLESS_CORPUS does not name a directory with nvidia-topo/")
+	}
+	var lines []string
+	for _, sub := range []string{"issues", "repos"} {
+		files, err := filepath.Glob(filepath.Join(dir, "nvidia-topo", sub, "*.txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum := sha256.Sum256(b)
+			name := sub + "/" + filepath.Base(f)
+			if sub == "repos" {
+				name = sub // file names there are names of accounts; the checksum tells the file
+			}
+			lines = append(lines, fmt.Sprintf("%s\t%s\t%s\n", name, hex.EncodeToString(sum[:]), outcome(b, name)))
+		}
+	}
+	slices.Sort(lines)
+	golden(t, filepath.Join("testdata", "corpus.tsv"), []byte(strings.Join(lines, "")))
+}
+
+// golden compares got with a file, or rewrites the file.
+func golden(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}

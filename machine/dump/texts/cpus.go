@@ -1,0 +1,297 @@
+package texts
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// lscpuSure is a line that tells lscpu alone.
+const lscpuSure = `^Architecture:|^NUMA node\d+ CPU\(s\):`
+
+// nodeCPUs matches the key of a NUMA node of lscpu.
+var nodeCPUs = lazyregexp.New(`^NUMA node(\d+) CPU\(s\)$`)
+
+// lscpu reads the summary. How threads are numbered is not in it, so cores are known where each has one thread. What
+// the text says of caches is not read: it gives their number, and not which CPUs share one.
+func (r *reader) lscpu() {
+	read := map[string]string{}
+	take := func(line int, key, value string) {
+		if key == "CPU socket(s)" { // before util-linux 2.23
+			key = "Socket(s)"
+		}
+		if m := nodeCPUs.FindStringSubmatch(key); m != nil {
+			id := count(m[1])
+			if set := r.cpus(line, value); set != nil && id != nil {
+				r.node(*id).CPUs = *set
+			}
+		} else if _, twice := read[key]; !twice {
+			read[key] = value
+		}
+	}
+	if head := strings.TrimSpace(r.Text.Text); strings.HasPrefix(head, "{") {
+		// Newer releases of util-linux group fields in children. Older ones print one flat list.
+		type field struct {
+			Field, Data string
+			Children    []field
+		}
+		var doc struct{ Lscpu []field }
+		r.json(&doc)
+		var walk func([]field)
+		walk = func(list []field) {
+			for _, f := range list {
+				take(0, strings.TrimSuffix(f.Field, ":"), f.Data)
+				walk(f.Children)
+			}
+		}
+		walk(doc.Lscpu)
+	} else {
+		for p := range r.pairs() {
+			take(p.line, p.key, p.value)
+		}
+	}
+	s := &r.h.System
+	s.Arch, s.CPUModel = read["Architecture"], read["Model name"]
+	r.virtual(read)
+	online, n := read["On-line CPU(s) list"], count(read["CPU(s)"])
+	switch {
+	case online != "":
+		r.h.CPUs.Online = words.Value(r.cpus(0, online))
+	case n != nil && *n > 0 && *n <= topology.MaxCPUs:
+		r.h.CPUs.Online = topology.CPURange(0, *n-1)
+	}
+	if r.h.CPUs.Online.IsEmpty() { // a piece of the text
+		r.h.CPUs.Online = topology.UnionOf(r.h.NUMANodes, func(n topology.NUMANode) topology.CPUSet { return n.CPUs })
+	}
+	if off := read["Off-line CPU(s) list"]; off != "" {
+		r.h.CPUs.Offline = r.cpus(0, off)
+	}
+	threads := count(read["Thread(s) per core"])
+	if each, sockets := count(read["Core(s) per socket"]), count(read["Socket(s)"]); r.h.CPUs.Online.IsEmpty() &&
+		threads != nil && each != nil && sockets != nil {
+		if n := *threads * *each * *sockets; n > 0 && *threads <= 8 && *sockets <= 64 && n <= topology.MaxCPUs {
+			r.h.CPUs.Online = topology.CPURange(0, n-1)
+		}
+	}
+	if threads != nil && *threads > 1 {
+		r.h.CPUs.SMT = "on"
+	}
+	r.packages(count(read["Socket(s)"]))
+	if threads != nil && *threads == 1 && r.h.CPUs.Online.Len() <= maxCores {
+		for cpu := range r.h.CPUs.Online.All() {
+			r.h.Cores = append(r.h.Cores, topology.Core{CPUs: topology.CPUs(cpu)})
+		}
+	}
+}
+
+// hypervisors are names of makers in lscpu, in lower case, where the hypervisor has another name.
+var hypervisors = map[string]string{"microsoft": "hyper-v", "ibm": "z/vm"}
+
+// virtual reads what lscpu says of a hypervisor. Only x86 has a flag that tells a virtual machine from a real one. On
+// other architectures the firmware's name may give QEMU away, and nothing says that a machine is real.
+func (r *reader) virtual(read map[string]string) {
+	s := &r.h.System
+	vendor, kind := strings.ToLower(read["Hypervisor vendor"]), read["Virtualization type"]
+	x86 := strings.HasSuffix(s.Arch, "86") || s.Arch == "x86_64"
+	switch {
+	case vendor == "xen" && kind == "none": // its control domain, which sees the real machine
+	case vendor != "":
+		s.Hypervisor, s.InVM = cmp.Or(hypervisors[vendor], vendor), new(true)
+	case x86 && read["Flags"] != "":
+		s.InVM = new(slices.Contains(strings.Fields(read["Flags"]), "hypervisor"))
+	case read["BIOS Vendor ID"] == "QEMU":
+		s.Hypervisor, s.InVM = "qemu", new(true)
+	case kind == "full", kind == "para":
+		s.InVM = new(true)
+	}
+}
+
+// maxCores bounds the cores that are made of a number alone.
+const maxCores = 4096
+
+// packages makes the packages that lscpu counts. Which CPUs are in which is known about one, and where
+// each is a NUMA node.
+func (r *reader) packages(n *int) {
+	// No machine has so many sockets: a wrong number from outside must not make as many packages.
+	if n == nil || *n > 64 || r.h.CPUs.Online.IsEmpty() {
+		return
+	}
+	for id := range *n {
+		p := topology.Package{ID: id, Model: r.h.System.CPUModel}
+		switch {
+		case *n == 1:
+			p.CPUs = r.h.CPUs.Online
+		case len(r.h.NUMANodes) == *n:
+			p.CPUs = r.h.NUMANodes[id].CPUs
+		}
+		r.h.Packages = append(r.h.Packages, p)
+	}
+}
+
+// A cpuTable collects which CPUs are in what. Sets are made at the end: each would be copied for each CPU.
+type cpuTable struct {
+	online, offline []int
+	// By the number of the node or socket.
+	nodes, sockets map[int][]int
+	// Cores by "socket/core", L3 caches by the number in the column.
+	cores, caches map[string][]int
+}
+
+func newCPUTable() *cpuTable {
+	return &cpuTable{nodes: map[int][]int{}, sockets: map[int][]int{}, cores: map[string][]int{},
+		caches: map[string][]int{}}
+}
+
+// fill makes packages, nodes, cores and caches.
+func (t *cpuTable) fill(r *reader) {
+	r.h.CPUs.Online = topology.CPUs(t.online...)
+	if t.offline != nil {
+		r.h.CPUs.Offline = new(topology.CPUs(t.offline...))
+	}
+	for id, cpus := range t.nodes {
+		r.node(id).CPUs = topology.CPUs(cpus...)
+	}
+	for id, cpus := range t.sockets {
+		r.h.Packages = append(r.h.Packages, topology.Package{ID: id, CPUs: topology.CPUs(cpus...)})
+	}
+	for _, cpus := range t.cores {
+		r.h.Cores = append(r.h.Cores, topology.Core{CPUs: topology.CPUs(cpus...)})
+	}
+	for _, cpus := range t.caches {
+		r.h.L3 = append(r.h.L3, topology.L3{CPUs: topology.CPUs(cpus...)})
+	}
+}
+
+// add takes a CPU with the columns of its line.
+func (t *cpuTable) add(cpu int, value map[string]string) {
+	if value["ONLINE"] == "no" {
+		t.offline = append(t.offline, cpu)
+		return
+	}
+	t.online = append(t.online, cpu)
+	if id := count(value["NODE"]); id != nil {
+		t.nodes[*id] = append(t.nodes[*id], cpu)
+	}
+	if socket := count(value["SOCKET"]); socket != nil {
+		t.sockets[*socket] = append(t.sockets[*socket], cpu)
+	}
+	// Releases differ in whether cores are numbered through the machine or within a socket. With the socket in the key
+	// both are right.
+	if core := value["CORE"]; count(core) != nil {
+		t.cores[value["SOCKET"]+"/"+core] = append(t.cores[value["SOCKET"]+"/"+core], cpu)
+	}
+	// lscpu -e has one column "L1d:L1i:L2:L3" with the four numbers in one word, lscpu -p a column for each cache. The
+	// last number of a title that ends with L3 is that of L3 in both.
+	for name, ids := range value {
+		if id := ids[strings.LastIndexByte(ids, ':')+1:]; strings.HasSuffix(name, "L3") && count(id) != nil {
+			t.caches[id] = append(t.caches[id], cpu)
+		}
+	}
+}
+
+// lscpuTable reads a line for each CPU: lscpu -e in columns, lscpu -p with commas. The titles of lscpu -p stand in a
+// comment: "# CPU,Core,Socket,Node,,L1d,L1i,L2,L3". Only the columns that are there are known, as -e=CPU,NODE prints
+// two.
+func (r *reader) lscpuTable() {
+	var columns []string
+	table := newCPUTable()
+	for n, line := range r.lines() {
+		words := strings.Fields(strings.TrimPrefix(line, "# "))
+		if strings.Contains(line, ",") {
+			words = strings.Split(strings.ReplaceAll(strings.TrimPrefix(line, "# "), " ", ""), ",")
+		}
+		if len(words) > 1 && words[0] == "CPU" {
+			if columns != nil {
+				break // another table of the same CPUs, which may number cores in another way
+			}
+			columns = words
+			continue
+		}
+		if len(words) == 0 || count(words[0]) == nil || columns == nil {
+			continue
+		}
+		if cpu := *count(words[0]); cpu >= topology.MaxCPUs || len(words) < len(columns) && !strings.Contains(line,
+			",") {
+			r.note(n, "%q is not a line of CPU %d with %d columns", line, cpu, len(columns))
+		} else {
+			value := map[string]string{}
+			for i, name := range columns[:min(len(columns), len(words))] {
+				// lscpu -p writes "Core", and lscpu -e "CORE".
+				value[strings.ToUpper(name)] = words[i]
+			}
+			table.add(cpu, value)
+		}
+	}
+	table.fill(r)
+}
+
+var (
+	// Lines of numactl -H: "node 0 cpus: 0 1 2", "node 0 size: 64214 MB", and "0:  10  21" of the matrix of distances.
+	nodeLine     = lazyregexp.New(`^node (\d+) (cpus|size|free)$`)
+	distanceLine = lazyregexp.New(`^(\d+):((?: +\d+)+)$`)
+)
+
+// numactl reads nodes, their memory and their distances. Where the text was cut, what is missing is said: a node
+// whose CPUs were not read would look like one that has none.
+func (r *reader) numactl() {
+	rows, listed, available := map[int][]int{}, map[int]bool{}, 0
+	for n, line := range r.lines() {
+		key, value, _ := strings.Cut(line, ":")
+		if nodes := strings.Fields(value); key == "available" && len(nodes) > 0 { // "available: 2 nodes (0-1)"
+			available = words.Value(count(nodes[0]))
+		}
+		if m := nodeLine.FindStringSubmatch(key); m != nil {
+			id := count(m[1])
+			if id == nil {
+				continue
+			}
+			node, value := r.node(*id), strings.TrimSpace(value)
+			switch m[2] {
+			case "cpus":
+				listed[*id] = true
+				if set := r.cpus(n, strings.Join(strings.Fields(value), ",")); set != nil {
+					node.CPUs = *set
+					r.h.CPUs.Online = r.h.CPUs.Online.Union(*set)
+				}
+			case "size":
+				node.MemoryBytes = size(value)
+			case "free":
+				node.FreeBytes = size(value)
+			}
+		} else if m := distanceLine.FindStringSubmatch(line); m != nil {
+			id, _ := strconv.Atoi(m[1])
+			for word := range strings.FieldsSeq(m[2]) {
+				if d := count(word); d != nil {
+					rows[id] = append(rows[id], *d)
+				}
+			}
+		}
+	}
+	for node := range lists.Refs(r.h.NUMANodes) {
+		if !listed[node.ID] {
+			r.note(0, "the CPUs of node %d are missing", node.ID)
+		}
+	}
+	if len(r.h.NUMANodes) == 0 && len(rows) <= topology.MaxCPUs { // the matrix alone
+		for id := range rows {
+			r.node(id)
+		}
+	}
+	if available > len(r.h.NUMANodes) {
+		r.note(0, "%d nodes are available, and the text has %d", available, len(r.h.NUMANodes))
+	}
+	// The columns of the matrix are the nodes in the order of their numbers, which may have gaps.
+	for node := range lists.Refs(r.h.NUMANodes) {
+		if row := rows[node.ID]; len(row) == len(r.h.NUMANodes) {
+			node.Distances = row
+		} else if len(row) > 0 {
+			r.note(0, "node %d has %d distances, and there are %d nodes", node.ID, len(row), len(r.h.NUMANodes))
+		}
+	}
+}

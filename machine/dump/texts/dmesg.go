@@ -1,0 +1,55 @@
+package texts
+
+import (
+	"strconv"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// limitHint is in every line in which the kernel says that a function has less bandwidth than it
+// could (pcie_print_link_status, drivers/pci/pci.c).
+const limitHint = "available PCIe bandwidth, limited by"
+
+// limitForm matches such a line, with whatever log or driver stands before the address. Kernels
+// before 5.7 do not say "PCIe" behind the speed.
+const limitForm = `(?:^|[\s(])((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): [\d.]+ Gb/s ` + limitHint +
+	` ([\d.]+) GT/s(?: PCIe)? x(\d+) link at ([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) ` +
+	`\(capable of [\d.]+ Gb/s with ([\d.]+) GT/s(?: PCIe)? x(\d+) link\)`
+
+var limitLine = lazyregexp.New(limitForm)
+
+// dmesg reads which link limits which function, what the function itself could do, and the IOMMU groups.
+func (r *reader) dmesg() {
+	for n, line := range r.lines() {
+		if m := groupAdded.FindStringSubmatch(line); m != nil {
+			r.inGroup(m[1]+m[3], count(m[2]+m[4]))
+			continue
+		}
+		m := limitLine.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		of, port := address(m[1]), address(m[4])
+		limit, limitOK := linkRate(m[2], m[3])
+		best, bestOK := linkRate(m[5], m[6])
+		if of == nil || port == nil || !limitOK || !bestOK {
+			r.note(n, "a link that is none: %q", line)
+			continue
+		}
+		// The last line counts: a driver that is loaded again says it again.
+		d := r.function(*of)
+		d.Link = &topology.Link{MaxSpeedGTs: &best.GTs, MaxWidth: &best.Lanes}
+		d.PathLimit = &topology.PathLimit{At: *port, SpeedGTs: limit.GTs, Width: limit.Lanes}
+	}
+}
+
+// linkRate parses the speed in GT/s and the lanes of a link.
+func linkRate(speed, lanes string) (topology.Rate, bool) {
+	gts, err := strconv.ParseFloat(speed, 64)
+	width := count(lanes)
+	if err != nil || gts <= 0 || gts > 128 || width == nil || *width < 1 || *width > 32 {
+		return topology.Rate{}, false
+	}
+	return topology.Rate{GTs: gts, Lanes: *width}, true
+}

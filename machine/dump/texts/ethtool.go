@@ -1,0 +1,60 @@
+package texts
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// subjectDevice returns the network device that the first line names ("NIC statistics for eth0:"), else the one of the
+// command line.
+func (r *reader) subjectDevice(head string) *topology.Netdev {
+	name := r.Subject
+	first, _, _ := strings.Cut(strings.TrimSpace(r.Text.Text), "\n")
+	if _, rest, ok := strings.Cut(strings.TrimSpace(first), head); ok {
+		name = strings.TrimSuffix(rest, ":")
+	}
+	if name == "" {
+		r.note(0, "which network device this is, is not told: %s NETDEV names it above its text", r.Kind.Name)
+		name = "unnamed"
+	}
+	return netdev(r.nic(name), name)
+}
+
+// ethtoolCounters reads the counters of errors and discards that are not 0. Counters of ordinary traffic are left out:
+// they say nothing about a fault and differ at each reading.
+func (r *reader) ethtoolCounters() {
+	d := r.subjectDevice("NIC statistics for ")
+	for p := range r.pairs() {
+		trouble(&d.Counters, p.key, p.value)
+	}
+}
+
+// trouble enters a counter of errors or discards that is not 0.
+func trouble(counters *map[string]uint64, name, value string) {
+	n, err := strconv.ParseUint(value, 10, 64)
+	if err == nil && n > 0 && topology.IsTrouble(name) && len(*counters) < maxSettings {
+		lists.Put(counters, name, n)
+	}
+}
+
+// rdmaStatistic reads the counters of ports: "link mlx5_0/1 rx_write_requests 0 ...", on a line or on several.
+func (r *reader) rdmaStatistic() {
+	var p *topology.RDMAPort
+	for _, line := range r.lines() {
+		words := strings.Fields(line)
+		if len(words) > 1 && words[0] == "link" {
+			device, number, _ := strings.Cut(strings.TrimSuffix(words[1], ":"), "/")
+			if port := count(number); port != nil {
+				_, p = rdma(r.nic(device), device, port)
+			}
+			words = words[2:]
+		}
+		// After the device, names and values take turns.
+		for i := 0; p != nil && i+1 < len(words); i += 2 {
+			trouble(&p.Counters, words[i], words[i+1])
+		}
+	}
+}

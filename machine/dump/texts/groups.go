@@ -1,0 +1,124 @@
+package texts
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+const pciAddress = `[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]`
+
+var (
+	// groupPath matches the directory of a group, or its name in a drawing of tree.
+	groupPath = lazyregexp.New(`(?:^|[\s./])(?:iommu_groups/)?(\d+)/devices(?:[/:]|$)|` +
+		`^[│├└─|` + "`" + `\\+\s-]+(\d+)$`)
+	// groupListing matches the lines that only a listing of the groups has: a member by its path, the
+	// heading of ls, and the directory itself as tree begins with it.
+	groupListing = lazyregexp.New(`(?:^|[\s./])(?:iommu_groups/)?\d+/devices(?:/` + pciAddress + `\b|/?:$)|` +
+		`^(?:/sys/kernel/)?iommu_groups/?$|^│.*│ *iommugroup *│`)
+	member     = lazyregexp.New(`\b` + pciAddress + `\b`)
+	groupAdded = lazyregexp.New(groupAddedForm)
+)
+
+// groupAddedForm matches the kernel's line on a function and its group, since Linux 5.3 and before.
+const groupAddedForm = `\b(?:(` + pciAddress + `): Adding to iommu group (\d+)|` +
+	`iommu: Adding device (` + pciAddress + `) to group (\d+))\b`
+
+// iommuGroups reads which functions are in one IOMMU group, from a listing by find, ls or tree, or the table of
+// pvesh. What the functions are, lspci tells.
+func (r *reader) iommuGroups() {
+	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
+		var list []map[string]any
+		r.json(&list)
+		for _, d := range list {
+			r.groupRow(func(column string) string { return fmt.Sprint(d[column]) })
+		}
+		return
+	}
+	var group *int
+	var columns []string
+	for _, line := range r.lines() {
+		if cells := strings.Split(line, "│"); len(cells) > 3 {
+			for i := range cells {
+				cells[i] = strings.TrimSpace(cells[i])
+			}
+			if slices.Contains(cells, "iommugroup") {
+				columns = cells
+			}
+			r.groupRow(func(column string) string {
+				if i := slices.Index(columns, column); i >= 0 && i < len(cells) {
+					return cells[i]
+				}
+				return ""
+			})
+			continue
+		}
+		line, target, _ := strings.Cut(line, " -> ")
+		if m := groupPath.FindStringSubmatch(line); m != nil {
+			group = count(cmp.Or(m[1], m[2]))
+		}
+		members := member.FindAllString(line, -1)
+		for _, m := range members {
+			r.inGroup(m, group)
+		}
+		// A link leads to the function, whose path has the bridges above it.
+		if path := member.FindAllString(target, -1); len(members) == 1 && len(path) > 1 {
+			r.below(members[0], path[len(path)-2])
+		}
+	}
+	for _, d := range r.h.PCI {
+		if d.Parent == nil {
+			continue
+		}
+		if i, ok := r.functions[*d.Parent]; ok && r.h.PCI[i].Bridge == nil {
+			r.h.PCI[i].Bridge = &topology.Bridge{}
+		}
+	}
+}
+
+// groupRow reads a function of pvesh by its columns.
+func (r *reader) groupRow(column func(string) string) {
+	of, group := address(column("id")), count(column("iommugroup"))
+	if of == nil || group == nil {
+		return
+	}
+	r.inGroup(column("id"), group)
+	d := r.function(*of)
+	d.Class = words.Known(topology.ParseID24(column("class")))
+	if vendor := words.Known(topology.ParseID16(column("vendor"))); vendor != nil {
+		d.Vendor, d.Device = vendor, words.Known(topology.ParseID16(column("device")))
+	}
+}
+
+// inGroup notes the group of the function at an address. What is no address or no group says nothing.
+func (r *reader) inGroup(of string, group *int) {
+	if a := address(of); a != nil && group != nil {
+		r.function(*a).IOMMUGroup = group
+	}
+}
+
+// below notes the bridge above a function.
+func (r *reader) below(of, bridge string) {
+	if a, above := address(of), address(bridge); a != nil && above != nil && a.Compare(*above) != 0 {
+		d := r.function(*a)
+		d.Parent, d.ParentUnknown = above, false
+	}
+}
+
+// function returns the function at an address, a new one where no line has told of it yet. It holds until the next
+// call.
+func (r *reader) function(a topology.PCIAddr) *topology.PCIDevice {
+	i, ok := r.functions[a]
+	if !ok {
+		i = len(r.h.PCI)
+		lists.Put(&r.functions, a, i)
+		r.h.PCI = append(r.h.PCI, topology.PCIDevice{Address: a, ParentUnknown: true})
+	}
+	return &r.h.PCI[i]
+}

@@ -1,0 +1,265 @@
+package texts
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// ipLine matches the first line of a network device: "2: eth0@if3: <BROADCAST,UP> mtu 9000 qdisc mq state UP ...".
+var ipLine = lazyregexp.New(`^(\d+): ([^\s:@]+)(?:@(\S+))?: <([A-Z_,0-9-]*)> mtu (\d+) (.*)`)
+
+// ipJSON reads ip -j link and ip -j addr.
+func (r *reader) ipJSON() {
+	var list []struct {
+		Name      string   `json:"ifname"`
+		Parent    string   `json:"link"`
+		Type      string   `json:"link_type"`
+		Flags     []string `json:"flags"`
+		MTU       *int     `json:"mtu"`
+		Master    string   `json:"master"`
+		OperState string   `json:"operstate"`
+		MAC       string   `json:"address"`
+	}
+	r.json(&list)
+	for _, l := range list {
+		if l.Name == "" || l.Type == "loopback" || l.Parent != "" || isSoftware(l.Name) {
+			continue
+		}
+		d := netdev(r.nic(l.Name), l.Name)
+		d.MTU, d.State, d.Master, d.MAC = l.MTU, strings.ToLower(l.OperState), l.Master, l.MAC
+		carrier(d, l.Flags)
+	}
+}
+
+// carrier reads the flags of a device. Carrier is only known while it is up: LOWER_UP is missing for each one that is
+// down.
+func carrier(d *topology.Netdev, flags []string) {
+	if slices.Contains(flags, "UP") {
+		d.Carrier = new(slices.Contains(flags, "LOWER_UP"))
+	}
+}
+
+// ipLink reads network devices. Those that are made of software belong to no NIC and are left out.
+func (r *reader) ipLink() {
+	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
+		r.ipJSON()
+		return
+	}
+	var d *topology.Netdev
+	for _, line := range r.lines() {
+		if m := ipLine.FindStringSubmatch(line); m != nil {
+			// "eth0.100@eth0" stands on another device, and "eth0@if3" is the end of a pair in a container.
+			if d = nil; m[2] == "lo" || m[3] != "" || isSoftware(m[2]) {
+				continue
+			}
+			d = netdev(r.nic(m[2]), m[2])
+			d.MTU = count(m[5])
+			carrier(d, strings.Split(m[4], ","))
+			words := strings.Fields(m[6])
+			for i, word := range words[:max(0, len(words)-1)] {
+				switch word {
+				case "state":
+					d.State = strings.ToLower(words[i+1])
+				case "master":
+					d.Master = words[i+1]
+				}
+			}
+		} else if words := strings.Fields(line); d != nil && len(words) > 1 && strings.HasPrefix(words[0], "link/") &&
+			strings.Trim(words[1], "0:") != "" {
+			d.MAC = words[1]
+		}
+	}
+}
+
+// ipBrief matches a line of ip -br link or ip -br addr: a device with its state and, of link, its MAC address and
+// flags.
+var ipBrief = lazyregexp.New(`^([\w.-]+)(@\S+)? +(UP|DOWN|UNKNOWN|DORMANT|LOWERLAYERDOWN) +` +
+	`(?:([0-9a-f]{2}(?::[0-9a-f]{2}){5,19}) +<([A-Z_,0-9-]*)>$|[0-9a-f.:]+/\d+)`)
+
+// ipBriefBare matches a line of ip -br addr in such a text: a device without an address.
+var ipBriefBare = lazyregexp.New(`^([\w.-]+)(@\S+)? +(UP|DOWN|UNKNOWN|DORMANT|LOWERLAYERDOWN)$`)
+
+// ipBrief reads the short form of network devices.
+func (r *reader) ipBrief() {
+	for _, line := range r.lines() {
+		m := ipBrief.FindStringSubmatch(line)
+		if bare := ipBriefBare.FindStringSubmatch(line); bare != nil {
+			m = append(bare, "", "")
+		}
+		if m == nil || m[1] == "lo" || m[2] != "" || isSoftware(m[1]) {
+			continue
+		}
+		d := netdev(r.nic(m[1]), m[1])
+		d.State, d.MAC = strings.ToLower(m[3]), m[4]
+		carrier(d, strings.Split(m[5], ","))
+	}
+}
+
+// software are beginnings of names that devices without a NIC have by custom.
+var software = []string{"docker", "br-", "veth", "virbr", "vnet", "tap", "tun", "bond", "team", "dummy", "ifb", "cali",
+	"flannel", "cni", "vxlan", "wg", "ovs", "fwbr", "fwpr", "fwln", "vmbr", "sit", "gre", "erspan", "ip6tnl", "tunl",
+	"lxc", "kube", "nodelocaldns", "cilium"}
+
+func isSoftware(name string) bool {
+	return slices.ContainsFunc(software, func(s string) bool { return strings.HasPrefix(name, s) })
+}
+
+// ethtool reads the settings of network devices. A speed of "Unknown!", as ports without a link have, is no number and
+// left out.
+func (r *reader) ethtool() {
+	d := r.subjectDevice("Settings for ")
+	for p := range r.pairs() {
+		if name, ok := strings.CutPrefix(p.key, "Settings for "); ok {
+			d = netdev(r.nic(name), name)
+			continue
+		}
+		switch p.key {
+		case "Speed":
+			if v, err := strconv.ParseInt(strings.TrimSuffix(p.value, "Mb/s"), 10, 64); err == nil && v > 0 {
+				d.SpeedMbps = &v
+			}
+		case "Link detected":
+			answer, _, _ := strings.Cut(p.value, " ")
+			d.Carrier = new(answer == "yes")
+		}
+	}
+}
+
+// ethtoolDriver reads the driver of a network device. Which device it is, only the command line tells; its function is
+// in the text.
+func (r *reader) ethtoolDriver() {
+	value := map[string]string{}
+	for p := range r.pairs() {
+		if _, twice := value[p.key]; !twice {
+			value[p.key] = p.value
+		}
+	}
+	nic := &topology.NIC{}
+	if a := address(value["bus-info"]); a != nil {
+		nic = r.nicAt(*a)
+	} else if r.Subject != "" {
+		nic = r.nic(r.Subject)
+	} else {
+		r.note(0, "neither the command line nor bus-info says which network device this is")
+		return
+	}
+	nic.Driver = value["driver"]
+	nic.Firmware = word(value["firmware-version"])
+	if r.Subject != "" {
+		netdev(nic, r.Subject)
+	}
+}
+
+// mlnxQoS reads which priorities pause, and how packets get theirs. The row "enabled" has 0 or 1 for each of the eight
+// priorities, 0 first.
+func (r *reader) mlnxQoS() {
+	q := &topology.QoS{}
+	for n, line := range r.lines() {
+		if value, ok := strings.CutPrefix(line, "Priority trust state:"); ok {
+			q.Trust = strings.TrimSpace(value)
+		}
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] != "enabled" || q.PFC != nil {
+			continue
+		}
+		q.PFC = []int{}
+		for i, word := range words[1:] {
+			switch word {
+			case "1":
+				q.PFC = append(q.PFC, i)
+			case "0":
+			default:
+				r.note(n, "%q is neither 0 nor 1", word)
+			}
+		}
+	}
+	if r.Subject == "" {
+		r.note(0, "the command line does not say which network device this is: mlnx_qos -i NETDEV")
+		return
+	}
+	if q.Trust != "" || q.PFC != nil {
+		netdev(r.nic(r.Subject), r.Subject).QoS = q
+	}
+}
+
+// settingLine matches a setting: its name, and its values now or at the next boot. A star marks what will change.
+var settingLine = lazyregexp.New(`^\*? *([A-Z][A-Z0-9_]*(?:\[[\d.]+\])?)((?: {2,}|\t+)\S.*)$`)
+
+// maxSettings bounds those of one device; a ConnectX-7 has 250.
+const maxSettings = 1000
+
+// mlxconfig reads the settings of the firmware that count at the next boot.
+func (r *reader) mlxconfig() {
+	var nic *topology.NIC
+	for n, line := range r.lines() {
+		if key, name, _ := strings.Cut(line, ":"); key == "Device" || key == "PCI device" {
+			if name = strings.TrimSpace(name); address(name) != nil {
+				nic = r.nicAt(*address(name))
+			} else if name != "" {
+				nic = r.nic(name)
+			}
+			continue
+		}
+		m := settingLine.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		if nic == nil {
+			if at := address(r.Subject); at != nil {
+				nic = r.nicAt(*at)
+			} else if nic = r.nic(cmp.Or(r.Subject, "unnamed")); r.Subject == "" {
+				r.note(n, "which NIC this is, is not told: mlxconfig -d DEVICE names it above its text")
+			}
+		}
+		words := strings.Fields(m[2])
+		if len(nic.Settings) == maxSettings {
+			r.note(n, "more than %d settings", maxSettings)
+			return
+		}
+		// With -e there are three values: by default, now and at the next boot.
+		if len(words) == 3 && words[1] != words[2] {
+			r.note(n, "%s is %s now and %s after the next reset of the firmware", m[1], words[1], words[2])
+		}
+		lists.Put(&nic.Settings, m[1], words[len(words)-1])
+	}
+}
+
+// mstLine matches the lines of mst status that name a device: of the table that -v prints, and of the list without it.
+var mstLine = lazyregexp.New(`^DEVICE_TYPE +MST |^\w+\(rev:\w+\)\s+(\S+)\s+(\S+)(.*)$|` +
+	`^(/dev/mst/mt\S+) +- PCI|^domain:bus:dev\.fn=(\S+)`)
+
+// mstStatus reads the functions behind the devices of Mellanox's tools, and with -v their RDMA and network devices and
+// NUMA nodes. Empty columns have no mark: the form of a word tells its column.
+func (r *reader) mstStatus() {
+	path := ""
+	for _, m := range r.matches(mstLine) {
+		if path = cmp.Or(m[4], path); m[1] != "" {
+			path = m[1]
+		}
+		at := address(cmp.Or(m[2], m[5]))
+		if at == nil {
+			continue
+		}
+		nic := r.nicAt(*at)
+		if strings.HasPrefix(path, "/dev/") {
+			nic.Name = path
+		}
+		for word := range strings.FieldsSeq(strings.ReplaceAll(m[3], ",", " ")) {
+			if name, isNet := strings.CutPrefix(word, "net-"); isNet {
+				netdev(nic, name)
+			} else if node, err := strconv.Atoi(word); err == nil {
+				if node >= 0 { // -1 stands for none
+					nic.NUMANode = &node
+				}
+			} else if word != "NA" && word != "-" && nic.Devices == nil {
+				rdma(nic, word, nil)
+			}
+		}
+	}
+}

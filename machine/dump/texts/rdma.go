@@ -1,0 +1,412 @@
+package texts
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// word returns a value without the number that ibv_devinfo writes behind it: "PORT_ACTIVE (4)".
+func word(s string) string {
+	before, _, _ := strings.Cut(s, " (")
+	return strings.TrimSpace(before)
+}
+
+// portStates are states of ports as tools write them, in the words of the kernel.
+var portStates = map[string]string{"initializing": "INIT", "initialize": "INIT", "armed": "ARMED", "active": "ACTIVE",
+	"down": "DOWN", "port_active": "ACTIVE", "port_down": "DOWN", "port_init": "INIT", "port_armed": "ARMED"}
+
+func portState(s string) string { return cmp.Or(portStates[strings.ToLower(s)], strings.ToUpper(s)) }
+
+// physState returns the state of the physical link in the words of the kernel: "LINK_UP" is "LinkUp". Both forms are of
+// the same enumeration: ibv_devinfo prints the constant, the others the word of sysfs.
+func physState(s string) string {
+	if s != strings.ToUpper(s) {
+		return s
+	}
+	out := ""
+	for part := range strings.SplitSeq(strings.ToLower(s), "_") {
+		if part != "" {
+			out += strings.ToUpper(part[:1]) + part[1:]
+		}
+	}
+	return out
+}
+
+// guid returns a GUID as sysfs writes it: "0x946dae0300cde72c" is "946d:ae03:00cd:e72c".
+func guid(s string) string {
+	digits := strings.ReplaceAll(strings.TrimPrefix(s, "0x"), ":", "")
+	if len(digits) != 16 {
+		return ""
+	}
+	return fmt.Sprintf("%s:%s:%s:%s", digits[:4], digits[4:8], digits[8:12], digits[12:])
+}
+
+// gid returns a GID as sysfs writes it: eight groups of four digits.
+func gid(s string) string {
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return ""
+	}
+	b := a.As16()
+	groups := make([]string, 8)
+	for i := range groups {
+		groups[i] = fmt.Sprintf("%02x%02x", b[2*i], b[2*i+1])
+	}
+	return strings.Join(groups, ":")
+}
+
+// lid returns an identifier that a subnet manager assigned; nil where there is none. 0 stands for none. 0xffff is the
+// permissive LID, which a port has until a subnet manager has found it.
+func lid(s string) *int {
+	if n := count(s); n != nil && *n > 0 && *n < 0xffff {
+		return n
+	}
+	return nil
+}
+
+// rate sets the rate of a port that is up. Ports on Ethernet whose speed is not known state the least there is.
+func rate(p *topology.RDMAPort, gbps float64) {
+	if p.State != "DOWN" && gbps > 0 && gbps < 1e6 && !(p.LinkLayer == "Ethernet" && gbps <= 2.5) {
+		p.RateGbps = &gbps
+	}
+}
+
+var gidEntry = lazyregexp.New(`^GID\[ *(\d+)\]$`)
+
+// Lines of ibv_devinfo: what names a device, and those that only it has, also in a piece that begins in the middle of a
+// device.
+var (
+	hcaLine     = lazyregexp.New(`^hca_id:`)
+	devinfoLine = lazyregexp.New(`^(?:hca_id|` + devinfoKeys + `):\s|` +
+		`^transport:\s+(?:InfiniBand|iWARP|usNIC|unspecified)|^port:\s+\d+(?:$|\s+state:)|^state:\s+PORT_|^GID\[`)
+	// devinfoInline matches where one key stands behind another one, in a text that has lost its ends of lines.
+	devinfoInline = lazyregexp.New(`(\S)[ \t]+((?:transport|port|state|` + devinfoKeys + `):\s)`)
+)
+
+// nodeTypes are sysfs's words for transports other than InfiniBand, which RoCE has too; EFA is unspecified.
+var nodeTypes = map[string]string{"iWARP": "4: RNIC", "usNIC": "5: usNIC", "usNIC UDP": "6: usNIC UDP",
+	"unspecified": "7: unspecified"}
+
+const devinfoKeys = `fw_ver|node_guid|sys_image_guid|vendor_part_id|hw_ver|board_id|phys_port_cnt|(?:max|active)_mtu|` +
+	`sm_lid|port_lid|port_lmc|link_layer|active_width|active_speed|phys_state`
+
+// unfold begins a line before each key that stands behind another one. Two passes, as matches do not overlap.
+func (r *reader) unfold(inline *lazyregexp.Regexp) {
+	for range 2 {
+		r.Text.Text = inline.ReplaceAllString(r.Text.Text, "$1\n$2")
+	}
+}
+
+// piece returns the device and port that a text is about before a line names one: that of the command line, or one
+// without a name. A text that begins with such a line has none. port is how a line with the number of a port begins.
+func (r *reader) piece(names *lazyregexp.Regexp, port string) (*topology.RDMADevice, *topology.RDMAPort) {
+	begun, numbered := false, false
+	for _, line := range r.lines() {
+		if names.MatchString(line) {
+			break
+		}
+		begun = begun || r.Kind.Form.MatchString(line)
+		numbered = numbered || strings.HasPrefix(line, port)
+	}
+	if !begun {
+		return nil, &topology.RDMAPort{}
+	}
+	name := r.Subject
+	if name == "" {
+		r.note(0, "which RDMA device this is, is not told: %s names it in its first line", r.Kind.Name)
+		name = "unnamed"
+	}
+	if numbered {
+		return rdma(r.nic(name), name, nil)
+	}
+	// The line with its number is above the piece, and most devices have one port.
+	return rdma(r.nic(name), name, new(1))
+}
+
+// ibvDevinfo reads the devices and their ports, with -v also rates and GIDs.
+func (r *reader) ibvDevinfo() {
+	// Lines above the first port are about the device. What looks like one of a port there goes into a port that is
+	// dropped.
+	r.unfold(devinfoInline)
+	d, p := r.piece(hcaLine, "port:")
+	width, speed := 0.0, 0.0
+	for l := range r.pairs() {
+		if l.key == "hca_id" && l.value != "" {
+			d, _ = rdma(r.nic(l.value), l.value, nil)
+			p = &topology.RDMAPort{}
+			continue
+		}
+		if d == nil {
+			continue
+		}
+		if m := gidEntry.FindStringSubmatch(l.key); m != nil {
+			value, kind, _ := strings.Cut(l.value, ",")
+			value, kind = gid(strings.TrimSpace(value)), strings.TrimSpace(kind)
+			index := count(m[1])
+			if value == "" || index == nil {
+				r.note(l.line, "%q is not a GID", l.value)
+			} else if strings.Trim(value, "0:") != "" && p.Number > 0 {
+				p.GIDs = append(p.GIDs, topology.GID{Index: *index, GID: value, Type: gidType(kind)})
+			}
+			continue
+		}
+		switch l.key {
+		case "fw_ver":
+			d.Firmware = l.value
+		case "transport":
+			name, _, _ := strings.Cut(l.value, " (")
+			d.NodeType = nodeTypes[name]
+		case "node_guid":
+			d.NodeGUID = guid(l.value)
+		case "board_id":
+			d.Board = l.value
+		case "port":
+			if n := count(l.value); n != nil && *n > 0 {
+				_, p = rdma(r.nic(d.Name), d.Name, n)
+				width, speed = 0, 0
+			}
+		// "active_width: 4X (2)" and "active_speed: 25.0 Gbps (32)": the speed is that of one lane. Whichever comes
+		// second completes the product.
+		case "active_width", "active_speed":
+			number, _, _ := strings.Cut(strings.ReplaceAll(l.value, "X", " "), " ")
+			v, _ := strconv.ParseFloat(number, 64)
+			if l.key == "active_width" {
+				width = v
+			} else {
+				speed = v
+			}
+			rate(p, width*speed)
+		default:
+			r.portFact(p, l.line, l.key, word(l.value))
+		}
+	}
+}
+
+// portFact reads a line of a port, whose keys the tools write with spaces or underscores.
+func (r *reader) portFact(p *topology.RDMAPort, line int, key, value string) {
+	switch strings.ReplaceAll(strings.ToLower(key), "_", " ") {
+	case "state":
+		p.State = portState(value)
+	case "physical state", "phys state":
+		p.PhysState = physState(value)
+	case "active mtu":
+		p.ActiveMTU = count(value)
+	case "base lid", "port lid":
+		p.LID = lid(value)
+	case "rate":
+		number, _, _ := strings.Cut(value, " ")
+		if v, err := strconv.ParseFloat(number, 64); err == nil {
+			rate(p, v)
+		} else {
+			r.note(line, "%q is not a rate", value)
+		}
+	case "link layer":
+		// The rate may stand above: it counts for nothing where the layer shows that it is not known.
+		if p.LinkLayer = value; p.RateGbps != nil {
+			v := *p.RateGbps
+			p.RateGbps = nil
+			rate(p, v)
+		}
+	}
+}
+
+// gidType returns the type of a GID in the words of sysfs.
+func gidType(s string) string {
+	switch s = strings.ToLower(s); {
+	case strings.Contains(s, "v2"):
+		return "RoCE v2"
+	case strings.Contains(s, "v1"), s == "ib":
+		return "IB/RoCE v1"
+	}
+	return ""
+}
+
+// Lines of ibstat: what names a device, which has a colon for one port alone, and those that only ibstat has, also in a
+// piece that begins in the middle of a device.
+var (
+	caLine     = lazyregexp.New(`^(?:CA|iWARP RNIC):? '([^']+)'`)
+	ibstatLine = lazyregexp.New(`^(?:CA|iWARP RNIC):? '|^Port \d+:(?: +State:.*)?$|` +
+		`^State: (?:Active|Down|Initializing|Armed|Polling)$|^Physical state: [A-Z]\w+$|^Rate: [\d.]+$|` +
+		`^(?:Base|SM) lid: \d+$|^LMC: \d$|^Capability mask: 0x|^Port GUID: 0x|^Link layer: (?:InfiniBand|Ethernet)$`)
+	// ibstatInline is devinfoInline for ibstat.
+	ibstatInline = lazyregexp.New(`(\S)[ \t]+((?:CA type|Number of ports|(?:Firm|Hard)ware version|` +
+		`(?:Node|System image|Port) GUID|Port \d+|State|Physical state|Rate|(?:Base|SM) lid|LMC|Capability mask|` +
+		`Link layer):)`)
+)
+
+// ibstat reads the devices and their ports.
+func (r *reader) ibstat() {
+	r.unfold(ibstatInline)
+	d, p := r.piece(caLine, "Port ")
+	for n, line := range r.lines() {
+		if m := caLine.FindStringSubmatch(line); m != nil {
+			d, _ = rdma(r.nic(m[1]), m[1], nil)
+			p = &topology.RDMAPort{}
+			continue
+		}
+		key, value, ok := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		if !ok || d == nil {
+			continue
+		}
+		if number, isPort := strings.CutPrefix(key, "Port "); isPort && value == "" {
+			if i := count(number); i != nil && *i > 0 {
+				_, p = rdma(r.nic(d.Name), d.Name, i)
+			}
+			continue
+		}
+		switch key {
+		case "Firmware version":
+			d.Firmware = value
+		case "Node GUID":
+			d.NodeGUID = guid(value)
+		default:
+			r.portFact(p, n, key, value)
+		}
+	}
+}
+
+// ibvDevices reads the list of devices, which has their GUIDs.
+func (r *reader) ibvDevices() {
+	for _, line := range r.lines() {
+		if f := strings.Fields(line); len(f) == 2 && guid(f[1]) != "" && !strings.HasPrefix(f[0], "-") {
+			d, _ := rdma(r.nic(f[0]), f[0], nil)
+			d.NodeGUID = guid(f[1])
+		}
+	}
+}
+
+var statusHead = lazyregexp.New(`^Infiniband device '([^']+)' port (\d+) status:`)
+
+// ibstatus reads a port for each block. Before the word of a state stands its number: "4: ACTIVE".
+func (r *reader) ibstatus() {
+	var p *topology.RDMAPort
+	for n, line := range r.lines() {
+		if m := statusHead.FindStringSubmatch(line); m != nil {
+			_, p = rdma(r.nic(m[1]), m[1], count(m[2]))
+			continue
+		}
+		key, value, ok := strings.Cut(line, ":")
+		if !ok || p == nil {
+			continue
+		}
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		if _, state, numbered := strings.Cut(value, ": "); numbered && strings.HasSuffix(key, "state") {
+			value = state
+		}
+		if g := gid(value); key == "default gid" && g != "" {
+			p.GIDs = []topology.GID{{GID: g}}
+		}
+		r.portFact(p, n, key, value)
+	}
+}
+
+// ibdevLine matches a line of ibdev2netdev, with -v what stands before the port as well.
+var ibdevLine = lazyregexp.New(
+	`^(?:((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) )?(\S+) (?:\(.*?(?: fw (\S+) )?)?` +
+		`port (\d+) (?:\((\w+) *\) )?==> (\S+)(?: \((\w+) *\))?`)
+
+// ibdev2netdev reads which network device an RDMA device stands on, with -v also its function. A device without a
+// network device, as of InfiniBand without IPoIB, has N/A there.
+func (r *reader) ibdev2netdev() {
+	for _, m := range r.matches(ibdevLine) {
+		nic := r.nic(m[2])
+		nic.Address = cmp.Or(address(m[1]), nic.Address)
+		d, p := rdma(nic, m[2], count(m[4]))
+		d.Firmware = cmp.Or(m[3], d.Firmware)
+		p.State = portState(m[5])
+		if m[6] != "N/A" && m[6] != "NA" {
+			netdev(nic, m[6]).State = strings.ToLower(m[7])
+		}
+	}
+}
+
+// rdmaDevLine matches a line of rdma dev.
+var rdmaDevLine = lazyregexp.New(`^\d+: ([\w.-]+): (node_type .*)`)
+
+// rdmaDev reads the devices.
+func (r *reader) rdmaDev() {
+	for _, value := range r.objects(rdmaDevLine) {
+		d, _ := rdma(r.nic(value["ifname"]), value["ifname"], nil)
+		d.Firmware, d.NodeGUID = value["fw"], guid(value["node_guid"])
+	}
+}
+
+// objects reads what iproute2 prints of RDMA: a list of objects as JSON, or lines with the name of a device, maybe the
+// number of a port, and "key value key value". Both have the same keys. Objects without a name are left out.
+func (r *reader) objects(line *lazyregexp.Regexp) (out []map[string]string) {
+	var list []map[string]any
+	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
+		r.json(&list)
+	}
+	for _, object := range list {
+		value := map[string]string{}
+		for k, v := range object {
+			value[k] = fmt.Sprint(v)
+		}
+		if value["ifname"] != "" {
+			out = append(out, value)
+		}
+	}
+	if list != nil {
+		return out
+	}
+	for _, m := range r.matches(line) {
+		value := map[string]string{"ifname": m[1]}
+		if len(m) > 3 {
+			value["port"] = m[2]
+		}
+		words := strings.Fields(m[len(m)-1])
+		for i := 0; i+1 < len(words); i += 2 {
+			value[words[i]] = words[i+1]
+		}
+		out = append(out, value)
+	}
+	return out
+}
+
+// rdmaLine matches a line of rdma link. Versions before 5 of iproute2 number the devices.
+var rdmaLine = lazyregexp.New(`^(?:link |\d+/\d+: )([\w.-]+)/(\d+):? (.*\bstate .*)`)
+
+// rdmaLink reads the ports and the network devices that they stand on.
+func (r *reader) rdmaLink() {
+	for _, value := range r.objects(rdmaLine) {
+		port := count(value["port"])
+		if port == nil {
+			continue
+		}
+		nic := r.nic(value["ifname"])
+		_, p := rdma(nic, value["ifname"], port)
+		p.State, p.PhysState = portState(value["state"]), physState(value["physical_state"])
+		p.LID = lid(value["lid"])
+		if name := value["netdev"]; name != "" {
+			netdev(nic, name)
+		}
+	}
+}
+
+// gidLine matches a line of show_gids: device, port, index, GID, the IPv4 address where it is one, version, netdev.
+var gidLine = lazyregexp.New(`^([\w.-]+)\s+(\d+)\s+(\d+)\s+([0-9a-fA-F:]{15,})\s+(?:[\d.]+\s+)?(v[12]|IB)?\s*(\S*)`)
+
+// showGIDs reads the GID tables.
+func (r *reader) showGIDs() {
+	for n, m := range r.matches(gidLine) {
+		value, index, port := gid(m[4]), count(m[3]), count(m[2])
+		if value == "" || index == nil || port == nil {
+			r.note(n, "%q is not a GID", m[4])
+			continue
+		}
+		nic := r.nic(m[1])
+		_, p := rdma(nic, m[1], port)
+		p.GIDs = append(p.GIDs, topology.GID{Index: *index, GID: value, Type: gidType(m[5]), Netdev: m[6]})
+		if m[6] != "" {
+			netdev(nic, m[6])
+		}
+	}
+}

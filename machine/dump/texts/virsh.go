@@ -1,0 +1,123 @@
+package texts
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// tenant returns the domain that the command line names; where it names none it is one without a name.
+func (r *reader) tenant() *topology.Tenant {
+	name := cmp.Or(r.Subject, "a domain without a name")
+	return lists.Obtain(&r.h.Tenants, func(t topology.Tenant) bool { return t.Name == name },
+		topology.Tenant{Name: name})
+}
+
+// pin enters where a virtual CPU may run. One that may run on all CPUs of the host is not pinned. The number of virtual
+// CPUs follows from the highest one that is mentioned.
+func pin(t *topology.Tenant, vcpu int, set topology.CPUSet, free bool) {
+	t.VCPUs = max(t.VCPUs, vcpu+1)
+	if !free && vcpu < topology.MaxCPUs {
+		t.Pins = append(t.Pins, topology.Pin{VCPU: vcpu, CPUs: set})
+	}
+}
+
+// vcpuInfo reads a block for each virtual CPU. Its affinity is a letter for each CPU of the host: "y" or "-"; with
+// --pretty it is a list.
+func (r *reader) vcpuInfo() {
+	t, vcpu := r.tenant(), r.firstVCPU()
+	for p := range r.pairs() {
+		switch p.key {
+		case "VCPU":
+			vcpu = -1
+			if n := count(p.value); n != nil && *n < topology.MaxCPUs {
+				vcpu = *n
+			}
+		case "State":
+			// Each virtual CPU has a state of its own: that of the first stands for the domain.
+			if vcpu == 0 {
+				t.State = p.value
+			}
+		case "CPU Affinity":
+			if vcpu < 0 {
+				r.note(p.line, "which virtual CPU has this affinity is not told")
+				continue
+			}
+			if strings.Trim(p.value, "y-") == "" && p.value != "" {
+				var cpus []int
+				for i, c := range p.value[:min(len(p.value), topology.MaxCPUs)] {
+					if c == 'y' {
+						cpus = append(cpus, i)
+					}
+				}
+				pin(t, vcpu, topology.CPUs(cpus...), !strings.Contains(p.value, "-"))
+				continue
+			}
+			// "0-7 (out of 8)": all CPUs of the host are no pin.
+			list, of, _ := strings.Cut(p.value, " (out of ")
+			if set := r.cpus(p.line, list); set != nil {
+				pin(t, vcpu, *set, of != "" && strings.TrimSuffix(of, ")") == strconv.Itoa(set.Len()))
+			}
+		}
+	}
+}
+
+// firstVCPU is the virtual CPU whose block begins the text, where the line with its number is cut off: the one before
+// that of the next block. It is -1 where nothing tells.
+func (r *reader) firstVCPU() int {
+	for p := range r.pairs() {
+		if n := count(p.value); p.key == "VCPU" && n != nil {
+			return *n - 1
+		}
+	}
+	return -1
+}
+
+// pinLine matches a line of virsh vcpupin and emulatorpin: a virtual CPU, or "*" for the emulator.
+var pinLine = lazyregexp.New(`^(\d+|\*):? +([0-9,^-]+)$`)
+
+// vcpuPin reads vcpupin and emulatorpin, which print the same two columns.
+func (r *reader) vcpuPin() {
+	t := r.tenant()
+	for n, m := range r.matches(pinLine) {
+		set := r.cpus(n, m[2])
+		if vcpu := count(m[1]); set != nil && vcpu != nil {
+			pin(t, *vcpu, *set, false)
+		} else if set != nil {
+			t.EmulatorCPUs = set
+		}
+	}
+}
+
+// domInfo reads what virsh dominfo says of a domain.
+func (r *reader) domInfo() {
+	value := map[string]string{}
+	for p := range r.pairs() {
+		value[p.key] = p.value
+	}
+	r.Subject = cmp.Or(value["Name"], r.Subject)
+	t := r.tenant()
+	t.State, t.MemoryBytes = value["State"], size(value["Max memory"])
+	if n := count(value["CPU(s)"]); n != nil && *n <= topology.MaxCPUs {
+		t.VCPUs = *n
+	}
+}
+
+// numaTune reads on which nodes the memory of a domain is.
+func (r *reader) numaTune() {
+	t := r.tenant()
+	for p := range r.pairs() {
+		switch p.key {
+		case "numa_mode":
+			t.MemoryMode = p.value
+		case "numa_nodeset":
+			if p.value != "" {
+				t.MemoryNodes = r.cpus(p.line, p.value)
+			}
+		}
+	}
+}

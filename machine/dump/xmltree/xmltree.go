@@ -1,0 +1,216 @@
+// Package xmltree reads the XML of other tools' dumps as a tree of elements.
+package xmltree
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/machine/dump/where"
+)
+
+// An Element is an element of a file, with the line that it starts on.
+type Element struct {
+	Name  string
+	Line  int
+	Attrs []xml.Attr
+	Kids  []*Element
+	Text  []byte // without white space that stands alone between elements
+}
+
+// Attr returns an attribute, "" where there is none.
+func (e *Element) Attr(name string) string {
+	value, _ := e.Lookup(name)
+	return value
+}
+
+// Lookup returns an attribute; ok is false where there is none.
+func (e *Element) Lookup(name string) (value string, ok bool) {
+	for i := range e.Attrs {
+		if e.Attrs[i].Name.Local == name && e.Attrs[i].Name.Space == "" {
+			return e.Attrs[i].Value, true
+		}
+	}
+	return "", false
+}
+
+// All yields the elements in e of a name, in the order of the file.
+func (e *Element) All(name string) iter.Seq[*Element] {
+	return func(yield func(*Element) bool) {
+		for _, k := range e.Kids {
+			if k.Name == name && !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// Limits bound a file, before anything of it is believed: dumps come from bug reports and web pages. The depth also
+// bounds the recursion of those who walk the tree.
+type Limits struct {
+	Bytes, Elements, Depth int
+}
+
+// Closed ends the elements of XML that was cut off, and reports whether it was. What else is wrong with it stays.
+func Closed(b []byte) ([]byte, bool) {
+	var open []string
+	d := xml.NewDecoder(bytes.NewReader(b))
+	for end := int64(0); ; end = d.InputOffset() {
+		token, err := d.Token()
+		if syntax, ok := errors.AsType[*xml.SyntaxError](err); ok && strings.Contains(syntax.Msg, "unexpected EOF") {
+			whole := bytes.Clone(b[:end])
+			for _, name := range slices.Backward(open) {
+				whole = append(whole, "</"+name+">"...)
+			}
+			return whole, len(open) > 0
+		}
+		if err != nil {
+			return b, false
+		}
+		switch t := token.(type) {
+		case xml.StartElement:
+			open = append(open, t.Name.Local)
+		case xml.EndElement:
+			open = open[:max(0, len(open)-1)]
+		}
+	}
+}
+
+// maxAttributes bounds those of one element. NCCL takes 16, and hwloc writes some 20.
+const maxAttributes = 64
+
+// Read reads a whole file. It takes XML without a DTD inside it and without entities of its own: no dump
+// has them, and they are how small files become large ones. Errors are of type *where.Error.
+func Read(b []byte, limits Limits) (*Element, error) {
+	if len(b) > limits.Bytes {
+		return nil, where.At(1, "file of %d bytes; at most %d are read", len(b), limits.Bytes)
+	}
+	// RawToken is several times faster than Token, which resolves name spaces. It leaves to its caller to match tags.
+	r := reader{Decoder: xml.NewDecoder(bytes.NewReader(b)), limits: limits}
+	r.CharsetReader = func(label string, _ io.Reader) (io.Reader, error) { return nil, encodingError(label) }
+	for {
+		// White space before an element is a token of its own, so that this is the line of the element.
+		r.line, _ = r.InputPos()
+		token, err := r.RawToken()
+		if err == io.EOF && len(r.open) == 0 && r.root != nil {
+			return r.root, nil
+		}
+		if err != nil {
+			return nil, r.endOrSyntax(err)
+		}
+		if err := r.take(token); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// A reader reads one file.
+type reader struct {
+	*xml.Decoder
+	limits Limits
+	line   int // of the token
+	root   *Element
+	open   []*Element
+	count  int
+}
+
+// fail returns an error at the token, with the element that it is in.
+func (r *reader) fail(format string, args ...any) error {
+	if n := len(r.open); n > 0 {
+		format, args = "%s: "+format, append([]any{where.Clip(r.open[n-1].Name)}, args...)
+	}
+	return where.At(r.line, format, args...)
+}
+
+// take adds what a token says.
+func (r *reader) take(token xml.Token) error {
+	switch t := token.(type) {
+	case xml.StartElement:
+		return r.start(t)
+	case xml.EndElement:
+		if len(r.open) == 0 {
+			return r.fail("</%s> without a beginning", where.Clip(t.Name.Local))
+		}
+		if e := r.open[len(r.open)-1]; e.Name != t.Name.Local {
+			return r.fail("</%s> where </%s> should close line %d", where.Clip(t.Name.Local), where.Clip(e.Name),
+				e.Line)
+		}
+		r.open = r.open[:len(r.open)-1]
+	case xml.CharData:
+		switch text := bytes.Trim(t, " \t\r\n\ufeff"); {
+		case len(text) == 0:
+		case len(r.open) == 0:
+			return r.fail("text outside of elements; is this XML?")
+		default:
+			e := r.open[len(r.open)-1]
+			e.Text = append(e.Text, t...)
+		}
+	case xml.Directive:
+		if bytes.IndexByte(t, '[') >= 0 {
+			return r.fail("DOCTYPE with declarations inside it; entities are not expanded: take out what is between " +
+				"[ and ]")
+		}
+	}
+	return nil
+}
+
+// start opens an element.
+func (r *reader) start(t xml.StartElement) error {
+	e := &Element{Name: t.Name.Local, Line: r.line, Attrs: t.Attr}
+	switch r.count++; {
+	case r.count > r.limits.Elements:
+		return r.fail("more than %d elements", r.limits.Elements)
+	case len(r.open) == r.limits.Depth:
+		return r.fail("elements more than %d deep", r.limits.Depth)
+	case len(t.Attr) > maxAttributes:
+		return r.fail("<%s> has %d attributes; at most %d are taken", where.Clip(e.Name), len(t.Attr), maxAttributes)
+	case len(r.open) > 0:
+		above := r.open[len(r.open)-1]
+		above.Kids = append(above.Kids, e)
+	case r.root != nil:
+		return r.fail("second root element %q", where.Clip(e.Name))
+	default:
+		r.root = e
+	}
+	// XML allows an attribute once. Which of two counts would depend on who reads the file.
+	for i, a := range t.Attr {
+		for _, b := range t.Attr[:i] {
+			if a.Name == b.Name {
+				return r.fail("<%s> has the attribute %q twice", where.Clip(e.Name), where.Clip(a.Name.Local))
+			}
+		}
+	}
+	r.open = append(r.open, e)
+	return nil
+}
+
+// endOrSyntax makes a message of what the decoder gave up with.
+func (r *reader) endOrSyntax(err error) error {
+	syntax, isSyntax := errors.AsType[*xml.SyntaxError](err)
+	encoding, isEncoding := errors.AsType[encodingError](err)
+	switch {
+	case err == io.EOF && len(r.open) > 0:
+		return r.fail("the file ends inside the element of line %d: it was cut off", r.open[len(r.open)-1].Line)
+	case err == io.EOF:
+		return r.fail("no element in the file")
+	case isSyntax && strings.Contains(syntax.Msg, "unexpected EOF"):
+		return r.fail("the file ends inside a tag: it was cut off")
+	case isSyntax:
+		return r.fail("%s", syntax.Msg)
+	case isEncoding:
+		return r.fail("%w", encoding)
+	}
+	return r.fail("%w", err)
+}
+
+// An encodingError is an encoding other than UTF-8, which is what the tools write.
+type encodingError string
+
+func (e encodingError) Error() string {
+	return fmt.Sprintf("encoding %q; UTF-8 is wanted", where.Clip(string(e)))
+}

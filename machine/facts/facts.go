@@ -1,0 +1,473 @@
+// Package facts parses what a kernel says of itself: what the program rackless-facts prints in a node,
+// as a topology.Host, and what runs on this machine: threads, memory by page, interrupts, control groups.
+package facts
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// A Node is a node as its own kernel sees it. The Host has what every host has, so that whatever reads a host reads
+// a node: the NICs, each with its network device and the RDMA devices on it, and in a full answer CPUs, cores, NUMA
+// nodes, modules, and the PCI functions of network, display and accelerators. It is not completed
+// (topology.Host.Complete): nothing in it is derived.
+type Node struct {
+	topology.Host
+	Hostname  string
+	MachineID string
+	BootID    string // of its kernel, or its own in a clone
+	UUID      string // a random number from its generator, to compare between nodes
+	NVIDIA    string // the version line of NVIDIA's driver, where it is loaded
+
+	// Cards are the network devices on a PCI function (not on virtio), each with the NUMA node that the firmware gives
+	// the function: -1 if it gives none, nil if the kernel has no such file. A NIC has no place for that difference.
+	Cards map[string]*int
+	// Counters are what the RDMA devices count, by name. The Host has counters of errors alone.
+	Counters map[string]Counters
+
+	text []byte // as the node printed it
+}
+
+// Counters are the counters of an RDMA device, on port 1.
+type Counters struct {
+	HW   map[string]uint64 // of the device itself: hw_counters
+	Port map[string]uint64 // that every port has, such as port_xmit_packets: counters
+}
+
+// RoCEv2 returns the RDMA device that has a RoCE v2 GID for an address, and the GID's index: rxe0 where soft RoCE
+// made it, mlx5_0 of a card. Of several it is the first by name.
+func (n *Node) RoCEv2(addr netip.Addr) (device string, index int, ok bool) {
+	for _, d := range n.RDMADevices() {
+		if i, has := d.Port(1).RoCEv2Index(addr); has && (!ok || d.Name < device) {
+			device, index, ok = d.Name, i, true
+		}
+	}
+	return device, index, ok
+}
+
+// Links returns how many links carry the traffic of an RDMA device with a GID: as many as its network device has
+// members if that is a bond, else one.
+func (n *Node) Links(device string, gid int) int {
+	for _, d := range n.RDMADevices() {
+		for _, g := range d.Port(1).GIDs {
+			if bond := n.Bond(g.Netdev); d.Name == device && g.Index == gid && bond != nil {
+				return max(1, len(bond.Members))
+			}
+		}
+	}
+	return 1
+}
+
+// MarshalJSON writes what the node printed. So a state on disk does not change its form with our types.
+func (n *Node) MarshalJSON() ([]byte, error) { return json.Marshal(string(n.text)) }
+
+// UnmarshalJSON reads what MarshalJSON wrote, or the object that states of older versions have in its place.
+func (n *Node) UnmarshalJSON(b []byte) error {
+	var text string
+	if bytes.HasPrefix(b, []byte("{")) {
+		var old oldNode
+		if err := json.Unmarshal(b, &old); err != nil {
+			return err
+		}
+		text = old.text()
+	} else if err := json.Unmarshal(b, &text); err != nil {
+		return err
+	}
+	read, err := Parse([]byte(text))
+	if err == nil {
+		*n = *read
+	}
+	return err
+}
+
+// An oldNode is the part of a Node that labs of older versions need: `ls` shows their devices, measurements use their
+// GIDs, and soft RoCE must go on being called emulated. CPUs, NUMA nodes and cards were not in their states.
+type oldNode struct {
+	Hostname, MachineID, UUID, Kernel string
+	Net                               map[string]struct {
+		MAC     string
+		Members []string
+	}
+	RDMA map[string]struct {
+		NodeGUID, Parent, State, LinkLayer, Rate string
+		GIDs                                     []struct {
+			Index             int
+			GID, Type, NetDev string
+		}
+	}
+}
+
+// text writes the node as rackless-facts does.
+func (o *oldNode) text() string {
+	var lines []string
+	say := func(value, key string, args ...any) {
+		if value != "" {
+			lines = append(lines, fmt.Sprintf(key, args...)+" "+value+"\n")
+		}
+	}
+	say(o.Hostname, "hostname")
+	say(o.MachineID, "machine-id")
+	say(o.UUID, "uuid")
+	say(o.Kernel, "kernel")
+	for name, d := range o.Net {
+		say(d.MAC, "net/%s/mac", name)
+		say(strings.Join(d.Members, " "), "net/%s/members", name)
+	}
+	for name, d := range o.RDMA {
+		say(d.NodeGUID, "rdma/%s/node_guid", name)
+		say(d.Parent, "rdma/%s/parent", name)
+		say(d.State, "rdma/%s/1/state", name)
+		say(d.LinkLayer, "rdma/%s/1/link_layer", name)
+		say(d.Rate, "rdma/%s/1/rate", name)
+		for _, g := range d.GIDs {
+			say(g.GID+" "+g.NetDev+" "+g.Type, "rdma/%s/1/gid/%d", name, g.Index)
+		}
+	}
+	slices.Sort(lines) // maps have no order
+	return strings.Join(lines, "")
+}
+
+// Parse reads what rackless-facts prints: a key with slashes, a space, a value. Keys that it does not know are passed
+// over: a newer image may say more.
+func Parse(out []byte) (*Node, error) {
+	p := &parser{
+		Node:    Node{Cards: map[string]*int{}, Counters: map[string]Counters{}, text: out},
+		threads: map[int]*coreName{}, numa: map[int]*topology.NUMANode{},
+		pci: map[topology.PCIAddr]*topology.PCIDevice{}, net: map[string]*topology.Netdev{}, rdma: map[string]*rdma{},
+	}
+	sc := bufio.NewScanner(bytes.NewReader(out))
+	for sc.Scan() {
+		key, value, _ := strings.Cut(sc.Text(), " ")
+		if err := p.set(key, value); err != nil {
+			return nil, fmt.Errorf("rackless-facts: %q: %w", sc.Text(), err)
+		}
+	}
+	p.NUMANodes = sorted(p.numa, cmp.Compare)
+	p.PCI = sorted(p.pci, topology.PCIAddr.Compare)
+	p.joinThreads()
+	p.joinDevices()
+	return &p.Node, sc.Err()
+}
+
+// sorted returns the values of a map in the order of their keys.
+func sorted[K comparable, V any](m map[K]*V, compare func(a, b K) int) []V {
+	return lists.Map(slices.SortedFunc(maps.Keys(m), compare), func(key K) V { return *m[key] })
+}
+
+// A parser gathers by number, address and name what the lines say.
+type parser struct {
+	Node
+	threads map[int]*coreName // by CPU
+	numa    map[int]*topology.NUMANode
+	pci     map[topology.PCIAddr]*topology.PCIDevice
+	net     map[string]*topology.Netdev
+	rdma    map[string]*rdma
+}
+
+// A coreName is what the kernel calls the core of a CPU: core is unique within the package.
+type coreName struct{ pkg, core int }
+
+// An rdma is an RDMA device with its port 1, and what it stands on.
+type rdma struct {
+	topology.RDMADevice
+	port   topology.RDMAPort
+	rate   string
+	netdev string            // of soft RoCE, and the first of a card's function
+	pci    *topology.PCIAddr // the function of a card
+}
+
+// joinThreads gathers the threads of each core. Numbers that no kernel has are left out.
+func (p *parser) joinThreads() {
+	at := map[coreName]int{}
+	for _, cpu := range lists.Keys(p.threads) {
+		if cpu < 0 || cpu >= topology.MaxCPUs {
+			continue
+		}
+		name := *p.threads[cpu]
+		i, ok := at[name]
+		if !ok {
+			i = len(p.Cores)
+			at[name] = i
+			p.Cores = append(p.Cores, topology.Core{ID: i, OSID: &name.core, Package: &name.pkg})
+		}
+		p.Cores[i].CPUs = p.Cores[i].CPUs.Union(topology.CPUs(cpu))
+	}
+}
+
+// joinDevices makes a NIC of each network device and puts each RDMA device on the NIC that it stands on. In brief a
+// node does not say at which address a card is, so that NICs are known by their network device.
+func (p *parser) joinDevices() {
+	for _, d := range sorted(p.net, cmp.Compare) {
+		nic := topology.NIC{Name: d.Name, Ports: []topology.Netdev{d}}
+		if node := p.Cards[d.Name]; node != nil && *node >= 0 {
+			nic.NUMANode = node
+		}
+		p.NICs = append(p.NICs, nic)
+	}
+	for _, d := range sorted(p.rdma, cmp.Compare) {
+		if d.port.Number > 0 {
+			d.port.RateGbps = portRate(d.rate, d.Name, d.port.LinkLayer)
+			d.Ports = []topology.RDMAPort{d.port}
+		}
+		nic := lists.Obtain(&p.NICs, func(n topology.NIC) bool {
+			return d.netdev != "" && n.Name == d.netdev || d.pci != nil && n.Address != nil && *d.pci == *n.Address
+		}, topology.NIC{Name: cmp.Or(d.netdev, d.Name)})
+		nic.Devices, nic.Address = append(nic.Devices, d.RDMADevice), cmp.Or(nic.Address, d.pci)
+	}
+}
+
+// texts are where values go that are kept as they are, by the first part of their key.
+var texts = map[string]func(*parser) *string{
+	"hostname":   func(p *parser) *string { return &p.Hostname },
+	"machine-id": func(p *parser) *string { return &p.MachineID },
+	"boot-id":    func(p *parser) *string { return &p.BootID },
+	"uuid":       func(p *parser) *string { return &p.UUID },
+	"kernel":     func(p *parser) *string { return &p.Kernel.Release },
+	"nvidia":     func(p *parser) *string { return &p.NVIDIA },
+}
+
+// things have their name as the second part of a key, and a field as the third.
+var things = map[string]func(p *parser, name, field, value string) error{"cpu": (*parser).setCPU,
+	"node": (*parser).setNUMA, "pci": (*parser).setPCI, "net": (*parser).setNet, "rdma": (*parser).setRDMA}
+
+// set reads one line.
+func (p *parser) set(key, value string) (err error) {
+	kind, rest, _ := strings.Cut(key, "/")
+	name, field, named := strings.Cut(rest, "/")
+	if text := texts[kind]; text != nil {
+		*text(p) = value
+	}
+	switch kind {
+	case "module":
+		p.Kernel.Modules = append(p.Kernel.Modules, name)
+	case "cpus":
+		p.CPUs.Online, err = topology.ParseCPUSet(value)
+	}
+	if thing := things[kind]; thing != nil && named {
+		return thing(p, name, field, value)
+	}
+	return err
+}
+
+// known is a value that was read; nil where that failed.
+func known[T any](v T, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &v, nil
+}
+
+// setCPU gathers the names of cores: a CPU's two lines may come in any order, so that cores are joined at the end.
+func (p *parser) setCPU(name, field, value string) error {
+	cpu, err := strconv.Atoi(name)
+	if err != nil {
+		return err
+	}
+	c := lists.Made(p.threads, cpu, coreName{})
+	switch field {
+	case "package":
+		c.pkg, err = strconv.Atoi(value)
+	case "core":
+		c.core, err = strconv.Atoi(value)
+	}
+	return err
+}
+
+// setNUMA reads a line of a NUMA node. Its distances are in the order of the nodes, as in sysfs.
+func (p *parser) setNUMA(name, field, value string) error {
+	id, err := strconv.Atoi(name)
+	if err != nil {
+		return err
+	}
+	n := lists.Made(p.numa, id, topology.NUMANode{})
+	n.ID = id
+	switch field {
+	case "cpus":
+		n.CPUs, err = topology.ParseCPUSet(value)
+	case "distance":
+		for word := range strings.FieldsSeq(value) {
+			d, err := strconv.Atoi(word)
+			if err != nil {
+				return err
+			}
+			n.Distances = append(n.Distances, d)
+		}
+	case "meminfo": // "Node 0 MemTotal:       16318464 kB"
+		words := strings.Fields(value)
+		if len(words) < 5 || words[2] != "MemTotal:" || words[4] != "kB" {
+			return errors.New("want Node N MemTotal: SIZE kB")
+		}
+		kib, err := strconv.ParseUint(words[3], 10, 50) // shifted by 10 it is below 2^60
+		n.MemoryBytes = new(kib << 10)
+		return err
+	}
+	return err
+}
+
+// setPCI reads a line of a PCI function. A link of which nothing is known is none: virtual
+// functions have the files too.
+func (p *parser) setPCI(name, field, value string) error {
+	address, err := topology.ParsePCIAddr(name)
+	if err != nil {
+		return err
+	}
+	d := lists.Made(p.pci, address, topology.PCIDevice{})
+	d.Address = address
+	link := *cmp.Or(d.Link, &topology.Link{})
+	switch field {
+	case "class":
+		d.Class, err = known(topology.ParseID24(value))
+	case "vendor":
+		d.Vendor, err = known(topology.ParseID16(value))
+	case "numa_node":
+		if d.NUMANode, err = known(strconv.Atoi(value)); err == nil && *d.NUMANode < 0 {
+			d.NUMANode = nil // -1: the firmware does not say
+		}
+	case "current_link_speed":
+		link.SpeedGTs = linkSpeed(value)
+	case "max_link_speed":
+		link.MaxSpeedGTs = linkSpeed(value)
+	case "current_link_width":
+		link.Width = linkWidth(value)
+	case "max_link_width":
+		link.MaxWidth = linkWidth(value)
+	}
+	if link != (topology.Link{}) {
+		d.Link = &link
+	}
+	return err
+}
+
+// linkSpeed reads "8.0 GT/s PCIe"; nil for "Unknown" and for what is no speed of PCI Express.
+func linkSpeed(s string) *float64 {
+	word, _, _ := strings.Cut(s, " ")
+	gts, err := strconv.ParseFloat(word, 64)
+	if err != nil || topology.Generation(gts) == 0 {
+		return nil
+	}
+	return &gts
+}
+
+// linkWidth reads a number of lanes; nil for 0, 63 and 255, which the kernel shows of links that are down or no links.
+func linkWidth(s string) *int {
+	lanes, err := strconv.Atoi(s)
+	if err != nil || lanes < 1 || lanes > 32 {
+		return nil
+	}
+	return &lanes
+}
+
+// setNet reads a line of a network device. One that is down has no carrier to read, so that there is no line of it.
+func (p *parser) setNet(name, field, value string) (err error) {
+	d := lists.Made(p.net, name, topology.Netdev{})
+	d.Name = name
+	switch field {
+	case "mac":
+		d.MAC = value
+	case "mtu":
+		d.MTU, err = known(strconv.Atoi(value))
+	case "operstate":
+		d.State = value
+	case "carrier":
+		d.Carrier = new(value == "1")
+	case "class":
+		if _, ok := p.Cards[name]; !ok {
+			p.Cards[name] = nil // on a card; where it is, another line may say
+		}
+	case "numa_node":
+		p.Cards[name], err = known(strconv.Atoi(value))
+	case "members":
+		p.Bonds = append(p.Bonds, topology.Bond{Name: name, Members: strings.Fields(value)})
+	}
+	return err
+}
+
+// setRDMA reads a line of an RDMA device. Of its ports it reads the first: soft RoCE and virtual functions have one.
+func (p *parser) setRDMA(name, field, value string) (err error) {
+	d := lists.Made(p.rdma, name, rdma{})
+	d.Name = name
+	switch field {
+	case "node_guid":
+		d.NodeGUID = value
+	case "parent":
+		d.netdev = value
+	case "pci":
+		d.pci, err = known(topology.ParsePCIAddr(value))
+	}
+	field, onPort := strings.CutPrefix(field, "1/")
+	if !onPort {
+		return err
+	}
+	d.port.Number = 1
+	field, index, indexed := strings.Cut(field, "/")
+	switch field {
+	case "state":
+		d.port.State = StateName(value)
+	case "link_layer":
+		d.port.LinkLayer = value
+	case "rate":
+		d.rate = value
+	case "counter", "port_counter":
+		count, err := strconv.ParseUint(value, 10, 64)
+		if err != nil {
+			return err
+		}
+		c, ok := p.Counters[name]
+		if !ok {
+			c = Counters{HW: map[string]uint64{}, Port: map[string]uint64{}}
+			p.Counters[name] = c
+		}
+		if field == "counter" {
+			c.HW[index] = count
+		} else {
+			c.Port[index] = count
+		}
+	case "gid":
+		words := strings.SplitN(value, " ", 3)
+		if !indexed || len(words) != 3 {
+			return errors.New("want gid, network device and type")
+		}
+		g := topology.GID{GID: words[0], Netdev: words[1], Type: words[2]}
+		if g.Index, err = strconv.Atoi(index); err != nil {
+			return err
+		}
+		if _, err = netip.ParseAddr(g.GID); err != nil {
+			return err
+		}
+		d.port.GIDs = append(d.port.GIDs, g)
+	}
+	return err
+}
+
+// StateName returns the word of a state of an RDMA port, as in "4: ACTIVE".
+func StateName(s string) string {
+	if number, word, ok := strings.Cut(s, ":"); ok && number != "" && strings.Trim(number, "0123456789") == "" {
+		return strings.TrimSpace(word)
+	}
+	return s
+}
+
+// portRate returns the rate of a port in Gb/s, as in "25 Gb/sec (1X EDR)". It is nil for soft RoCE, which says 2.5 Gb/s
+// whatever carries it, and for any other device on Ethernet that says so: the kernel falls back to the least rate of
+// InfiniBand where it does not know the speed of the network device.
+func portRate(rate, device, linkLayer string) *float64 {
+	number, unit, _ := strings.Cut(rate, " ")
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil || !(v > 0) || !strings.HasPrefix(unit, "Gb/sec") || topology.IsSoftRDMA(device) ||
+		linkLayer == "Ethernet" && v <= 2.5 {
+		return nil
+	}
+	return &v
+}

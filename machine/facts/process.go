@@ -1,0 +1,288 @@
+package facts
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// A Process is a process of this machine at one moment. A nil part is one that could not be read; Unread says why.
+type Process struct {
+	PID      int
+	Threads  []Thread  // by ID
+	Mappings []Mapping // by address
+	// VFIO are the device files below /dev/vfio that it holds open: of groups ("/dev/vfio/12") and
+	// of devices ("/dev/vfio/devices/vfio0"), sorted.
+	VFIO   []string
+	Unread []string // "PATH: why"
+}
+
+// A Thread is a thread of this machine as the kernel shows it at one moment.
+type Thread struct {
+	PID, TID int    // of its process, and its own
+	Name     string // at most 15 bytes, as the kernel keeps it; whoever runs in it may choose it
+	Kernel   bool   // it belongs to the kernel
+	Fixed    bool   // nobody may move it: threads of the kernel that belong to a CPU
+	Allowed  topology.CPUSet
+	LastCPU  int // where it runs, or ran last
+}
+
+// Flags of a task, in the ninth field of its stat. Source: include/linux/sched.h.
+const (
+	flagKernelThread  = 0x00200000 // PF_KTHREAD
+	flagNoSetAffinity = 0x04000000 // PF_NO_SETAFFINITY
+)
+
+// Fields of stat behind the name, counted from 0: proc(5) counts from 1, and the name is the second.
+const (
+	statFlags     = 9 - 3
+	statProcessor = 39 - 3
+)
+
+// ParseThread reads what /proc/PID/task/TID has in stat and status.
+//
+// Source: proc_pid_stat(5), proc_pid_status(5).
+func ParseThread(stat, status string) (Thread, error) {
+	id, name, fields, err := splitStat(stat, statProcessor)
+	t := Thread{Name: name}
+	if err != nil {
+		return t, err
+	}
+	if t.TID, err = strconv.Atoi(id); err != nil {
+		return t, fmt.Errorf("stat of %q: ID of the thread: %w", clip(t.Name), err)
+	}
+	flags, err := strconv.ParseUint(fields[statFlags], 10, 32)
+	if err != nil {
+		return t, fmt.Errorf("stat of thread %d: flags: %w", t.TID, err)
+	}
+	t.Kernel, t.Fixed = flags&flagKernelThread != 0, flags&flagNoSetAffinity != 0
+	if t.LastCPU, err = strconv.Atoi(fields[statProcessor]); err != nil {
+		return t, fmt.Errorf("stat of thread %d: processor: %w", t.TID, err)
+	}
+	group, ok := statusValue(status, "Tgid")
+	if t.PID, err = strconv.Atoi(group); !ok || err != nil {
+		return t, fmt.Errorf("status of thread %d: Tgid %q: want a number", t.TID, clip(group))
+	}
+	list, ok := statusValue(status, "Cpus_allowed_list")
+	if !ok {
+		return t, fmt.Errorf("status of thread %d: no Cpus_allowed_list", t.TID)
+	}
+	if t.Allowed, err = topology.ParseCPUSet(list); err != nil {
+		return t, fmt.Errorf("status of thread %d: %w", t.TID, err)
+	}
+	return t, nil
+}
+
+// splitStat returns the ID, the name and the fields behind the name of a stat, of which there must
+// be one numbered last.
+func splitStat(stat string, last int) (id, name string, fields []string, err error) {
+	// The name is in brackets and may hold brackets and blanks itself: the last bracket ends it.
+	first, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
+	if first < 0 || end < first {
+		return "", "", nil, fmt.Errorf("stat %q: want a name in brackets", clip(stat))
+	}
+	name, fields = stat[first+1:end], strings.Fields(stat[end+1:])
+	if len(fields) <= last {
+		err = fmt.Errorf("stat of %q: %d fields behind the name, want at least %d", clip(name), len(fields), last+1)
+	}
+	return strings.TrimSpace(stat[:first]), name, fields, err
+}
+
+// statusValue returns the value of a line "Key:\tvalue".
+func statusValue(status, key string) (string, bool) {
+	for line := range strings.Lines(status) {
+		if value, ok := strings.CutPrefix(line, key+":"); ok {
+			return strings.TrimSpace(value), true
+		}
+	}
+	return "", false
+}
+
+// clip shortens text from outside for a message.
+func clip(s string) string { return words.Clip(s, 80) }
+
+// A Mapping is a part of a process's memory, with where its pages are.
+type Mapping struct {
+	Start  uint64
+	Bytes  uint64 // 0: not known
+	Policy string // where new pages come from: "default", "bind:0", "interleave:0,2", "prefer (many):0"
+	File   string // as the kernel writes it, with octal escapes; empty of anonymous memory
+	Huge   bool   // of hugetlbfs
+	Anon   bool   // pages that are in no file, or copies of a file's
+	// Pages are those that are there, in units of PageBytes, by NUMA node of the host. Memory that
+	// was never touched has none.
+	Pages     map[int]uint64
+	PageBytes uint64 // of the kernel: transparent huge pages count as many small ones. 0: not known
+}
+
+// Resident returns how much of the mapping is there.
+func (m *Mapping) Resident() uint64 {
+	var pages uint64
+	for _, n := range m.Pages {
+		pages += n
+	}
+	return pages * m.PageBytes
+}
+
+// ParseNUMAMaps reads /proc/PID/numa_maps, in the order of the addresses. A line is an address, a policy, and words:
+//
+//	7f2c00000000 bind:0 file=/dev/hugepages/vm00/ram huge anon=16 dirty=16 N0=16 kernelpagesize_kB=1048576
+//	7f2bf8021000 default
+//	7f2c3c000000 prefer (many):0,2 anon=3 dirty=3 N2=3 kernelpagesize_kB=4
+//
+// Words that it does not know are passed by.
+//
+// Source: numa(7), show_numa_map in fs/proc/task_mmu.c, mpol_to_str in mm/mempolicy.c.
+func ParseNUMAMaps(text string) ([]Mapping, error) {
+	var all []Mapping
+	for line := range strings.Lines(text) {
+		m, err := parseNUMAMap(strings.Fields(line))
+		if err != nil {
+			return nil, fmt.Errorf("numa_maps: %q: %w", clip(strings.TrimSpace(line)), err)
+		}
+		all = append(all, m)
+	}
+	slices.SortStableFunc(all, func(a, b Mapping) int { return cmp.Compare(a.Start, b.Start) })
+	return all, nil
+}
+
+func parseNUMAMap(fields []string) (Mapping, error) {
+	m := Mapping{Pages: map[int]uint64{}}
+	if len(fields) < 2 {
+		return m, fmt.Errorf("want an address and a policy")
+	}
+	var err error
+	if m.Start, err = strconv.ParseUint(fields[0], 16, 64); err != nil {
+		return m, fmt.Errorf("address: %w", err)
+	}
+	m.Policy = fields[1]
+	words := fields[2:]
+	if len(words) > 0 && strings.HasPrefix(words[0], "(") { // "prefer (many):0"
+		m.Policy += " " + words[0]
+		words = words[1:]
+	}
+	for _, word := range words {
+		key, value, hasValue := strings.Cut(word, "=")
+		node, isNode := nodeWord(key)
+		switch {
+		case word == "huge":
+			m.Huge = true
+		case !hasValue: // stack, heap, active
+		case key == "file":
+			m.File = value
+		case key == "anon":
+			m.Anon = true
+		case key == "kernelpagesize_kB":
+			if m.PageBytes, err = strconv.ParseUint(value, 10, 40); err != nil {
+				return m, fmt.Errorf("size of its pages: %w", err)
+			}
+			m.PageBytes <<= 10
+		case isNode:
+			n, err := strconv.ParseUint(value, 10, 48) // a terabyte of pages of 4 KiB takes 28 bits
+			if err != nil {
+				return m, fmt.Errorf("pages of node %d: %w", node, err)
+			}
+			m.Pages[node] = n
+		}
+	}
+	return m, nil
+}
+
+// nodeWord reads the key of "N0=16".
+func nodeWord(key string) (int, bool) {
+	digits, ok := strings.CutPrefix(key, "N")
+	if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return 0, false
+	}
+	node, err := strconv.Atoi(digits)
+	return node, err == nil
+}
+
+// AddSizes fills in how large mappings are, of /proc/PID/maps: "7f2c00000000-7f3000000000 rw-s
+// 00000000 00:2f 4711 /path". The two files are read one after the other, so that what was mapped
+// or unmapped in between is in one of them only; its size stays unknown.
+//
+// Source: proc_pid_maps(5).
+func AddSizes(all []Mapping, maps string) error {
+	sizes := map[uint64]uint64{}
+	for line := range strings.Lines(maps) {
+		span, _, _ := strings.Cut(line, " ")
+		from, to, ok := strings.Cut(strings.TrimSpace(span), "-")
+		start, err1 := strconv.ParseUint(from, 16, 64)
+		end, err2 := strconv.ParseUint(to, 16, 64)
+		if !ok || err1 != nil || err2 != nil || end < start {
+			return fmt.Errorf("maps: %q: want two addresses in rising order", clip(strings.TrimSpace(line)))
+		}
+		sizes[start] = end - start
+	}
+	for i := range all {
+		all[i].Bytes = sizes[all[i].Start]
+	}
+	return nil
+}
+
+// tick is the unit of CPU times in /proc, in seconds: USER_HZ, which is 100 on every architecture
+// that Linux runs on today (include/asm-generic/param.h).
+const tick = 0.01
+
+// CPUTime is what all CPUs of this machine together have done since it was started, in seconds.
+type CPUTime struct {
+	Busy  float64 // user, system and interrupts; guests are in user
+	Steal float64 // taken by the hypervisor that this machine runs on
+}
+
+// ParseCPUTime reads /proc/stat.
+//
+// Source: proc_stat(5).
+func ParseCPUTime(stat string) (CPUTime, error) {
+	line, _, _ := strings.Cut(stat, "\n")
+	fields := strings.Fields(line)
+	// cpu user nice system idle iowait irq softirq steal guest guest_nice
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return CPUTime{}, fmt.Errorf("/proc/stat begins with %q: want cpu and 8 numbers or more", clip(line))
+	}
+	var ticks [8]float64
+	for i := range ticks {
+		n, err := strconv.ParseUint(fields[i+1], 10, 64)
+		if err != nil {
+			return CPUTime{}, fmt.Errorf("/proc/stat: field %d: %w", i+2, err)
+		}
+		ticks[i] = float64(n)
+	}
+	// iowait is idle time with a reason: another task could have run. guest and guest_nice are left out, since the
+	// kernel has counted them in user and nice already.
+	return CPUTime{
+		Busy:  tick * (ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6]),
+		Steal: tick * ticks[7],
+	}, nil
+}
+
+// Fields of stat behind the name, as in process.go.
+const (
+	statUserTime   = 14 - 3
+	statSystemTime = 15 - 3
+)
+
+// ParseProcessTime reads from /proc/PID/stat how long a process has used CPUs, with all threads, in seconds.
+//
+// Source: proc_pid_stat(5).
+func ParseProcessTime(stat string) (float64, error) {
+	_, _, fields, err := splitStat(stat, statSystemTime)
+	if err != nil {
+		return 0, err
+	}
+	var sum float64
+	for _, i := range []int{statUserTime, statSystemTime} {
+		n, err := strconv.ParseUint(fields[i], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("stat %q: CPU time: %w", clip(stat), err)
+		}
+		sum += tick * float64(n)
+	}
+	return sum, nil
+}

@@ -1,0 +1,337 @@
+package inspect
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/cmdline"
+	"github.com/rackless/rackless/machine/dump/where"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// nodeDir has a directory for each NUMA node that is online. Kernels without NUMA do not have it: see readMemory.
+const nodeDir = "sys/devices/system/node"
+
+// readNUMANodes reads the nodes. Which of their CPUs are online is known later: see placeNodes.
+//
+// Source: Documentation/ABI/stable/sysfs-devices-node.
+func (r *reader) readNUMANodes() {
+	ids, columns := r.onlineNodes()
+	var taken topology.CPUSet
+	for _, id := range ids {
+		dir := nodeDir + "/node" + strconv.Itoa(id)
+		cpus := r.nodeCPUs(dir)
+		switch {
+		case cpus == nil && len(ids) > 1:
+			r.unread(dir+"/cpumap", "missing: the node is left out")
+			continue
+		case cpus == nil:
+			cpus = &topology.CPUSet{} // the only node has all CPUs: see placeNodes
+		case cpus.Overlaps(taken) && !r.fakeNUMA():
+			// A CPU is on one node. Firmware that lists all CPUs in every node has told nothing
+			// about any but the first; its distances are all alike, too.
+			r.unread(dir+"/cpumap", "CPUs "+cpus.Intersect(taken).String()+
+				" are on another node already: the node is left out")
+			continue
+		}
+		taken = taken.Union(*cpus)
+		memory := r.meminfo(dir + "/meminfo") // "Node 0 MemTotal:  65536000 kB" and its like
+		r.h.NUMANodes = append(r.h.NUMANodes, topology.NUMANode{ID: id, CPUs: *cpus,
+			Hugepages:   r.hugepages(dir + "/hugepages"),
+			MemoryBytes: memory.bytes("MemTotal"), FreeBytes: memory.bytes("MemFree")})
+	}
+	r.readDistances(columns)
+	r.readNodeKinds()
+}
+
+// onlineNodes returns the nodes to read, and those that the distances are for. The kernel has a
+// directory for each node that is online, and a list of them (2.6.24). A snapshot may have fewer
+// directories; one that is not in the list was made by hand.
+func (r *reader) onlineNodes() (ids, columns []int) {
+	const p = nodeDir + "/online"
+	ids = r.numbered(nodeDir, "node")
+	online := r.list(p)
+	if online == nil || !online.Overlaps(topology.CPUs(ids...)) {
+		return ids, ids
+	}
+	if extra := topology.CPUs(ids...).Difference(*online); !extra.IsEmpty() {
+		r.unread(p, "does not have nodes "+extra.String()+": they are left out")
+	}
+	return slices.DeleteFunc(ids, func(id int) bool { return !online.Contains(id) }), slices.Collect(online.All())
+}
+
+// nodeCPUs returns the CPUs of a node, nil where they are not known. Masks are as old as the
+// directory, lists are younger (2.6.26), and a snapshot may have only the links to the CPUs.
+func (r *reader) nodeCPUs(dir string) *topology.CPUSet {
+	if set := r.cpus(dir, "cpumap", "cpulist"); set != nil {
+		return set
+	}
+	if cpus := r.numbered(dir, "cpu"); len(cpus) > 0 {
+		return new(topology.CPUs(cpus...))
+	}
+	return nil
+}
+
+// fakeNUMA reports whether the kernel was told to make nodes up. It then puts every CPU into all
+// nodes made from its real one, as it should.
+func (r *reader) fakeNUMA() bool {
+	return slices.ContainsFunc(cmdline.Split(r.word("proc/cmdline")), func(word string) bool {
+		name, value, _ := cmdline.Cut(word)
+		return name == "numa" && strings.HasPrefix(value, "fake=")
+	})
+}
+
+// readDistances reads the rows of the SLIT. Each has a number for every node that is online, in
+// rising order of the nodes' numbers, which may have gaps; the matrix need not be symmetric.
+func (r *reader) readDistances(columns []int) {
+	// A node that was left out above has a column all the same.
+	picked := make([]int, 0, len(r.h.NUMANodes))
+	for i := range r.h.NUMANodes {
+		at, _ := slices.BinarySearch(columns, r.h.NUMANodes[i].ID)
+		picked = append(picked, at)
+	}
+	for n := range lists.Refs(r.h.NUMANodes) {
+		p := nodeDir + "/node" + strconv.Itoa(n.ID) + "/distance"
+		row := parsed(r, p, func(s string) ([]int, error) { return parseDistances(s, len(columns)) })
+		if row == nil {
+			continue
+		}
+		n.Distances = make([]int, 0, len(picked))
+		n.Distances = append(n.Distances, lists.Map(picked, func(at int) int { return (*row)[at] })...)
+	}
+}
+
+// parseDistances parses a row of want numbers. They are bytes in the firmware's table, 10 for the
+// node itself and 255 for a node out of reach; 0 is not a distance.
+//
+// Source: ACPI specification, System Locality Information Table (SLIT).
+func parseDistances(text string, want int) ([]int, error) {
+	fields := strings.Fields(text)
+	switch len(fields) {
+	case want:
+	case 0:
+		return nil, errNotKnown
+	default:
+		return nil, fmt.Errorf("%d distances for %d nodes", len(fields), want)
+	}
+	row := make([]int, want)
+	for i, f := range fields {
+		v, err := strconv.Atoi(f)
+		if err != nil || v < 1 || v > 255 {
+			return nil, fmt.Errorf("%q is not a distance from 1 to 255", where.Clip(f))
+		}
+		row[i] = v
+	}
+	return row, nil
+}
+
+// placeNodes leaves in the nodes only CPUs that are online, once these are known. A node alone
+// whose CPUs nobody lists has all of them.
+func (r *reader) placeNodes() {
+	online := r.h.CPUs.Online
+	for n := range lists.Refs(r.h.NUMANodes) {
+		if n.CPUs.IsEmpty() && len(r.h.NUMANodes) == 1 {
+			n.CPUs = online
+		}
+		n.CPUs = n.CPUs.Intersect(online)
+	}
+}
+
+// Kinds of memory of a node.
+const (
+	kindDRAM   = "dram"
+	kindHBM    = "hbm"
+	kindCXL    = "cxl"
+	kindNVDIMM = "nvdimm"
+	kindGPU    = topology.KindGPUMemory
+)
+
+// readNodeKinds tells what the memory of each node is, as far as a file says so. On a machine with
+// one kind of memory nothing does.
+func (r *reader) readNodeKinds() {
+	nodes := r.h.NUMANodes
+	r.readGPUNodes()
+	special := r.readDAXNodes()
+	cpuless := slices.ContainsFunc(nodes, func(n topology.NUMANode) bool { return n.CPUs.IsEmpty() })
+	if len(nodes) > 1 && (cpuless || len(special) > 0) {
+		r.readHBM(special)
+		r.readMCDRAM()
+	}
+	told := slices.ContainsFunc(nodes, func(n topology.NUMANode) bool { return n.Kind != "" })
+	for n := range lists.Refs(nodes) {
+		dir := nodeDir + "/node" + strconv.Itoa(n.ID)
+		// Where other kinds were told apart, the nodes of the CPUs are what is left.
+		if n.Kind == "" && told && !n.CPUs.IsEmpty() && !special[n.ID] {
+			n.Kind = kindDRAM
+		}
+		// The memory is behind a cache made of faster memory, which therefore is no node of its
+		// own: KNL's cache mode, Optane's memory mode.
+		if len(r.numbered(dir+"/memory_side_cache", "index")) > 0 {
+			n.MemoryMode = "cache"
+		}
+	}
+}
+
+// readGPUNodes finds nodes that are the memory of NVIDIA GPUs on a coherent link: POWER9, Grace.
+//
+// Source: numa_status of NVIDIA's driver, "Node: 255", "Status: online".
+func (r *reader) readGPUNodes() {
+	const dir = "proc/driver/nvidia/gpus"
+	for _, name := range r.dir(dir) {
+		node, ok := parseNUMAStatus(r.word(dir + "/" + name + "/numa_status"))
+		if n := r.h.NUMANode(node); ok && n != nil {
+			n.Kind, n.GPU = kindGPU, words.Known(topology.ParsePCIAddr(name))
+		}
+	}
+}
+
+// parseNUMAStatus returns the number of "Node: 255"; -1 is a GPU whose memory is no node.
+func parseNUMAStatus(text string) (int, bool) {
+	value, _ := lineAfter(text, "Node:")
+	v, err := strconv.Atoi(value)
+	return v, err == nil && v >= 0
+}
+
+// readDAXNodes finds nodes made of memory that the firmware set apart, and that driver kmem gave
+// back to the kernel. Where a device hangs tells its kind. It returns the nodes of "specific
+// purpose" memory, which may be HBM or CXL: their bandwidth has to tell.
+//
+// Source: Documentation/ABI/testing/sysfs-bus-dax; links such as
+// .../LNXSYBUS:00/ACPI0012:00/ndbus0/region2/dax2.0 (NVDIMM), .../hmem.0/dax0.0,
+// .../ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0 (CXL).
+func (r *reader) readDAXNodes() (special map[int]bool) {
+	const dir = "sys/bus/dax/devices"
+	special = map[int]bool{}
+	for _, name := range r.dir(dir) {
+		if r.linkBase(dir+"/"+name+"/driver") != "kmem" && !r.exists("sys/bus/dax/drivers/kmem/"+name) {
+			continue
+		}
+		n := r.h.NUMANode(words.ValueOr(r.count(dir+"/"+name+"/target_node"), topology.NoID))
+		if n == nil {
+			continue
+		}
+		target, _ := r.link(dir + "/" + name)
+		within := func(part string) bool { return strings.Contains(target, part) }
+		switch {
+		case within("/ndbus"):
+			n.Kind = kindNVDIMM
+		case within("/ACPI0017"), within("cxl"), within("/dax_region"):
+			n.Kind = kindCXL
+		default:
+			special[n.ID] = true
+		}
+	}
+	return special
+}
+
+// hbmFactor is how much faster than the ordinary memory of the same machine a node must be to be
+// called HBM. One stack gives several times what a socket's DRAM channels give together.
+const hbmFactor = 2
+
+// readHBM finds nodes that are much faster than ordinary memory, by the bandwidth that the firmware
+// states for the nearest CPUs. The slowest node that has CPUs, and is not of a kind already known,
+// is taken for ordinary.
+//
+// Source: Documentation/admin-guide/mm/numaperf.rst. access1 leaves out initiators that are not CPUs (5.10).
+func (r *reader) readHBM(special map[int]bool) {
+	bandwidth := map[int]uint64{}
+	ordinary := uint64(math.MaxUint64)
+	for n := range lists.Refs(r.h.NUMANodes) {
+		dir := nodeDir + "/node" + strconv.Itoa(n.ID)
+		v := r.size(dir + "/access1/initiators/read_bandwidth")
+		if v == nil {
+			v = r.size(dir + "/access0/initiators/read_bandwidth")
+		}
+		if v == nil || *v == 0 {
+			continue
+		}
+		bandwidth[n.ID] = *v
+		if n.Kind == "" && !special[n.ID] && !n.CPUs.IsEmpty() {
+			ordinary = min(ordinary, *v)
+		}
+	}
+	for n := range lists.Refs(r.h.NUMANodes) {
+		if n.Kind == "" && (n.CPUs.IsEmpty() || special[n.ID]) && ordinary < math.MaxUint64 &&
+			bandwidth[n.ID]/hbmFactor > ordinary {
+			n.Kind = kindHBM
+		}
+	}
+}
+
+// readMCDRAM finds the HBM of Intel's Knights Landing and Knights Mill, which came before firmware
+// could state a bandwidth: in flat and hybrid mode, theirs are the nodes without CPUs.
+func (r *reader) readMCDRAM() {
+	info := r.readCPUInfo(false)
+	if info.get("vendor_id") != "GenuineIntel" || info.get("cpu family") != "6" || info.get("model") != "87" &&
+		info.get("model") != "133" {
+		return
+	}
+	for i := range r.h.NUMANodes {
+		if n := &r.h.NUMANodes[i]; n.Kind == "" && n.CPUs.IsEmpty() {
+			n.Kind = kindHBM
+		}
+	}
+}
+
+// errMeminfo is a line that is no number.
+var errMeminfo = errors.New("not a number of kB")
+
+// A meminfo holds the lines of /proc/meminfo, or of the file of a node: bytes where the line is in
+// kB, counts where it is not.
+type meminfo map[string]uint64
+
+// bytes returns a line's value, nil where there is no such line.
+func (m meminfo) bytes(name string) *uint64 {
+	if v, ok := m[name]; ok {
+		return &v
+	}
+	return nil
+}
+
+// meminfo reads such a file: what is in none of its lines is not known.
+func (r *reader) meminfo(p string) meminfo {
+	text, _ := r.text(p)
+	values, err := parseMeminfo(text)
+	if err != nil {
+		r.unread(p, err.Error())
+	}
+	return values
+}
+
+// parseMeminfo parses "MemTotal: 65536000 kB" and "Node 0 MemTotal: 65536000 kB". Lines of another
+// form are left out (2.4 kernels began with a table). A number that cannot be one is an error; the
+// other lines are still good.
+func parseMeminfo(text string) (meminfo, error) {
+	m := meminfo{}
+	var bad error
+	for line := range strings.Lines(text) {
+		name, value, ok := strings.Cut(line, ":")
+		if !ok {
+			continue
+		}
+		if rest, ok := strings.CutPrefix(name, "Node "); ok {
+			_, name, _ = strings.Cut(rest, " ")
+		}
+		number, unit, _ := strings.Cut(strings.TrimSpace(value), " ")
+		unit = strings.TrimSpace(unit)
+		if unit != "" && unit != "kB" || name == "" {
+			continue
+		}
+		v, err := strconv.ParseUint(number, 10, 64)
+		if err != nil || unit == "kB" && v > math.MaxUint64>>10 {
+			bad = fmt.Errorf("line %s: %q is %w", strconv.Quote(where.Clip(name)), where.Clip(number), errMeminfo)
+			continue
+		}
+		if unit == "kB" {
+			v <<= 10
+		}
+		m[name] = v
+	}
+	return m, bad
+}

@@ -1,0 +1,305 @@
+// Package pci reads the configuration space of PCI functions, and derives the PCI tree from it. The reader of a machine
+// has these bytes from sysfs, that of lspci from a dump.
+package pci
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// Ports of bridges, as topology.Bridge names them.
+const (
+	PortRoot       = "root port"
+	PortUpstream   = "upstream port"
+	PortDownstream = "downstream port"
+	PortBridge     = "pci bridge"
+)
+
+// Registers and capabilities of the configuration space. Sources: PCI Local Bus Specification 3.0,
+// chapter 6; PCI Express Base Specification 6.0, chapter 7; the numbers are those of Linux's
+// include/uapi/linux/pci_regs.h.
+const (
+	HeaderSize   = 64   // bytes that every user may read
+	StandardSize = 256  // bytes of conventional PCI
+	ExtendedSize = 4096 // bytes of PCI Express
+
+	regVendor    = 0x00 // and device above it
+	regStatus    = 0x04 // in the upper half
+	regClass     = 0x08 // revision in the lowest byte
+	regHeader    = 0x0c // header type in the third byte
+	regBuses     = 0x18 // of a bridge: primary, secondary and subordinate bus
+	regSubsystem = 0x2c // vendor, and device above it
+	regCapList   = 0x34
+
+	statusCapList = 0x10 << 16
+	headerNormal  = 0
+	headerBridge  = 1
+
+	capExpress = 0x10
+	capACS     = 0x000d
+	capATS     = 0x000f
+	capSRIOV   = 0x0010
+)
+
+// A Config is what the configuration space of a function says, as far as it was asked for and could be read.
+type Config struct {
+	Dead     bool           // it answers with ones only
+	Vendor   *topology.ID16 // nil for virtual functions, which do not answer for themselves
+	Device   *topology.ID16
+	Class    *topology.ID24
+	Revision *topology.ID8
+	Bridge   *topology.Bridge // nil for what is no bridge
+	Link     *topology.Link   // of PCI Express, nil where there is none
+	ACS      *topology.ACS
+	ATS      *bool
+
+	NoAtomics bool // of a port, see topology.PCIDevice
+	SRIOV     *topology.SRIOV
+
+	SubsystemVendor, SubsystemDevice *topology.ID16 // nil for bridges
+
+	HeadOnly bool // There are capabilities, and what may be read ends before the first of them.
+}
+
+// A Part of the configuration space is read only when it is needed. Each register costs an access to
+// the device: below a microsecond on bare metal, 20 of them in some virtual machines.
+type Part uint8
+
+// The parts.
+const (
+	Identity     Part = 1 << iota // vendor, device, class, revision
+	Subsystem                     // its vendor and device
+	Buses                         // whether it is a bridge, and its buses
+	LinkState                     // of PCI Express
+	Capabilities                  // port type, ACS, ATS, SR-IOV
+)
+
+// configSpace reads registers. A register that cannot be had, because the file ends before it, is
+// not an error: what a user other than root may read ends at byte 64, and what a dump keeps often
+// there too.
+type configSpace struct {
+	src io.ReaderAt
+	err error // the first that was not the end of the file
+}
+
+// uint32 returns the register of 32 bits at offset at.
+func (c *configSpace) uint32(at int) (uint32, bool) {
+	if at < 0 || at%4 != 0 || at+4 > ExtendedSize {
+		return 0, false
+	}
+	var b [4]byte
+	n, err := c.src.ReadAt(b[:], int64(at))
+	if n < len(b) {
+		if err != nil && !errors.Is(err, io.EOF) && c.err == nil {
+			c.err = err
+		}
+		return 0, false
+	}
+	return binary.LittleEndian.Uint32(b[:]), true
+}
+
+// Parse reads parts of the configuration space of src. The error is the first that was not
+// the end of the file; what was read before it is returned.
+func Parse(src io.ReaderAt, parts Part) (Config, error) {
+	var c Config
+	space := &configSpace{src: src}
+	id, ok := space.uint32(regVendor)
+	if !ok {
+		return c, space.err
+	}
+	// A virtual function answers ones as its vendor and device, and has the rest. What has no class
+	// either answers nothing.
+	const ones = 0xffffffff
+	if id == ones || parts&Identity != 0 {
+		class, ok := space.uint32(regClass)
+		if c.Dead = ok && id == ones && class == ones; c.Dead {
+			return c, space.err
+		}
+		if id != ones {
+			c.Vendor, c.Device = ids(id)
+		}
+		if ok {
+			c.Class, c.Revision = new(topology.ID24(class>>8)), new(topology.ID8(class&0xff))
+		}
+	}
+	if parts&(Buses|Subsystem) != 0 {
+		header, known := space.uint32(regHeader)
+		kind := header >> 16 & 0x7f
+		if buses, ok := space.uint32(regBuses); ok && kind == headerBridge {
+			c.Bridge = &topology.Bridge{Secondary: uint8(buses >> 8), Subordinate: uint8(buses >> 16)}
+		}
+		if parts&Subsystem != 0 && known && kind == headerNormal {
+			if id, ok := space.uint32(regSubsystem); ok {
+				c.SubsystemVendor, c.SubsystemDevice = ids(id)
+			}
+		}
+	}
+	if parts&(LinkState|Capabilities) != 0 {
+		c.capabilities(space, parts)
+	}
+	return c, space.err
+}
+
+// ids returns the two numbers of 16 bits in a register, the lower one first.
+func ids(v uint32) (low, high *topology.ID16) {
+	return new(topology.ID16(v & 0xffff)), new(topology.ID16(v >> 16))
+}
+
+// capabilities walks the list of capabilities, and behind a PCI Express capability that of the extended ones.
+func (c *Config) capabilities(space *configSpace, parts Part) {
+	at := 0
+	if status, ok := space.uint32(regStatus); !ok {
+		return
+	} else if status&statusCapList != 0 {
+		first, ok := space.uint32(regCapList)
+		if !ok {
+			return
+		}
+		at = int(first) & 0xfc
+	}
+	// The list lies between the header and byte 256, four bytes an entry at least: longer is a loop.
+	const most = (StandardSize - HeaderSize) / 4
+	for n := 0; n < most && at >= HeaderSize; n++ {
+		head, ok := space.uint32(at)
+		if !ok || head == 0xffffffff {
+			c.HeadOnly = !ok && n == 0 && space.err == nil
+			return
+		}
+		if head&0xff == capExpress {
+			c.express(space, at, uint16(head>>16), parts)
+			if parts&Capabilities != 0 {
+				c.extended(space)
+			}
+			return
+		}
+		at = int(head>>8) & 0xfc
+	}
+	if c.Bridge != nil && at == 0 {
+		c.Bridge.Port = PortBridge // conventional PCI: the whole list is known, and PCI Express is not in it
+	}
+}
+
+// express reads the PCI Express capability at offset at.
+func (c *Config) express(space *configSpace, at int, flags uint16, parts Part) {
+	const ( // device/port types
+		typeRoot, typeUpstream, typeDownstream = 4, 5, 6
+		typeToPCI, typeFromPCI                 = 7, 8
+		typeIntegrated, typeCollector          = 9, 10
+	)
+	kind := flags >> 4 & 0xf
+	if c.Bridge != nil {
+		c.Bridge.Port = map[uint16]string{
+			typeRoot: PortRoot, typeUpstream: PortUpstream, typeDownstream: PortDownstream,
+			typeToPCI: PortBridge, typeFromPCI: PortBridge,
+		}[kind]
+	}
+	if flags&0xf >= 2 && parts&Capabilities != 0 && (kind == typeRoot || kind == typeUpstream ||
+		kind == typeDownstream) {
+		// Device Capabilities 2: bit 6 routes, 7 and 8 complete 32 and 64 bits; Control 2: bit 7 blocks the way out.
+		if cap2, ok := space.uint32(at + 0x24); ok && kind == typeRoot {
+			c.NoAtomics = cap2&0x180 != 0x180
+		} else if c.NoAtomics = ok && cap2&0x40 == 0; ok && !c.NoAtomics {
+			control, ok := space.uint32(at + 0x28)
+			c.NoAtomics = ok && control&0x80 != 0
+		}
+	}
+	if parts&LinkState == 0 || kind == typeIntegrated || kind == typeCollector {
+		return // these are inside the root complex and have no link
+	}
+	linkCap, ok := space.uint32(at + 0x0c)
+	if !ok {
+		return
+	}
+	link := topology.Link{MaxSpeedGTs: linkSpeed(linkCap & 0xf), MaxWidth: linkWidth(linkCap >> 4 & 0x3f)}
+	// The speeds that a device supports are a vector in Link Capabilities 2; the field of Link
+	// Capabilities is for software of before it.
+	if linkCap2, ok := space.uint32(at + 0x2c); ok && flags&0xf >= 2 {
+		for code := uint32(7); code > 0; code-- {
+			if speed := linkSpeed(code); linkCap2>>code&1 != 0 && speed != nil {
+				link.MaxSpeedGTs = speed
+				break
+			}
+		}
+	}
+	if status, ok := space.uint32(at + 0x10); ok {
+		status >>= 16
+		link.SpeedGTs, link.Width = linkSpeed(status&0xf), linkWidth(status>>4&0x3f)
+		if link.Width == nil {
+			link.SpeedGTs = nil // a link that is down has no lanes, and its speed field means nothing
+		}
+	}
+	if link != (topology.Link{}) {
+		c.Link = &link
+	}
+}
+
+// linkSpeed returns the speed of a code of the link registers, nil for codes without one.
+func linkSpeed(code uint32) *float64 {
+	speeds := [...]float64{1: 2.5, 2: 5, 3: 8, 4: 16, 5: 32, 6: 64}
+	if code == 0 || int(code) >= len(speeds) {
+		return nil
+	}
+	return &speeds[code]
+}
+
+// linkWidth returns a number of lanes, nil for numbers that no link has.
+func linkWidth(lanes uint32) *int {
+	switch lanes {
+	case 1, 2, 4, 8, 12, 16, 32:
+		return new(int(lanes))
+	}
+	return nil
+}
+
+// extended walks the list of extended capabilities, which starts at byte 256.
+func (c *Config) extended(space *configSpace) {
+	const most = (ExtendedSize - StandardSize) / 8
+	at := StandardSize
+	for n := 0; n < most && at >= StandardSize; n++ {
+		head, ok := space.uint32(at)
+		if !ok || head == 0 || head == 0xffffffff {
+			return
+		}
+		switch head & 0xffff {
+		case capACS:
+			if v, ok := space.uint32(at + 4); ok {
+				control := v >> 16
+				c.ACS = &topology.ACS{
+					SourceValidation: control&0x01 != 0,
+					RequestRedirect:  control&0x04 != 0,
+					CompletionRedir:  control&0x08 != 0,
+					UpstreamForward:  control&0x10 != 0,
+					DirectTranslated: control&0x40 != 0,
+				}
+			}
+		case capATS:
+			if v, ok := space.uint32(at + 4); ok {
+				c.ATS = new(v>>31 != 0)
+			}
+		case capSRIOV:
+			c.virtualFunctions(space, at)
+		}
+		at = int(head>>20) &^ 3
+	}
+}
+
+// virtualFunctions reads the SR-IOV capability at offset at.
+func (c *Config) virtualFunctions(space *configSpace, at int) {
+	control, ok1 := space.uint32(at + 0x08)
+	totals, ok2 := space.uint32(at + 0x0c)
+	number, ok3 := space.uint32(at + 0x10)
+	place, ok4 := space.uint32(at + 0x14)
+	if !ok1 || !ok2 || !ok3 || !ok4 {
+		return
+	}
+	c.SRIOV = &topology.SRIOV{Total: new(int(totals >> 16)), Enabled: new(0), VFs: []topology.VF{}}
+	if control&1 != 0 { // VF Enable: NumVFs means nothing without it
+		*c.SRIOV.Enabled = int(number & 0xffff)
+	}
+	if stride := int(place >> 16); place&0xffff != 0 {
+		c.SRIOV.Offset, c.SRIOV.Stride = new(int(place&0xffff)), &stride
+	}
+}

@@ -1,0 +1,110 @@
+package pci
+
+import (
+	"cmp"
+
+	"github.com/rackless/rackless/machine/pciids"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// maxDepth bounds a walk up the tree: there are 256 buses in a domain.
+const maxDepth = 256
+
+// Place finds the bridge above each function that has neither a root bus nor a bridge yet, from the
+// buses that each bridge says are behind it, and names the root bus of all that lead to one. Where no
+// bridge leads to the bus of a function, onRoot tells whether that is a root bus; if not, nothing is
+// known of what is above.
+func Place(found []*topology.PCIDevice, onRoot func(d *topology.PCIDevice) bool) {
+	leads := map[uint32]*[256]*topology.PCIDevice{} // by domain: the nearest bridge that leads to each bus
+	byAddr := map[topology.PCIAddr]*topology.PCIDevice{}
+	for _, d := range found {
+		byAddr[d.Address] = d
+		if d.Bridge == nil {
+			continue
+		}
+		buses := leads[d.Address.Domain]
+		if buses == nil {
+			buses = new([256]*topology.PCIDevice)
+			leads[d.Address.Domain] = buses
+		}
+		// A bridge leads to no bus below its own, whatever it says: that keeps a hostile dump from
+		// making a loop. Of several that lead to a bus the nearest is the one whose buses start last.
+		// Virtual functions may be on a bus that no bridge leads to directly.
+		first, last := int(d.Bridge.Secondary), int(d.Bridge.Subordinate)
+		for bus := first; bus <= last && int(d.Address.Bus) < first; bus++ {
+			if above := buses[bus]; above == nil || d.Bridge.Secondary > above.Bridge.Secondary {
+				buses[bus] = d
+			}
+		}
+	}
+	for _, d := range found {
+		if d.Root != "" || d.Parent != nil {
+			continue
+		}
+		buses := leads[d.Address.Domain]
+		switch {
+		case buses != nil && buses[d.Address.Bus] != nil:
+			d.Parent = new(buses[d.Address.Bus].Address)
+		case onRoot(d):
+			d.Root = RootName(d.Address)
+		default:
+			d.ParentUnknown = true
+		}
+	}
+	for _, d := range found {
+		top := d
+		for n := 0; n < maxDepth && top.Root == "" && top.Parent != nil && byAddr[*top.Parent] != nil; n++ {
+			top = byAddr[*top.Parent]
+		}
+		d.Root = cmp.Or(d.Root, top.Root)
+	}
+}
+
+// RootName names the root bus that a function stands on, as sysfs does: "pci0000:40".
+func RootName(a topology.PCIAddr) string {
+	s := a.String()
+	return "pci" + s[:len(s)-len(":00.0")]
+}
+
+// AddressOf returns the function with a routing identifier: bus, device and function as 16 bits.
+func AddressOf(domain uint32, rid uint16) topology.PCIAddr {
+	return topology.PCIAddr{
+		Domain: domain, Bus: uint8(rid >> 8), Device: uint8(rid >> 3 & 31), Function: uint8(rid & 7),
+	}
+}
+
+// VirtualFunctions returns the enabled virtual functions of the physical one at a, as far as s tells
+// where they are. The routing identifier of virtual function n is that of the physical one plus offset
+// plus n times stride.
+//
+// Source: Single Root I/O Virtualization and Sharing Specification 1.1, 2.1.2.
+func VirtualFunctions(a topology.PCIAddr, s *topology.SRIOV) []topology.VF {
+	if s.Enabled == nil || s.Offset == nil || s.Stride == nil {
+		return nil
+	}
+	var out []topology.VF
+	rid := int(a.Bus)<<8 | int(a.Device)<<3 | int(a.Function)
+	for n := range *s.Enabled {
+		vf := rid + *s.Offset + n**s.Stride
+		if vf >= 1<<16 || *s.Stride == 0 && n > 0 {
+			break
+		}
+		out = append(out, topology.VF{Index: n, Address: new(AddressOf(a.Domain, uint16(vf)))})
+	}
+	return out
+}
+
+// Name gives a function the names that pci.ids has for its numbers. What is not in pci.ids keeps the
+// name that it had.
+func Name(d *topology.PCIDevice) {
+	if d.Class != nil {
+		d.ClassName = cmp.Or(pciids.Class(uint32(*d.Class)), d.ClassName)
+	}
+	if d.Vendor == nil {
+		return
+	}
+	d.VendorName = cmp.Or(pciids.Vendor(uint16(*d.Vendor)), d.VendorName)
+	if d.Device != nil {
+		d.DeviceName = cmp.Or(pciids.Device(uint16(*d.Vendor), uint16(*d.Device)), d.DeviceName)
+	}
+}

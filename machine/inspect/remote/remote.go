@@ -1,0 +1,256 @@
+// Package remote reads machines by ssh: it copies this program to each, lets it write a snapshot, and removes it.
+package remote
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// maxSnapshot bounds what a host may send, in bytes. A snapshot of 512 CPUs and 200 devices has 1 MiB.
+const maxSnapshot = 64 << 20
+
+// maxNoise bounds what a host's login scripts may print before the snapshot, in bytes.
+const maxNoise = 64 << 10
+
+// magic begins a snapshot, as all of Zstandard.
+var magic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+
+// script runs at the other end, in any shell that has single quotes. Nothing of it is from outside. The program comes
+// in by standard input, so that one connection does all, and is removed however the script ends. %s is the machine that
+// the program is for, as uname says.
+const script = `exec sh -c 'set -u; umask 077
+is="$(uname -s) $(uname -m)"
+[ "$is" = "%s" ] || { echo "is $is, and this rackless is for %[1]s" >&2; exit 69; }
+dir=$(mktemp -d) || exit 73
+end() { rm -rf "$dir"; }
+trap end EXIT
+trap "exit 1" HUP INT TERM
+cat >"$dir/rackless" && chmod 700 "$dir/rackless" && "$dir/rackless" snapshot --keep-ids -o -'`
+
+// uname is what uname -m says on machines for which Go has this program compiled.
+var uname = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
+
+// A Client reads machines.
+type Client struct {
+	Program string   // the file to copy: this program, static
+	Options []string // of ssh, before its own
+}
+
+// Snapshot returns a snapshot of a host, which is what ssh takes for one: a name of ~/.ssh/config, user@name, or
+// ssh://user@name:port. ssh asks for no password and for no fingerprint: it has to get there by itself.
+func (c Client) Snapshot(ctx context.Context, host string) ([]byte, error) {
+	program, err := os.Open(c.Program)
+	if err != nil {
+		return nil, err
+	}
+	defer program.Close()
+	args := append([]string{"-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-T", "-C"}, c.Options...)
+	args = append(args, "--", host, fmt.Sprintf(script, "Linux "+uname[runtime.GOARCH]))
+	cmd := exec.CommandContext(ctx, "ssh", args...)
+	trace.Runs("", cmd.Args)
+	var complaints tail
+	cmd.Stdin, cmd.Stderr = program, &complaints
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(out, maxSnapshot+1))
+	if len(text) > maxSnapshot {
+		_ = cmd.Process.Kill() // it would wait for a reader
+		err = fmt.Errorf("sends more than %d MiB", maxSnapshot>>20)
+	}
+	if ended := cmd.Wait(); err == nil {
+		err = ended
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w%s", host, errors.Join(ctx.Err(), err), complaints.after(": "))
+	}
+	at := bytes.Index(text[:min(len(text), maxNoise)], magic)
+	if at < 0 {
+		return nil, fmt.Errorf("%s: sent no snapshot%s", host, complaints.after(": "))
+	}
+	return text[at:], nil
+}
+
+// Read reads a host. save, if there is one, gets the snapshot first.
+func (c Client) Read(ctx context.Context, host string, save func(snapshot []byte) error) (*topology.Host, error) {
+	snapshot, err := c.Snapshot(ctx, host)
+	if err == nil && save != nil {
+		err = save(snapshot)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return inspect.ReadStream(ctx, bytes.NewReader(snapshot), host)
+}
+
+// Jobs are hosts to be read. The snapshot of each is kept in the directory save; "" keeps none.
+func (c Client) Jobs(hosts []string, save string) (inspect.Jobs, error) {
+	jobs := inspect.Jobs{Many: true}
+	if save != "" {
+		if err := os.MkdirAll(save, 0o700); err != nil {
+			return jobs, err
+		}
+	}
+	for _, host := range hosts {
+		var keep func([]byte) error
+		if save != "" {
+			name := strings.NewReplacer("ssh://", "", "/", "_", ":", "_").Replace(host) + ".tar.zst"
+			keep = func(snapshot []byte) error {
+				return atomicfile.WriteFile(filepath.Join(save, name), snapshot, 0o600)
+			}
+		}
+		jobs.All = append(jobs.All, inspect.Job{Name: host, Read: func(ctx context.Context) (*topology.Host, error) {
+			return c.Read(ctx, host, keep)
+		}})
+	}
+	return jobs, nil
+}
+
+// A tail keeps the end of what a program complains of.
+type tail struct{ text []byte }
+
+// maxTail is how much of it a message has, in bytes.
+const maxTail = 400
+
+// Write keeps the end. It never fails.
+func (t *tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p...)
+	if over := len(t.text) - maxTail; over > 0 {
+		t.text = t.text[over:]
+	}
+	return len(p), nil
+}
+
+// after is the text in one line behind a separator, or "" where there is none.
+func (t *tail) after(separator string) string {
+	lines := strings.FieldsFunc(string(t.text), func(r rune) bool { return r == '\n' || r == '\r' })
+	return words.If(len(lines) != 0, separator+strings.Join(lines, "; "))
+}
+
+// maxHosts bounds a list: a range that was meant otherwise would start as many programs.
+const maxHosts = 4096
+
+// hostRange is a range in a name, as Slurm and clush write it: node[01-16,20].
+var hostRange = lazyregexp.New(`^([^][]*)\[([0-9,-]+)\]([^][]*)$`)
+
+// hostName is what a host may be called: a name or an address with a user and what ~/.ssh/config makes of it, or a URI
+// of ssh. It does not begin with a dash, which ssh would take for an option.
+var hostName = lazyregexp.New(
+	`^(?:ssh://(?:[\w.+-]+@)?(?:\[[0-9a-fA-F:.%]+\]|\w[\w.-]*)(?::\d+)?|\w[\w.@+:-]*)$`)
+
+// Hosts reads a list of hosts: one or more a line, separated by spaces or commas, with ranges (node[01-16]). "#" begins
+// a comment. A host that stands there twice counts once. file is for messages.
+func Hosts(file, text string) ([]string, error) {
+	var all []string
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		for _, word := range fields(line) {
+			hosts, err := expand(word)
+			if err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", file, i+1, err)
+			}
+			if all = append(all, hosts...); len(all) > maxHosts {
+				return nil, fmt.Errorf("%s:%d: more than %d hosts", file, i+1, maxHosts)
+			}
+		}
+	}
+	seen := map[string]bool{}
+	all = slices.DeleteFunc(all, func(h string) bool {
+		twice := seen[h]
+		seen[h] = true
+		return twice
+	})
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: no hosts: want names, one a line", file)
+	}
+	return all, nil
+}
+
+// fields splits a line at spaces and commas that stand in no range.
+func fields(line string) []string {
+	depth := 0
+	return strings.FieldsFunc(line, func(r rune) bool {
+		switch r {
+		case '[':
+			depth++
+		case ']':
+			depth--
+		case ',':
+			return depth <= 0
+		}
+		return r == ' ' || r == '\t' || r == '\r'
+	})
+}
+
+// expand returns the hosts that a word stands for.
+func expand(word string) ([]string, error) {
+	m := hostRange.FindStringSubmatch(word)
+	if m == nil {
+		if !hostName.MatchString(word) {
+			return nil, fmt.Errorf("%q is not a host: want a name, user@name or ssh://user@name:port", word)
+		}
+		return []string{word}, nil
+	}
+	var all []string
+	for part := range strings.SplitSeq(m[2], ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		if !isRange {
+			to = from
+		}
+		low, err := strconv.Atoi(from)
+		high, err2 := strconv.Atoi(to)
+		if err != nil || err2 != nil || high < low || high-low >= maxHosts {
+			return nil, fmt.Errorf("%q: %q is not a range", word, part)
+		}
+		for n := low; n <= high; n++ {
+			hosts, err := expand(fmt.Sprintf("%s%0*d%s", m[1], len(from), n, m[3]))
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, hosts...)
+		}
+	}
+	return all, nil
+}
+
+// Inventory returns the hosts of some arguments of a flag: files with lists, or hosts that begin with ssh://.
+func Inventory(flag string, args []string) ([]string, error) {
+	var text strings.Builder
+	for _, a := range args {
+		if strings.HasPrefix(a, "ssh://") {
+			fmt.Fprintln(&text, a)
+			continue
+		}
+		list, err := userfile.Read(a, userfile.Text)
+		if err == nil {
+			_, err = Hosts(a, string(list)) // for messages with this file's lines
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
+		}
+		text.Write(append(list, '\n'))
+	}
+	return Hosts(flag, text.String())
+}

@@ -1,0 +1,209 @@
+package inspect
+
+import (
+	"cmp"
+	"encoding/hex"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// Flags of a route. Source: include/uapi/linux/route.h.
+const (
+	routeUp     = 0x0001
+	routeReject = 0x0200
+)
+
+// readRoutes reads the default routes, and which PCI functions each goes out through: what the host
+// is reached by must not be given away.
+func (r *reader) readRoutes() {
+	var routes []topology.Route
+	// /proc/net is a link to self/net, and in dumps one of the two may be missing.
+	if text, ok := r.firstText("proc/self/net/route", "proc/net/route"); ok {
+		routes = append(routes, parseRoutes4(text, isBigEndian(r.h.System.Arch))...)
+	}
+	if text, ok := r.firstText("proc/self/net/ipv6_route", "proc/net/ipv6_route"); ok {
+		routes = append(routes, parseRoutes6(text)...)
+	}
+	net := netdevs{reader: r}
+	for i := range routes {
+		routes[i].PCI = append(routes[i].PCI, lists.Map(net.functions(routes[i].Netdev), topology.PCIAddr.String)...)
+	}
+	slices.SortStableFunc(routes, func(a, b topology.Route) int {
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(words.Value(a.Metric), words.Value(b.Metric)),
+			cmp.Compare(a.Netdev, b.Netdev), cmp.Compare(a.Gateway, b.Gateway))
+	})
+	r.h.Routes = routes
+}
+
+// isBigEndian reports whether a machine, as uname -m names it, keeps the high byte of a number
+// first. Only the kernel's own machines are listed.
+func isBigEndian(arch string) bool {
+	switch arch {
+	case "s390", "s390x", "ppc", "ppc64", "sparc", "sparc64", "m68k", "mips", "mips64", "parisc", "parisc64", "armeb",
+		"aarch64_be":
+		return true
+	}
+	return false
+}
+
+// parseRoutes4 parses /proc/net/route, which shows the main table, and returns the default routes.
+// Addresses are the machine's reading of four bytes in network order as one number, so they look
+// reversed where bigEndian is false. Lines that are none are passed.
+//
+// Source: net/ipv4/fib_trie.c, fib_route_seq_show.
+func parseRoutes4(text string, bigEndian bool) []topology.Route {
+	var out []topology.Route
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 8 || f[1] != "00000000" || f[7] != "00000000" || !isRoute(f[3]) {
+			continue
+		}
+		gateway, err := hex.DecodeString(f[2])
+		if err == nil && !bigEndian {
+			slices.Reverse(gateway)
+		}
+		out = append(out, newRoute("ipv4", f[0], gateway, f[6], 10))
+	}
+	return out
+}
+
+// parseRoutes6 parses /proc/net/ipv6_route and returns the default routes: destination, prefix
+// length, source, prefix length, gateway, metric, references, use, flags, device, all in
+// hexadecimal.
+//
+// Source: net/ipv6/route.c, ipv6_route_native_seq_show.
+func parseRoutes6(text string) []topology.Route {
+	var out []topology.Route
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 10 || f[1] != "00" || f[3] != "00" || strings.Trim(f[0], "0") != "" || !isRoute(f[8]) ||
+			f[9] == "lo" {
+			continue
+		}
+		gateway, _ := hex.DecodeString(f[4])
+		out = append(out, newRoute("ipv6", f[9], gateway, f[5], 16))
+	}
+	return out
+}
+
+// newRoute returns a default route, whose gateway is left out where it is no address or one of zeros:
+// then the route leads to a link and not to a router. A metric that is none is not known.
+func newRoute(family, netdev string, gateway []byte, metric string, base int) topology.Route {
+	route := topology.Route{Family: family, Netdev: netdev}
+	if a, ok := netip.AddrFromSlice(gateway); ok && !a.IsUnspecified() && a.Is4() == (family == "ipv4") {
+		route.Gateway = a.String()
+	}
+	if v, err := strconv.ParseUint(metric, base, 32); err == nil {
+		route.Metric = new(int(v))
+	}
+	return route
+}
+
+// isRoute reports whether flags are of a route that is up and leads somewhere.
+func isRoute(flags string) bool {
+	v, err := strconv.ParseUint(flags, 16, 32)
+	return err == nil && v&routeUp != 0 && v&routeReject == 0
+}
+
+// netdevs finds the PCI functions behind network devices.
+type netdevs struct {
+	*reader
+	vlans map[string]string // the device below each VLAN, nil until it is read
+}
+
+// netClass is where the kernel lists network devices. Source: Documentation/ABI/testing/sysfs-class-net.
+const netClass = "sys/class/net"
+
+// functions returns the functions behind a network device, through bridges, bonds, teams and VLANs,
+// by address. Links may be in a loop.
+func (n *netdevs) functions(name string) []topology.PCIAddr {
+	var out []topology.PCIAddr
+	seen := map[string]bool{}
+	for next := []string{name}; len(next) > 0; {
+		name := next[len(next)-1]
+		next = next[:len(next)-1]
+		if seen[name] || !isFileName(name) {
+			continue
+		}
+		seen[name] = true
+		if a, ok := n.functionBehind(netClass+"/"+name, lastFunction); ok {
+			out = lists.Add(out, a)
+			continue
+		}
+		next = append(next, n.below(name)...)
+	}
+	slices.SortFunc(out, topology.PCIAddr.Compare)
+	return out
+}
+
+// isFileName reports whether a name from a file can be one element of a path.
+func isFileName(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.Contains(name, "/")
+}
+
+// below returns the devices that a virtual one stands on.
+func (n *netdevs) below(name string) []string {
+	p := netClass + "/" + name
+	var out []string
+	for _, entry := range n.dir(p) {
+		if lower, ok := strings.CutPrefix(entry, "lower_"); ok {
+			out = append(out, lower)
+		}
+	}
+	if len(out) == 0 { // of before Linux 3.14, and of dumps
+		out = append(out, n.dir(p+"/brif")...)
+		out = append(out, strings.Fields(n.word(p+"/bonding/slaves"))...)
+		if lower := n.vlan(name); lower != "" {
+			out = append(out, lower)
+		}
+	}
+	if len(out) == 0 {
+		out = n.openVSwitch(name)
+	}
+	return out
+}
+
+// vlan returns the device below a VLAN. Lines of /proc/net/vlan/config are "eth0.5 | 5 | eth0".
+// Source: net/8021q/vlanproc.c.
+func (n *netdevs) vlan(name string) string {
+	if n.vlans == nil {
+		n.vlans = map[string]string{}
+		text, _ := n.firstText("proc/self/net/vlan/config", "proc/net/vlan/config")
+		for line := range strings.Lines(text) {
+			if f := strings.Split(line, "|"); len(f) == 3 {
+				n.vlans[strings.TrimSpace(f[0])] = strings.TrimSpace(f[2])
+			}
+		}
+	}
+	return n.vlans[name]
+}
+
+// openVSwitch returns the ports that a bridge of Open vSwitch may send through. To the kernel all
+// bridges are one, "ovs-system", and the device that has the bridge's name is a port as others;
+// which port belongs to which bridge only the daemon knows. A bridge takes the address of a port of
+// its own, so ports with the same address are the answer, and where there are none all ports.
+func (n *netdevs) openVSwitch(name string) []string {
+	const system = "ovs-system"
+	p := netClass + "/" + name
+	if name == system || !n.exists(netClass+"/"+system) || !n.exists(p) || n.exists(p+"/master") {
+		return nil
+	}
+	address := n.word(p + "/address")
+	var ports, same []string
+	for _, port := range n.dir(netClass) {
+		if n.linkBase(netClass+"/"+port+"/master") != system {
+			continue
+		}
+		ports = append(ports, port)
+		if address != "" && n.word(netClass+"/"+port+"/address") == address {
+			same = append(same, port)
+		}
+	}
+	return words.Either(len(same) > 0, same, ports)
+}

@@ -1,0 +1,175 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// sayUnread notes in *unread, as "PATH: why", what r could not read.
+func (r *reader) sayUnread(unread *[]string) {
+	*unread = lists.Map(r.h.Unread, func(u topology.Unread) string { return u.Path + ": " + u.Why })
+}
+
+// names returns the names in a directory that must be there: that it is not is noted.
+func (r *reader) names(dir string) []string {
+	names := r.dir(dir)
+	if names == nil && !r.exists(dir) {
+		r.unread(dir, fs.ErrNotExist.Error())
+	}
+	return names
+}
+
+// ReadProcess reads a process of the machine with the root directory fsys. Memory and open files of
+// others than one's own can be read by root only. The error is that the process is not there.
+func ReadProcess(fsys fs.FS, pid int) (*facts.Process, error) {
+	p := &facts.Process{PID: pid}
+	r := &reader{fs: fsys, h: &topology.Host{}}
+	defer r.sayUnread(&p.Unread)
+	dir := "proc/" + strconv.Itoa(pid)
+	if _, err := fs.Stat(fsys, dir+"/task"); err != nil {
+		return nil, fmt.Errorf("process %d: %w", pid, err)
+	}
+	p.Threads = append([]facts.Thread{}, r.threads(pid)...)
+	p.Mappings = r.mappings(dir)
+	names := r.names(dir + "/fd")
+	if names == nil {
+		return p, nil
+	}
+	p.VFIO = []string{}
+	for _, name := range names {
+		target, _ := r.link(dir + "/fd/" + name) // none if it was closed meanwhile
+		// /dev/vfio/vfio is the container, which every process that uses VFIO holds: it says nothing of a device.
+		rest, ok := strings.CutPrefix(target, "/dev/vfio/")
+		if ok && rest != "vfio" && !slices.Contains(p.VFIO, target) {
+			p.VFIO = append(p.VFIO, target)
+		}
+	}
+	slices.Sort(p.VFIO)
+	return p, nil
+}
+
+// mappings reads memory; nil where that is not possible.
+func (r *reader) mappings(dir string) []facts.Mapping {
+	all := words.Value(parsed(r, dir+"/numa_maps", facts.ParseNUMAMaps))
+	if maps, ok := r.text(dir + "/maps"); ok && all != nil {
+		if err := facts.AddSizes(all, maps); err != nil {
+			r.unread(dir+"/maps", err.Error())
+		}
+	}
+	return all
+}
+
+// threads reads the threads of a process. Those that end meanwhile are left out.
+func (r *reader) threads(pid int) []facts.Thread {
+	var all []facts.Thread
+	dir := "proc/" + strconv.Itoa(pid) + "/task"
+	for _, id := range r.numbers(dir, "") {
+		base := dir + "/" + strconv.Itoa(id)
+		// Two files, and the thread may end between them: only one that has both is there.
+		stat, err1 := fs.ReadFile(r.fs, base+"/stat")
+		status, err2 := fs.ReadFile(r.fs, base+"/status")
+		if err1 != nil || err2 != nil {
+			continue
+		}
+		t, err := facts.ParseThread(string(stat), string(status))
+		if err != nil {
+			r.unread(base, err.Error())
+			continue
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// ReadRunning reads what runs on the machine with the root directory fsys. The error is that ctx ended.
+func ReadRunning(ctx context.Context, fsys fs.FS) (*facts.Running, error) {
+	run := &facts.Running{}
+	r := &reader{fs: fsys, h: &topology.Host{}}
+	defer r.sayUnread(&run.Unread)
+	if r.names("proc") != nil {
+		run.Threads = []facts.Thread{}
+	}
+	for _, pid := range r.numbers("proc", "") {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		run.Threads = append(run.Threads, r.threads(pid)...)
+	}
+	slices.SortFunc(run.Threads, func(a, b facts.Thread) int { return cmp.Compare(a.TID, b.TID) })
+	run.Interrupts = r.interrupts()
+	run.Cgroups = r.cgroups()
+	run.Workqueues = r.mask("sys/devices/virtual/workqueue/cpumask")
+	if text, ok := r.text("proc/mounts"); ok {
+		run.HugeMounts = facts.ParseHugeMounts(text)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return run, nil
+}
+
+// interrupts reads what has a number, with the CPUs that serve it.
+func (r *reader) interrupts() []facts.Interrupt {
+	all := words.Value(parsed(r, "proc/interrupts", facts.ParseInterrupts))
+	for i := range all {
+		all[i].CPUs = words.Value(r.irqCPUs(all[i].Number))
+	}
+	return all
+}
+
+// cgroupRoots are where version 2 is mounted: alone, or beside version 1.
+var cgroupRoots = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}
+
+// cgroupDepth is how deep partitions are looked for: a partition's parent is one too, or the root,
+// or has exclusive CPUs.
+const cgroupDepth = 3
+
+// cgroups reads the control groups that cpusets can keep apart; nil where the controller is not in version 2.
+func (r *reader) cgroups() []facts.Cgroup {
+	for _, base := range cgroupRoots {
+		controllers, ok := r.text(base + "/cgroup.controllers")
+		if !ok {
+			continue
+		}
+		if !slices.Contains(strings.Fields(controllers), "cpuset") {
+			return nil
+		}
+		all := []facts.Cgroup{}
+		r.cgroupsBelow(base, "", cgroupDepth, &all)
+		return all
+	}
+	return nil
+}
+
+// cgroupsBelow walks the groups below a path. It leaves out those without the cpuset controller, which use the CPUs of
+// their parent: what the parent may use is judged already.
+func (r *reader) cgroupsBelow(base, below string, depth int, all *[]facts.Cgroup) {
+	for _, name := range r.subdirs(path.Join(base, below)) {
+		name = path.Join(below, name)
+		dir := path.Join(base, name)
+		set := r.list(dir + "/cpuset.cpus.effective")
+		if set == nil && below == "" { // the controller is not handed down this far
+			// A group without a set of its own uses that of its parent, the root: all.
+			set = r.list(base + "/cpuset.cpus.effective")
+		}
+		if set == nil {
+			continue
+		}
+		*all = append(*all, facts.Cgroup{Path: name, CPUs: *set, Partition: r.word(dir + "/cpuset.cpus.partition"),
+			Populated: strings.Contains(r.word(dir+"/cgroup.events"), "populated 1")})
+		if depth > 1 {
+			r.cgroupsBelow(base, name, depth-1, all)
+		}
+	}
+}

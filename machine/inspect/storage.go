@@ -1,0 +1,441 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/dump/where"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// readStorage reads the disks and what the host has mounted from each, so that no later step gives
+// away what the host needs. It comes after readPCI.
+//
+// Source of this file: Documentation/ABI/testing/sysfs-block and stable/sysfs-block of Linux.
+func (r *reader) readStorage() {
+	devs := r.blockDevices()
+	mounts, from := r.readMounts()
+	if text, ok := r.text("proc/swaps"); ok {
+		mounts = append(mounts, parseSwaps(text)...)
+	}
+	points := r.mountPoints(devs, worthKnowing(mounts), from)
+	for _, name := range lists.Keys(devs) {
+		d := devs[name]
+		if d.whole != name || len(d.slaves) > 0 || isStack(name) {
+			continue
+		}
+		slices.Sort(points[name])
+		disk := topology.Disk{Name: name, Mounts: slices.Compact(points[name])}
+		if sectors := r.size(d.dir + "/size"); sectors != nil && *sectors < 1<<54 {
+			disk.SizeBytes = new(*sectors * 512) // of 512 bytes each, whatever the device's own are
+		}
+		if len(disk.Mounts) == 0 && (isSubstitute(name) || disk.SizeBytes == nil || *disk.SizeBytes == 0) {
+			continue
+		}
+		disk.Model = d.model(r)
+		if len(d.pci) > 0 {
+			disk.PCI = new(d.pci[0])
+		} else {
+			disk.NUMANode = r.count(d.dir + "/device/numa_node")
+		}
+		r.h.Storage = append(r.h.Storage, disk)
+	}
+}
+
+// A blockDev is a disk, a partition, or what is made of them: RAID, LVM, encryption, a cache.
+type blockDev struct {
+	dir    string             // its directory in sysfs
+	whole  string             // the disk that a partition is of, or the name itself
+	dev    string             // major:minor
+	slaves []string           // what it is made of
+	dm     string             // of device mapper: its name
+	pci    []topology.PCIAddr // functions that it is reached through
+}
+
+// maxBlockDevices bounds the devices that are looked at, for dumps that were made to be large.
+const maxBlockDevices = 1 << 16
+
+// blockDevices finds all block devices by name.
+func (r *reader) blockDevices() map[string]*blockDev {
+	devs := map[string]*blockDev{}
+	for _, class := range []string{"sys/class/block", "sys/block"} {
+		for _, name := range r.dir(class) {
+			if devs[name] != nil || len(devs) >= maxBlockDevices {
+				continue
+			}
+			p := class + "/" + name
+			d := &blockDev{dir: p, whole: name}
+			if target, ok := r.target(p); ok {
+				d.dir = target
+			}
+			devs[name] = d
+		}
+	}
+	for _, name := range lists.Keys(devs) {
+		d := devs[name]
+		if isSubstitute(name) {
+			continue // dozens of them on most machines, and few with partitions
+		}
+		// In sys/block partitions are directories of their disk; in sys/class/block they are on their own as well.
+		for _, part := range r.subdirs(d.dir) {
+			if !strings.HasPrefix(part, name) || !r.exists(d.dir+"/"+part+"/partition") &&
+				!r.exists(d.dir+"/"+part+"/start") {
+				continue
+			}
+			if devs[part] == nil && len(devs) < maxBlockDevices {
+				devs[part] = &blockDev{dir: d.dir + "/" + part}
+			}
+			if p := devs[part]; p != nil {
+				p.whole = name
+			}
+		}
+	}
+	for name, d := range devs {
+		d.dev = r.word(d.dir + "/dev")
+		if d.whole != name || isSubstitute(name) {
+			continue
+		}
+		if strings.HasPrefix(name, "nvme") && words.Value(r.flag(d.dir+"/hidden")) {
+			delete(devs, name) // one path to a disk that has several; the disk itself is there too
+			continue
+		}
+		d.pci = r.diskFunctions(d)
+		d.slaves = r.dir(d.dir + "/slaves")
+		if isNumbered(name, "dm-") {
+			d.dm = r.word(d.dir + "/dm/name")
+		}
+		// A bcache device links to its backing device, and has no slaves on some kernels.
+		if target, ok := r.link(d.dir + "/bcache"); ok && isNumbered(name, "bcache") && len(d.slaves) == 0 {
+			d.slaves = []string{path.Base(path.Dir(target))}
+		}
+	}
+	return devs
+}
+
+// diskFunctions returns the PCI functions that a disk is reached through: the last one in the path
+// of its directory, or, for NVMe disks with several controllers, those of the controllers of its
+// subsystem.
+func (r *reader) diskFunctions(d *blockDev) []topology.PCIAddr {
+	if a, ok := lastFunction(d.dir); ok {
+		return []topology.PCIAddr{a}
+	}
+	if device, ok := r.target(d.dir + "/device"); ok {
+		if a, ok := lastFunction(device); ok {
+			return []topology.PCIAddr{a}
+		}
+		if strings.HasPrefix(path.Base(device), "nvme-subsys") {
+			return r.controllers(device)
+		}
+	}
+	if subsystem := path.Dir(d.dir); strings.HasPrefix(path.Base(subsystem), "nvme-subsys") {
+		return r.controllers(subsystem)
+	}
+	return nil
+}
+
+// controllers returns the functions of the controllers that an NVMe subsystem links to.
+func (r *reader) controllers(subsystem string) []topology.PCIAddr {
+	var out []topology.PCIAddr
+	for _, name := range r.dir(subsystem) {
+		if !strings.HasPrefix(name, "nvme") {
+			continue
+		}
+		target, _ := r.target(subsystem + "/" + name)
+		if a, ok := lastFunction(target); ok && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// lastFunction returns the last PCI address in a path below /sys/devices: the function that what
+// the path names belongs to.
+func lastFunction(p string) (topology.PCIAddr, bool) {
+	elements := strings.Split(p, "/")
+	for _, element := range slices.Backward(elements) {
+		// Cheaper than to try: most elements are no addresses.
+		if strings.Count(element, ":") != 2 || !strings.Contains(element, ".") {
+			continue
+		}
+		if a, err := topology.ParsePCIAddr(element); err == nil {
+			return a, true
+		}
+	}
+	return topology.PCIAddr{}, false
+}
+
+// model returns what the disk calls itself. Serial numbers are not read.
+func (d *blockDev) model(r *reader) string {
+	name := cmp.Or(r.word(d.dir+"/device/model"), r.word(d.dir+"/device/name"))
+	return strings.Join(strings.Fields(name), " ")
+}
+
+// isStack reports whether name is of a device that is made of others, whatever its slaves.
+func isStack(name string) bool {
+	return isNumbered(name, "dm-") || isNumbered(name, "md") || isNumbered(name, "bcache") ||
+		strings.HasPrefix(name, "md_d")
+}
+
+// isSubstitute reports whether name is of a disk that is a file, memory, a drive without a medium
+// or a volume of ZFS: of interest only when something is mounted from it.
+func isSubstitute(name string) bool {
+	return slices.ContainsFunc([]string{"loop", "ram", "zram", "sr", "fd", "zd", "nbd"},
+		func(prefix string) bool { return isNumbered(name, prefix) })
+}
+
+// mountPoints returns the mount points of each disk, through partitions and whatever is stacked on
+// them. A stack without mounts that nothing else is made of stands for itself, in brackets: its
+// disks are in use too. What is mounted and cannot be traced to a disk is noted: a disk that seems
+// free may be the one.
+func (r *reader) mountPoints(devs map[string]*blockDev, mounts []mount, from string) map[string][]string {
+	byDev, byMapper := map[string]string{}, map[string]string{}
+	for name, d := range devs {
+		if d.dev != "" {
+			byDev[d.dev] = name
+		}
+		if d.dm != "" {
+			byMapper[d.dm] = name
+		}
+	}
+	points := map[string][]string{}
+	inUse := map[string]bool{}
+	add := func(point string, names ...string) (found bool) {
+		for _, name := range names {
+			for _, disk := range disksBelow(devs, name, inUse) {
+				points[disk] = append(points[disk], point)
+				found = found || !isStack(disk)
+			}
+		}
+		return found
+	}
+	lost := map[string]bool{}
+	for _, m := range mounts {
+		found := true
+		if name, ok := byDev[m.dev]; ok {
+			found = add(m.point, name)
+		} else if strings.HasPrefix(m.source, "/dev/") {
+			found = add(m.point, r.btrfsMembers(m, sourceName(devs, byMapper, m.source))...)
+		} else if m.fsType == "zfs" {
+			pool, _, _ := strings.Cut(m.source, "/")
+			found = add(m.point, r.zfsMembers(devs, pool)...)
+		}
+		if !found && !lost[m.source] && !isSubstitute(strings.TrimPrefix(m.source, "/dev/")) {
+			lost[m.source] = true
+			r.unread(from, fmt.Sprintf("%s is on %q, and no file says which disk that is on", where.Clip(m.point),
+				where.Clip(m.source)))
+		}
+	}
+	for _, name := range lists.Keys(devs) {
+		if (isStack(name) || len(devs[name].slaves) > 0) && !inUse[name] && len(r.dir(devs[name].dir+"/holders")) == 0 {
+			add("["+name+"]", name)
+		}
+	}
+	return points
+}
+
+// disksBelow returns the disks that a device is on, and marks all on the way. Links may be in a loop.
+func disksBelow(devs map[string]*blockDev, name string, inUse map[string]bool) []string {
+	var disks []string
+	seen := map[string]bool{}
+	for next := []string{name}; len(next) > 0; {
+		name := next[len(next)-1]
+		next = next[:len(next)-1]
+		d := devs[name]
+		if d == nil || seen[name] {
+			continue
+		}
+		seen[name], inUse[name] = true, true
+		switch {
+		case len(d.slaves) > 0:
+			next = append(next, d.slaves...)
+		case d.whole != name:
+			next = append(next, d.whole)
+		default:
+			disks = append(disks, name)
+		}
+	}
+	return disks
+}
+
+// sourceName returns the device that a path in /dev is of, as far as its name tells: "/dev/sda1",
+// "/dev/mapper/vg-root", "/dev/vg/root", "/dev/cciss/c0d0p1".
+func sourceName(devs map[string]*blockDev, byMapper map[string]string, source string) string {
+	name := strings.TrimPrefix(source, "/dev/")
+	if mapped, ok := strings.CutPrefix(name, "mapper/"); ok {
+		return byMapper[mapped]
+	}
+	kernel := strings.ReplaceAll(name, "/", "!") // names cannot have a slash in sysfs
+	if devs[kernel] != nil {
+		return kernel
+	}
+	if vg, lv, ok := strings.Cut(name, "/"); ok {
+		double := strings.NewReplacer("-", "--") // LVM's way to put two names into one
+		return byMapper[double.Replace(vg)+"-"+double.Replace(lv)]
+	}
+	return ""
+}
+
+// btrfsMembers returns all devices of the file system that name belongs to; name alone where that
+// is not btrfs, or not known. The device number of a btrfs mount is made up, and its source is one
+// member of several.
+func (r *reader) btrfsMembers(m mount, name string) []string {
+	if m.fsType == "btrfs" {
+		for _, uuid := range r.dir("sys/fs/btrfs") {
+			if members := r.dir("sys/fs/btrfs/" + uuid + "/devices"); slices.Contains(members, name) {
+				return members
+			}
+		}
+	}
+	return []string{name}
+}
+
+// zfsMembers returns the devices of a pool as udev recognised them. ZFS itself has no file that says so.
+func (r *reader) zfsMembers(devs map[string]*blockDev, pool string) []string {
+	var members []string
+	for _, name := range lists.Keys(devs) {
+		lines := strings.Split(r.word("run/udev/data/b"+devs[name].dev), "\n")
+		if slices.Contains(lines, "E:ID_FS_TYPE=zfs_member") && slices.Contains(lines, "E:ID_FS_LABEL="+pool) {
+			members = append(members, name)
+		}
+	}
+	return members
+}
+
+// A mount is a file system, or a swap area, and what it is on.
+type mount struct {
+	dev    string // major:minor of the block device; empty where it is not known
+	source string // what was mounted: "/dev/sda1", "rpool/root"
+	fsType string
+	root   string // the part of the file system that is mounted; "/" is all of it, "" is not known
+	point  string // where: "/", "/boot"
+	subvol string // of btrfs: the subvolume
+}
+
+// maxPath bounds a mount point: PATH_MAX, with every byte escaped.
+const maxPath = 4 * 4096
+
+// swapPoint stands for the mount point of a swap area.
+const swapPoint = "[SWAP]"
+
+// readMounts reads the mounts of the mount namespace that rackless is in, or that a dump was made
+// in, and says which file they are from.
+func (r *reader) readMounts() (mounts []mount, from string) {
+	for _, p := range []string{
+		"proc/self/mountinfo", "proc/1/mountinfo", "proc/self/mounts", "proc/mounts", "etc/mtab",
+	} {
+		parse := words.Either(path.Base(p) == "mountinfo", parseMountInfo, parseMounts)
+		if text := r.word(p); text != "" {
+			return parse(text), p
+		}
+	}
+	return nil, ""
+}
+
+// parseMountInfo parses lines such as
+//
+//	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+//
+// where the fields between the sixth and the single "-" are optional. Lines that are none are passed.
+//
+// Source: proc_pid_mountinfo(5).
+func parseMountInfo(text string) []mount {
+	var out []mount
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		dash := slices.Index(f, "-")
+		if dash < 6 || len(f) < dash+3 || len(f[4]) > maxPath {
+			continue
+		}
+		m := mount{dev: f[2], root: unescape(f[3]), point: unescape(f[4]), fsType: f[dash+1],
+			source: unescape(f[dash+2])}
+		if len(f) > dash+3 {
+			for option := range strings.SplitSeq(f[dash+3], ",") {
+				if v, ok := strings.CutPrefix(option, "subvol="); ok {
+					m.subvol = unescape(v)
+				}
+			}
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// parseMounts parses lines of /proc/mounts and /etc/mtab: source, mount point, type, options.
+// Source: proc_pid_mounts(5), fstab(5).
+func parseMounts(text string) []mount {
+	var out []mount
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 3 || strings.HasPrefix(f[0], "#") || len(f[1]) > maxPath {
+			continue
+		}
+		out = append(out, mount{source: unescape(f[0]), point: unescape(f[1]), fsType: f[2]})
+	}
+	return out
+}
+
+// parseSwaps parses /proc/swaps: a line of headings, and one for each area with its path and its
+// type. A swap file belongs to the file system that it is in, so only areas that are block devices
+// are returned. Source: proc_swaps(5).
+func parseSwaps(text string) []mount {
+	var out []mount
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) >= 2 && f[1] == "partition" {
+			out = append(out, mount{source: unescape(f[0]), point: swapPoint, fsType: "swap", root: "/"})
+		}
+	}
+	return out
+}
+
+// escaped is how the kernel writes white space and backslashes: a backslash and three octal digits.
+var escaped = lazyregexp.New(`\\[0-3][0-7]{2}`)
+
+// unescape undoes that.
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	return escaped.Get().ReplaceAllStringFunc(s, func(code string) string {
+		v, _ := strconv.ParseUint(code[1:], 8, 8)
+		return string([]byte{byte(v)})
+	})
+}
+
+// worthKnowing drops mounts that say nothing new about what is on a device: bind mounts of a
+// part of a file system that is mounted anyway, of which container hosts have thousands. A mount
+// stays when it is of a whole file system or subvolume, or when no other mount of the same device
+// is above it: the root of an image-based system is a part of its file system, and in a container
+// there may be nothing but parts.
+func worthKnowing(mounts []mount) []mount {
+	mounts = slices.Clone(mounts)
+	slices.SortStableFunc(mounts, func(a, b mount) int { return strings.Compare(a.point, b.point) })
+	kept := map[[3]string]bool{} // device, source and mount point
+	var out []mount
+	for _, m := range mounts {
+		if whole := m.root == "/" || m.subvol != "" && m.root == m.subvol; !whole && keptAbove(kept, m) {
+			continue
+		}
+		kept[[3]string{m.dev, m.source, m.point}] = true
+		out = append(out, m)
+	}
+	return out
+}
+
+// keptAbove reports whether a mount of the same device is kept at m's mount point or above it.
+func keptAbove(kept map[[3]string]bool, m mount) bool {
+	for p := m.point; ; p = path.Dir(p) {
+		if kept[[3]string{m.dev, m.source, p}] {
+			return true
+		}
+		if p == "/" || p == "." {
+			return false
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package inspect
+
+import (
+	"cmp"
+	"runtime"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// readSystem reads what the machine is. Serial numbers, asset tags and UUIDs are never read.
+func (r *reader) readSystem() {
+	s := &r.h.System
+	r.readDMI()
+	if s.Product == "" {
+		// No DMI on POWER, on small ARM boards and on RISC-V: there the firmware gives a device tree.
+		s.Product = cmp.Or(r.word("sys/firmware/devicetree/base/model"), r.word("proc/device-tree/model"))
+	}
+	info := r.readCPUInfo(false)
+	if s.Product == "" {
+		// there the line is a CPU's
+		s.Product = words.Either(info.arch() == "s390x", "", info.get("machine", "Hardware", "platform string"))
+	}
+	s.CPUModel = info.model()
+	s.Arch = r.arch(info)
+	s.RDMACore = r.rdmaCore()
+	r.readHypervisor(info)
+	// The name stands for a CPU that is emulated instruction by instruction: nothing that such a
+	// machine measures is about hardware.
+	r.h.Provenance.Emulated = strings.HasPrefix(s.CPUModel, "QEMU TCG CPU") || s.Vendor == topology.VendorEmulated
+}
+
+// rdmaCoreLibrary is the library of rdma-core that programs load, which has the release in its name.
+var rdmaCoreLibrary = lazyregexp.New(`^libibverbs\.so\.1\.[0-9]+\.([0-9]+\.[0-9]+)$`)
+
+// rdmaCore returns the release of rdma-core, where Debian or others keep its library.
+func (r *reader) rdmaCore() string {
+	for _, dir := range []string{"usr/lib/" + r.h.System.Arch + "-linux-gnu", "usr/lib64"} {
+		if m := rdmaCoreLibrary.FindStringSubmatch(r.linkBase(dir + "/libibverbs.so.1")); m != nil {
+			return m[1]
+		}
+	}
+	return ""
+}
+
+// readDMI reads what the board's maker wrote into the firmware. Makers leave their templates' words
+// in the fields: those say nothing.
+func (r *reader) readDMI() {
+	dir := "sys/class/dmi/id/"
+	vendor, ok := r.text(dir + "sys_vendor")
+	if !ok {
+		// hwloc's dumps may have the directory but not the link to it.
+		dir = "sys/devices/virtual/dmi/id/"
+		vendor = r.word(dir + "sys_vendor")
+	}
+	s := &r.h.System
+	s.Vendor = dmiWord(vendor)
+	s.Product = dmiWord(r.word(dir + "product_name"))
+	s.Board = dmiWord(r.word(dir + "board_name"))
+	s.BIOS = strings.TrimSpace(dmiWord(r.word(dir+"bios_version")) + " " + dmiWord(r.word(dir+"bios_date")))
+}
+
+// dmiWord drops placeholders.
+func dmiWord(s string) string {
+	switch strings.ToLower(s) {
+	case "to be filled by o.e.m.", "to be filled by o.e.m", "default string", "system manufacturer",
+		"system product name", "system version",
+		"not specified", "not applicable", "none", "o.e.m.", "oem", "unknown", "n/a", "empty", "x.x", "0123456789":
+		return ""
+	}
+	return strings.Join(strings.Fields(s), " ")
+}
+
+// goArchs are what uname -m calls the architectures that this program runs on.
+var goArchs = map[string]string{
+	"amd64": "x86_64", "386": "i686", "arm64": "aarch64", "ppc64le": "ppc64le", "ppc64": "ppc64", "s390x": "s390x",
+	"riscv64": "riscv64",
+	"loong64": "loongarch64",
+}
+
+// arch finds what uname -m says. The kernel tells it since 6.1; hwloc-gather-topology notes it in a
+// file of its own; else the form of /proc/cpuinfo or the kernel's release shows it.
+func (r *reader) arch(info cpuinfo) string {
+	if a := cmp.Or(r.word("proc/sys/kernel/arch"), r.dumpNote("Architecture"), info.arch()); a != "" {
+		return a
+	}
+	// Red Hat's kernels carry it in their release: "5.14.0-427.el9.x86_64+rt".
+	release := r.word("proc/sys/kernel/osrelease")
+	last, _, _ := strings.Cut(release[strings.LastIndexByte(release, '.')+1:], "+")
+	for _, known := range goArchs {
+		if last == known {
+			return known
+		}
+	}
+	return words.If(r.live, goArchs[runtime.GOARCH])
+}
+
+// dumpNote returns a line of the file in which hwloc-gather-topology notes what uname(2) said. Only dumps have it.
+func (r *reader) dumpNote(name string) string {
+	if r.live {
+		return ""
+	}
+	value, _ := lineAfter(r.word("proc/hwloc-nofile-info"), name+": ")
+	return value
+}
+
+// hypervisorDMI maps how names of makers and products start to hypervisors. The first that fits counts.
+var hypervisorDMI = []struct {
+	prefix, name string
+	sold         bool // the same maker also sells the bare machine under this name
+}{
+	{"KVM", "kvm", false},
+	{"OpenStack", "kvm", false},
+	{"KubeVirt", "kvm", false},
+	{"QEMU", "qemu", false},
+	{"Standard PC (", "qemu", false}, // product name of QEMU's machine types
+	{"VMware", "vmware", false},
+	{"VMW", "vmware", false},
+	{"innotek GmbH", "virtualbox", false},
+	{"VirtualBox", "virtualbox", false},
+	{"Xen", "xen", false},
+	{"Bochs", "bochs", false},
+	{"Parallels", "parallels", false},
+	{"BHYVE", "bhyve", false},
+	{"Virtual Machine", "hyper-v", false}, // product name of Hyper-V
+	{"Google Compute Engine", "kvm", true},
+	{"Amazon EC2", "amazon", true},
+	{"Alibaba Cloud ECS", "kvm", true},
+}
+
+// readHypervisor tells a virtual machine from a real one, where something says so.
+func (r *reader) readHypervisor(info cpuinfo) {
+	s := &r.h.System
+	// Hypervisors set a bit that no CPU has: CPUID leaf 1, ECX bit 31. Some old ones did not; that
+	// there is none is believed of a machine whose firmware names its maker.
+	if info.isX86() && (info.hasFlag("hypervisor") || info.get("flags") != "" && s.Vendor != "") {
+		s.InVM = new(info.hasFlag("hypervisor"))
+	}
+	if kind := r.word("sys/hypervisor/type"); kind != "" {
+		s.Hypervisor = kind
+		// Xen runs its control domain too, and that one sees the real machine.
+		if kind == "xen" && strings.Contains(r.word("proc/xen/capabilities"), "control_d") {
+			s.Hypervisor, s.InVM = "", nil
+		}
+		return
+	}
+	for _, h := range hypervisorDMI {
+		if !strings.HasPrefix(s.Product, h.prefix) && !strings.HasPrefix(s.Vendor, h.prefix) {
+			continue
+		}
+		if h.sold && (s.InVM == nil || !*s.InVM) {
+			continue
+		}
+		s.Hypervisor, s.InVM = h.name, new(true)
+		return
+	}
+	switch {
+	case strings.HasPrefix(r.word("proc/device-tree/hypervisor/compatible"), "linux,kvm"):
+		s.Hypervisor, s.InVM = "kvm", new(true)
+	case r.exists("proc/device-tree/ibm,partition-name"):
+		s.Hypervisor, s.InVM = "phyp", new(true) // a POWER machine's own, of which partitions are the guests
+	case info.arch() == "s390x":
+		r.readS390Hypervisor()
+	}
+}
+
+// readS390Hypervisor reads the line of the hypervisor nearest to the system: "VM00 Control Program:
+// KVM/Linux" or "z/VM 6.4.0". An LPAR alone has none.
+func (r *reader) readS390Hypervisor() {
+	if value, ok := lineAfter(r.word("proc/sysinfo"), "VM00 Control Program:"); ok {
+		name := words.Either(strings.Contains(value, "KVM"), "kvm", "z/vm")
+		r.h.System.Hypervisor, r.h.System.InVM = name, new(true)
+	}
+}

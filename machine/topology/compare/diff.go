@@ -1,0 +1,361 @@
+package compare
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// A Difference is a fact that two machines differ in.
+type Difference struct {
+	Part  string `json:"part"` // "cpus", "numa_nodes", "pci", "nics", ...
+	Fact  string `json:"fact"` // "link.speed_gts"
+	A     string `json:"a"`    // "" where the thing is not in A
+	B     string `json:"b"`
+	Count int    `json:"count"` // of the things that differ alike
+	// Things are what differ alike, such as PCI functions; at most 16 are named.
+	Things []string `json:"things"`
+}
+
+// own are facts that no two machines share: addresses and numbers of single pieces of hardware, and what they lead to.
+var own = []string{"mac", "node_guid", "uuid", "phys_switch_id", "gid", "lid", "default_routes", "irqs", "tenants",
+	"storage", "path", "asked", "resets", "iommu", "address", "parent", "root", "parent_unknown", "driver_known",
+	"modules_known", "swap_known", "reset_known", "vfs", "cpu_affinity", "functions", "pf"}
+
+// maxThings bounds how many things a difference names.
+const maxThings = 16
+
+// Diff returns the facts that a and b differ in, as far as both tell them. Devices are held against each other by their
+// addresses, or by their names where the addresses of the two machines have nothing in common.
+//
+// Both hosts are flattened to facts: a part, the keys of the thing, and the path of the value in it. Equal differences
+// of many things become one with a count, as a lower link speed of eight GPUs is one statement.
+func Diff(a, b *topology.Host) []Difference {
+	d := differ{a: facts(a, b), b: facts(b, a), partsA: parts(a), partsB: parts(b)}
+	all := maps.Clone(d.a)
+	maps.Copy(all, d.b)
+	names := slices.SortedFunc(maps.Keys(all), func(x, y fact) int {
+		return cmp.Or(cmp.Compare(order(x.part), order(y.part)), cmp.Compare(x.fact, y.fact), cmp.Compare(len(x.thing),
+			len(y.thing)), cmp.Compare(x.thing, y.thing))
+	})
+	var out group.List[[4]string, Difference] // by all that the line of a difference says
+	for _, name := range names {
+		va, inA := d.a[name]
+		vb, inB := d.b[name]
+		if inA && inB && same(name.last(), va, vb) || !d.told(name, inA, inB) {
+			continue
+		}
+		diff := Difference{Part: name.part, Fact: name.fact, Things: []string{}}
+		if inA {
+			diff.A = show(va)
+		}
+		if inB {
+			diff.B = show(vb)
+		}
+		one := out.At([4]string{diff.Part, diff.Fact, diff.A, diff.B}, diff)
+		if one.Count++; name.thing != "" && len(one.Things) < maxThings {
+			one.Things = append(one.Things, name.thing)
+		}
+	}
+	return out.All
+}
+
+// A fact is where a value stands: the thing is the keys on the way to it.
+type fact struct{ part, thing, fact string }
+
+func (f fact) last() string { return f.fact[strings.LastIndexByte(f.fact, '.')+1:] }
+
+// A differ has the facts of both hosts, and which parts each tells of: of a part that a host does not tell of, nothing
+// is missing.
+type differ struct {
+	a, b           map[fact]reflect.Value
+	partsA, partsB map[string]bool
+}
+
+// there is the fact of a thing that it is there.
+const there = "present"
+
+// told reports whether a fact that one host lacks is a difference: the thing is not there, though
+// its host tells of such things, or it is there and the fact is one that is absent while a link is
+// down.
+func (d *differ) told(f fact, inA, inB bool) bool {
+	if inA && inB {
+		return true
+	}
+	missing, missingParts := d.a, d.partsA
+	if inA {
+		missing, missingParts = d.b, d.partsB
+	}
+	if f.fact == there {
+		// A NIC that is missing is said once, under nics, and not again under pci.
+		device := fact{"nics", f.thing, there}
+		_, nic := d.a[device]
+		_, other := d.b[device]
+		return missingParts[f.part] && d.container(f, missing) && !(f.part == "pci" && (nic || other))
+	}
+	if _, thing := missing[fact{f.part, f.thing, there}]; f.thing != "" && !thing {
+		return false // said by its not being there
+	}
+	// Other facts that only one host has are those that its source does not tell, which is no difference.
+	return slices.Contains([]string{"speed_mbps", "rate_gbps", "netdev", "function", "qos.pfc"}, f.last()) &&
+		f.thing != ""
+}
+
+// container reports whether what a thing is in is there, so that its not being there is said once. A thing inside of
+// others has their keys before its own, separated by spaces: "mlx5_0 rdma_devices[mlx5_0] ports[1]".
+func (d *differ) container(f fact, missing map[fact]reflect.Value) bool {
+	i := strings.LastIndex(f.thing, " ")
+	if i < 0 {
+		return true
+	}
+	up := fact{f.part, f.thing[:i], there}
+	if _, ok := missing[up]; !ok {
+		return false
+	}
+	// Of things inside of others, such as GIDs, a source tells all or none.
+	for k := range missing {
+		if k.part == f.part && k.fact == there && strings.HasPrefix(k.thing, up.thing+" "+listOf(f.thing[i+1:])) {
+			return true
+		}
+	}
+	return false
+}
+
+// listOf is the list that a thing inside of another is of: "gids[3]" is of "gids[".
+func listOf(thing string) string { return thing[:strings.IndexByte(thing+"[", '[')] }
+
+// parts are the lists and structures of a host that have something in them.
+func parts(h *topology.Host) map[string]bool {
+	out := map[string]bool{"devices": true}
+	v := reflect.ValueOf(h).Elem()
+	for i := range v.NumField() {
+		if !v.Field(i).IsZero() {
+			out[field(v.Type().Field(i))] = true
+		}
+	}
+	return out
+}
+
+// order is the place of a part in the answer: what usually makes the difference comes first.
+func order(part string) int {
+	i := slices.Index([]string{"system", "packages", "cpus", "numa_nodes", "memory", "kernel", "order", "gpus", "nics",
+		"pci", "reported_paths"}, part)
+	return words.Either(i < 0, 100, i)
+}
+
+// facts returns all facts of a host that another may share.
+func facts(h, other *topology.Host) map[fact]reflect.Value {
+	f := flattener{out: map[fact]reflect.Value{}, names: names(h, other)}
+	v := reflect.ValueOf(h).Elem()
+	for i := range v.NumField() {
+		name := field(v.Type().Field(i))
+		// The models of packages count although a model is a passing fact elsewhere: see walk.
+		if name == "packages" || !isPassing(name) && !slices.Contains(own, name) {
+			f.walk(fact{part: name}, v.Field(i))
+		}
+	}
+	f.orders(h)
+	return f.out
+}
+
+// A flattener lists the facts of a host.
+type flattener struct {
+	out   map[fact]reflect.Value
+	names map[string]string // by the ID of a device: what both hosts call it, where it stands elsewhere in the other
+}
+
+// names returns what GPUs and NICs of h are called that the other host has under another address: the number of the
+// GPU, the first RDMA or network device of the NIC.
+func names(h, other *topology.Host) map[string]string {
+	there := map[string]bool{}
+	visit := func(h *topology.Host, f func(id, name string)) {
+		for i := range h.GPUs {
+			if g := &h.GPUs[i]; g.Index != nil {
+				f(g.ID(), fmt.Sprintf("GPU %d", *g.Index))
+			}
+		}
+		for n := range lists.Refs(h.NICs) {
+			if all := slices.Concat(n.RDMA, n.Netdevs); len(all) > 0 {
+				f(n.ID(), all[0])
+			}
+		}
+	}
+	visit(other, func(id, name string) { there[id], there[name] = true, true })
+	out := map[string]string{}
+	visit(h, func(id, name string) {
+		if !there[id] && there[name] {
+			out[id] = name
+		}
+	})
+	return out
+}
+
+func (f *flattener) set(at fact, v any) { f.out[at] = reflect.ValueOf(v) }
+
+// walk adds what is below a value.
+func (f *flattener) walk(at fact, v reflect.Value) {
+	switch {
+	// Zero means that the source does not tell; of plain booleans false is a statement.
+	case v.IsZero() && v.Kind() != reflect.Bool:
+	case v.Kind() == reflect.Pointer && !isLeaf(v.Type().Elem()):
+		f.walk(at, v.Elem())
+	case !isLeaf(v.Type()):
+		for i := range v.NumField() {
+			name := field(v.Type().Field(i))
+			if at.part == "cores" && slices.Contains([]string{"numa_node", "package", "die", "l3", "os_id"}, name) {
+				continue // they follow from what the CPUs are in
+			}
+			hostwide := at.thing == "" && (name == "kind" || name == "model")
+			if slices.Contains(own, name) || isPassing(name) && name != "model" && !hostwide {
+				continue
+			}
+			next := at
+			next.fact = strings.TrimPrefix(at.fact+"."+name, ".")
+			f.walk(next, v.Field(i))
+		}
+	case v.Kind() == reflect.Slice && keys[v.Type().Elem()] != nil:
+		key := keys[v.Type().Elem()]
+		for i := range v.Len() {
+			k := key(v.Index(i).Interface())
+			if at.thing == "" && (at.part == "gpus" || at.part == "nics") {
+				k = cmp.Or(f.names[k], k)
+			}
+			// Keys are joined from the outside in, with the name of the list before those of inner lists.
+			next := fact{part: at.part, thing: k}
+			if at.thing != "" || at.fact != "" {
+				next.thing = strings.TrimSpace(at.thing + " " + at.fact + "[" + k + "]")
+			}
+			f.set(fact{next.part, next.thing, there}, "there")
+			f.walk(next, v.Index(i))
+		}
+	case v.Kind() == reflect.Map:
+		for _, k := range v.MapKeys() {
+			f.out[fact{at.part, at.thing, at.fact + "." + k.String()}] = v.MapIndex(k)
+		}
+	default:
+		f.out[at] = v
+	}
+}
+
+// orders adds in which order devices come: which function a name or a number stands for, and what kinds of addresses a
+// GID table has at which index. That two equal machines number their GPUs differently breaks configurations that name
+// devices by number, and no other fact shows it.
+func (f *flattener) orders(h *topology.Host) {
+	for g := range lists.Refs(h.GPUs) {
+		if g.Address != nil && g.Index != nil {
+			f.set(fact{"order", fmt.Sprintf("GPU %d", *g.Index), "function"}, g.Address.String())
+		}
+	}
+	for n := range lists.Refs(h.NICs) {
+		for _, name := range slices.Concat(n.RDMA, n.Netdevs) {
+			if n.Address != nil {
+				f.set(fact{"order", name, "function"}, n.Address.String())
+			}
+			f.set(fact{"order", name, there}, "there")
+		}
+		for _, d := range n.Devices {
+			for _, p := range d.Ports {
+				for _, g := range p.GIDs {
+					f.set(fact{"nics", fmt.Sprintf("%s rdma_devices[%s] ports[%d] gids[%d]", cmp.Or(f.names[n.ID()],
+						n.ID()), d.Name, p.Number, g.Index), "address"}, gidKind(&g))
+				}
+			}
+		}
+	}
+}
+
+// gidKind says what a GID stands for, without the address, which each machine has its own of.
+func gidKind(g *topology.GID) string {
+	switch a := g.Addr(); {
+	case !a.IsValid():
+		return "none"
+	case a.Is4():
+		return "IPv4"
+	case a.IsLinkLocalUnicast():
+		return "link-local"
+	}
+	return "IPv6"
+}
+
+// Text says the difference in one line, without the things.
+func (d Difference) Text() string { return d.Say("in A", "in B") }
+
+// Say is Text with other words for where the values are: "elsewhere", "here".
+func (d Difference) Say(inA, inB string) string {
+	fact := strings.ReplaceAll(d.Fact, "_", " ")
+	switch {
+	case d.Fact == there && d.A == "":
+		return "only " + inB
+	case d.Fact == there:
+		return "only " + inA
+	}
+	value := func(s string) string { return cmp.Or(s, "none") }
+	return fmt.Sprintf("%s: %s %s, %s %s", fact, value(d.A), inA, value(d.B), inB)
+}
+
+// An Outlier is a difference from the typical host of a group, and the hosts that have it: B is their value.
+type Outlier struct {
+	Difference
+	Hosts []int `json:"-"` // indexes into the group
+}
+
+// maxTypical bounds the search for the typical host. Each round takes a host that is more like the others.
+const maxTypical = 4
+
+// Outliers says what hosts of a group differ in from its typical host, the rarest differences first: the one of 64
+// hosts whose link is slow, before a second kind of host. The typical host is one that shares its facts with most
+// others. Of fewer than three hosts none is typical: it is the first.
+func Outliers(hosts []*topology.Host) (typical int, outliers []Outlier) {
+	for range maxTypical {
+		outliers = from(hosts, typical)
+		next := mostAlike(hosts, typical, outliers)
+		if len(hosts) < 3 || next == typical {
+			break
+		}
+		typical = next
+	}
+	slices.SortStableFunc(outliers, func(a, b Outlier) int { return cmp.Compare(len(a.Hosts), len(b.Hosts)) })
+	return typical, outliers
+}
+
+// from returns what differs from one host, with all hosts that differ so.
+func from(hosts []*topology.Host, typical int) []Outlier {
+	var all group.List[[4]string, Outlier]
+	for i, h := range hosts {
+		if i == typical {
+			continue
+		}
+		for _, d := range Diff(hosts[typical], h) {
+			o := all.At([4]string{d.Part, d.Fact, d.A, d.B}, Outlier{Difference: d})
+			o.Hosts = append(o.Hosts, i)
+		}
+	}
+	return all.All
+}
+
+// mostAlike returns the host that has the most of what most hosts have and the least of what few have. What most hosts
+// differ in from the typical one is the fault of that one.
+func mostAlike(hosts []*topology.Host, typical int, outliers []Outlier) int {
+	score := make([]int, len(hosts))
+	for _, o := range outliers {
+		worth := words.Either(2*len(o.Hosts) > len(hosts), 1, -1)
+		for _, h := range o.Hosts {
+			score[h] += worth
+		}
+	}
+	best := typical
+	for h, s := range score {
+		if s > score[best] {
+			best = h
+		}
+	}
+	return best
+}
