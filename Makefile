@@ -113,13 +113,13 @@ test-fast: ## run the tests that start no machine and no lab, in a few minutes
 
 test-long: ## the long form of tests that only compute: more simulated studies, and more plans compared with other solvers
 	@hack/setup.sh test
-	$(GO_TEST) -timeout 30m ./internal/planbench ./plan/build ./plan/search ./study ./study/stats -long
+	$(GO_TEST) -timeout 30m ./plan/planbench ./plan/build ./plan/search ./study ./study/stats -long
 
 AXE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rackless/judges/axe/package/axe.min.js
 test-judges: build site ## check the files of rackless export with the programs that read them (KubeVirt, Nova, Ansible, Open MPI), the pages with axe-core (npm, Chromium); the first run downloads 700 MB and compiles a kube-apiserver
 	@hack/setup.sh test
 	hack/judges.sh
-	$(GO_TEST) -count=1 -timeout 30m ./render/export -judges
+	$(GO_TEST) -count=1 -timeout 30m ./plan/render/export -judges
 	$(GO_TEST) -count=1 -run Chromium ./report ./report/studyview ./report/live -axe $(AXE)
 	$(GO_TEST) -count=1 -run ChromiumShowsTheSite ./internal/browsertest -site $(CURDIR)/out/site -axe $(AXE)
 

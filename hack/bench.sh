@@ -37,7 +37,7 @@ hosts() {
 
 plans() {
 	local rackless=$PWD/bin/rackless
-	"$go" test -c -o bin/planbench.test ./internal/planbench
+	"$go" test -c -o bin/planbench.test ./plan/planbench
 	(cd internal/planbench && ../../bin/planbench.test -test.run='^$' -test.bench=. -test.benchtime=1x -test.count="${ROUNDS:-5}" -test.timeout=0 \
 		-rackless "$rackless" "$@")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 // Changed says what of a host is no longer as it was when the plan was made, as far as the plan

@@ -12,7 +12,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/image"
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 // Pool is libvirt's storage pool of the images that nodes boot.

@@ -12,7 +12,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 // A Mark is what rackless notes in the metadata of its domains.

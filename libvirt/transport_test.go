@@ -10,8 +10,8 @@ import (
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/libvirttest"
+	"github.com/rackless/rackless/plan/render"
 	"github.com/rackless/rackless/qapi"
-	"github.com/rackless/rackless/render"
 )
 
 // A domain that has nothing to boot, by each transport: what can be seen of libvirt without a guest.

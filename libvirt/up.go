@@ -15,7 +15,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/parallel"
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 // A Spec is a domain as it is to be.

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 // domainXML is libvirt's description. Only the elements that change are written again; everything else keeps its bytes,

@@ -10,8 +10,8 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/planner"
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/planner"
+	"github.com/rackless/rackless/plan/render"
 )
 
 // A placement is a plan of one machine, as a lab of one node.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/render/export"
+	"github.com/rackless/rackless/plan/render/export"
 )
 
 // proxmox is a configuration of Proxmox VE: a line for each key.

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/mend"
 	"github.com/rackless/rackless/mend/adopt"
-	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/rack/placed"
 	"github.com/rackless/rackless/report/show"
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/mend"
-	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
 )

@@ -11,10 +11,10 @@ import (
 
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/planner"
-	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/render/directory"
-	"github.com/rackless/rackless/render/export"
+	"github.com/rackless/rackless/plan/planner"
+	"github.com/rackless/rackless/plan/render"
+	"github.com/rackless/rackless/plan/render/directory"
+	"github.com/rackless/rackless/plan/render/export"
 )
 
 // newExportCmd makes rackless export: one verb for all systems, with a row for each in package export.

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/cli"
-	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/listview"
 	"github.com/rackless/rackless/report/show"

@@ -21,7 +21,7 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/internal/userfile"
-	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/study/conduct"
 )
 

@@ -16,8 +16,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/advise"
+	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/plan/rivals"
-	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report/planview"
 	"github.com/rackless/rackless/report/show"
 )

@@ -22,7 +22,7 @@ import (
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/changeview"
 	"github.com/rackless/rackless/report/show"

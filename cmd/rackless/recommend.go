@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan/build"
-	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/report/recommendview"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study/document"

@@ -19,7 +19,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
-	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/placed"
 	_ "github.com/rackless/rackless/rack/vcenter" // the driver vsphere

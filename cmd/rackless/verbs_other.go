@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/inspect"
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 // needsLinux makes a verb that works on labs and hosts, which are Linux.

@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/synthetic"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/plantest"
 )
 
 func TestANICOnAnotherNodeThanItsGPUIsToBeMoved(t *testing.T) {

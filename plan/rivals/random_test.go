@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/plantest"
 	"github.com/rackless/rackless/plan/rivals"
 	"github.com/rackless/rackless/plan/search"
 )

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/plantest"
 )
 
 // partlyUsed takes cores, memory, GPUs and virtual functions away from the large host, for one lab

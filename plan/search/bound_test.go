@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/plantest"
 )
 
 // prepared returns the tree of a problem with a placement, as ascend finds it; nil where there is no placement.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/plantest"
 )
 
 // brute tries every placement of a problem, core by core and page by page, and returns the least

@@ -3,7 +3,7 @@ package search
 import (
 	"testing"
 
-	"github.com/rackless/rackless/internal/planfixture"
+	"github.com/rackless/rackless/plan/plantest"
 )
 
 // fewestShares tries all ways to put the cores of lab nodes under caches, cores under no cache

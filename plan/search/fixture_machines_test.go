@@ -1,9 +1,9 @@
 package search
 
 import (
-	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/plantest"
 )
 
 // epycShape is a Zen 1 server: one socket, four dies that are NUMA nodes, two L3 caches of four

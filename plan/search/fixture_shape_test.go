@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/plantest"
 )
 
 // A shape describes a regular machine.

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/plantest"
 )
 
 // A mip is a planner's problem as a mixed integer program, made from docs/planner.md alone: it

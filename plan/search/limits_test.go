@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/plantest"
 )
 
 // huge is a problem at the limits: 4,096 cores, 500 lab nodes, 2,000 devices.

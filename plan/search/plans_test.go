@@ -6,10 +6,10 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/plantest"
 	"github.com/rackless/rackless/plan/verify"
 )
 

@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/plan/render/openmpi"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/render/openmpi"
 )
 
 // rankfile binds the ranks of a run to cores by the plan of the lab, or in their order without one.

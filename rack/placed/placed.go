@@ -22,9 +22,9 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/plan/render"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/fabric"
-	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/vm"
 )
 

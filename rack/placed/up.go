@@ -22,8 +22,8 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/machine/topology"
+	"github.com/rackless/rackless/plan/render"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/vm"
 )
 

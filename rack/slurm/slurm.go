@@ -25,8 +25,8 @@ import (
 	"github.com/rackless/rackless/internal/parallel"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
-	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/render/slurm"
+	"github.com/rackless/rackless/plan/render"
+	"github.com/rackless/rackless/plan/render/slurm"
 )
 
 // Nodes are those of a running lab: a *rack.Rack.

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/vspheretest"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/rack"
 )
 

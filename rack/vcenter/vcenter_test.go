@@ -22,7 +22,7 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/rack"
 	_ "github.com/rackless/rackless/rack/vcenter"
 	"github.com/rackless/rackless/vm"

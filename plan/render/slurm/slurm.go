@@ -21,7 +21,7 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 // A Cluster is what Slurm has to know.

@@ -137,7 +137,7 @@ func intelHost() *topology.Host {
 
 func epycHost(t testing.TB) *topology.Host {
 	t.Helper()
-	h, err := inspect.ReadFile(context.Background(), filepath.Join("..", "examples", "hosts", "epyc-7551p.ttar"))
+	h, err := inspect.ReadFile(context.Background(), filepath.Join("../..", "examples", "hosts", "epyc-7551p.ttar"))
 	if err != nil {
 		t.Fatal(err)
 	}

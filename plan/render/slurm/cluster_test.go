@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 // errMissing is returned where Slurm has not been unpacked.

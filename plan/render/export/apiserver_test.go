@@ -18,7 +18,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/rackless/rackless/render/export"
+	"github.com/rackless/rackless/plan/render/export"
 )
 
 // A real API server takes the objects for KubeVirt and for its networks, by the definitions of their own makers, and

@@ -10,8 +10,8 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/render/slurm"
+	"github.com/rackless/rackless/plan/render"
+	"github.com/rackless/rackless/plan/render/slurm"
 )
 
 // Slurm returns the configuration of a cluster of the plan's nodes, whose controller is the first of them unless the

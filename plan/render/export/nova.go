@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 // physicalNetwork is the name of the fabric between the hosts' NICs and Neutron.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 // Slurm itself starts with what rackless export writes, as the golden files of render/export have it.

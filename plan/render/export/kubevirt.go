@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 //go:embed kubevirt/*.tmpl

@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/host/tune"
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 func init() { render.Artifacts = host.Artifacts }

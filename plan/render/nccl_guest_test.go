@@ -11,7 +11,7 @@ import (
 
 	"github.com/rackless/rackless/internal/kerneltest"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 // guestInit prints what the kernel of a guest says of each PCI function, and waits to be switched off.

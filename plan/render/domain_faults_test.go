@@ -65,7 +65,7 @@ func TestWhatCannotBeRenderedIsNamed(t *testing.T) {
 		"a machine of another kind": {func(in *Input) {
 			in.Host.System.Arch = "s390x"
 		}, `architecture "s390x"; want x86_64 or aarch64`},
-		"a name with a slash":   {func(in *Input) { in.Plan.Nodes[0].Name = "../vm" }, `name of node "../vm"`},
+		"a name with a slash":   {func(in *Input) { in.Plan.Nodes[0].Name = "../../vm" }, `name of node "../../vm"`},
 		"a name with a control": {func(in *Input) { in.Plan.Lab = "a\x00b" }, `name of lab "a\x00b"`},
 		"no name":               {func(in *Input) { in.Plan.Nodes[0].Name = "" }, `node without a name`},
 		"one name twice": {func(in *Input) {

@@ -7,7 +7,7 @@ import (
 	"text/template"
 
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 //go:embed ansible/*.tmpl

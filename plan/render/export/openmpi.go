@@ -3,8 +3,8 @@ package export
 import (
 	"fmt"
 
-	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/render/openmpi"
+	"github.com/rackless/rackless/plan/render"
+	"github.com/rackless/rackless/plan/render/openmpi"
 )
 
 // OpenMPI returns a hostfile with a rank for each core of the planned nodes, and the rank file that binds them:

@@ -19,8 +19,8 @@ import (
 
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/render/export"
+	"github.com/rackless/rackless/plan/render"
+	"github.com/rackless/rackless/plan/render/export"
 )
 
 var judges = flag.Bool("judges", false, "fail where a judge is not installed, instead of leaving it out")

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/synthetic"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 var update = flag.Bool("update", false, "write the golden files of this package anew")
@@ -41,7 +41,7 @@ func labCluster() Cluster {
 // epyc is a real machine, known from a dump.
 func epyc(t testing.TB) Cluster {
 	t.Helper()
-	h, err := inspect.ReadFile(context.Background(), filepath.Join("..", "..", "examples", "hosts", "epyc-7551p.ttar"))
+	h, err := inspect.ReadFile(context.Background(), filepath.Join("../../..", "examples", "hosts", "epyc-7551p.ttar"))
 	if err != nil {
 		t.Fatal(err)
 	}

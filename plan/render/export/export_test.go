@@ -12,14 +12,14 @@ import (
 
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/planner"
-	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/render/export"
+	"github.com/rackless/rackless/plan/planner"
+	"github.com/rackless/rackless/plan/render"
+	"github.com/rackless/rackless/plan/render/export"
 )
 
 var update = flag.Bool("update", false, "write the golden files of this package anew")
 
-const examples = "../../examples/"
+const examples = "../../../examples/"
 
 // cases are labs with the machines that they are planned on, and no host for those that the lab file alone describes.
 var cases = []struct{ name, lab, host string }{

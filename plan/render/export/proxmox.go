@@ -6,7 +6,7 @@ import (
 
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 // proxmoxFirst is the number of the first machine, which is easily changed: a file's name is its number.

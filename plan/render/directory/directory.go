@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/plan/render"
 )
 
 // A directory is known to be of a plan, and untouched since, by these two files: then it may be replaced.
