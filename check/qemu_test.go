@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm/qapi"
 )
 
 // need returns the path of a program, and skips the test where it is not installed. Continuous

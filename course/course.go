@@ -12,12 +12,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/verify"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // puzzleFile, in the directory of a lab, is there while the lab is broken.

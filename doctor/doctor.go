@@ -18,15 +18,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rackless/rackless/driver/qemu"
-	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/cgroup"
-	"github.com/rackless/rackless/internal/distro"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/distro"
+	"github.com/rackless/rackless/vm/image"
+	"github.com/rackless/rackless/vm/qemu"
 )
 
 // A Report holds the findings of Look. Its JSON is the output of rackless doctor, see docs/json.md.

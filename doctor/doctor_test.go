@@ -8,10 +8,10 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/rackless/rackless/image"
-	"github.com/rackless/rackless/internal/distro"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm/distro"
+	"github.com/rackless/rackless/vm/image"
 )
 
 // files is a machine's root with these files.

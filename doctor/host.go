@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm/image"
 )
 
 // A Part is what one use of the machine takes.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/internal/distro"
 	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/vm/distro"
 )
 
 func TestARealHost(t *testing.T) {

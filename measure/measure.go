@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
@@ -26,6 +25,7 @@ import (
 	"github.com/rackless/rackless/rack/mpi"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/hostview"
+	"github.com/rackless/rackless/vm/image"
 )
 
 // A Request says what to measure.

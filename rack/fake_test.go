@@ -13,10 +13,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // fakeDriver is a third driver, such as one for another hypervisor would be: it is registered as the

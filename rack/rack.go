@@ -24,13 +24,13 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/steps"
 	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rdma/fabric"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // A Rack is a running lab as this process uses it. Its methods may be called from several goroutines.

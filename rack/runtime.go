@@ -12,12 +12,12 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // A Driver is one way to run labs, as the key driver of a lab file names it. It holds what is the

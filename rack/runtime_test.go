@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // fakeParse returns a lab of driver fake with nodes vm00, vm01 ...

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack/slurm"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // SetUp does what a lab file asks for in nodes that are up: the steps of each node in their order, then Slurm. Where

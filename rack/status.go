@@ -13,11 +13,11 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // Starting is the state of a node that up has not finished: not yet started, or not yet configured.

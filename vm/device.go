@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm/qapi"
 )
 
 // SocketTest is the socket of QEMU's qtest protocol, by which a PCI device is read and written as by the guest.

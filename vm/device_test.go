@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm/qapi"
 )
 
 // A fakeDevice is what QEMU has of a PCI device, with its MSI-X table at 0x20002000.

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm/qapi"
 )
 
 // minVersion is the oldest QEMU that rackless uses: the igb NIC with SR-IOV came with it.

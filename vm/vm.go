@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/wait"
-	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/qapi"
 )
 
 // State is what a machine is doing.

@@ -13,13 +13,13 @@ import (
 
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/mend"
 	"github.com/rackless/rackless/mend/adopt"
 	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/rack/placed"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/vm/libvirt"
 )
 
 // adoptOptions are the flags of adopt.

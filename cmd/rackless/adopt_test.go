@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/internal/libvirttest"
+	"github.com/rackless/rackless/vm/libvirttest"
 )
 
 // tenantXML is somebody else's domain: its emulator runs on the CPU of its only virtual CPU.

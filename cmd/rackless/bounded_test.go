@@ -18,13 +18,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/rackless/rackless/emulate"
-	"github.com/rackless/rackless/internal/daemon"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/emulated"
 	"github.com/rackless/rackless/study/lock"
+	"github.com/rackless/rackless/vm/daemon"
+	"github.com/rackless/rackless/vm/emulate"
 )
 
 // What stands in readsFiles for files that no endless one is given for.

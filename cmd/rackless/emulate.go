@@ -15,8 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/emulate"
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/terminal"
@@ -24,6 +22,8 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/listview"
+	"github.com/rackless/rackless/vm/emulate"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // emulateFlags are the flags of emulate.

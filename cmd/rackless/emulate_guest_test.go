@@ -15,11 +15,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/emulate"
-	"github.com/rackless/rackless/internal/kerneltest"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/connectx"
+	"github.com/rackless/rackless/vm/emulate"
+	"github.com/rackless/rackless/vm/kerneltest"
 )
 
 // rackless inspect, run inside, reads each built-in profile back. The machines boot the small image

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm/qapi"
 )
 
 // needEmulation skips tests that boot an emulated host, or fails where tests must be complete.

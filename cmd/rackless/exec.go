@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/rack/ssh"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // newExecCmd makes rackless exec. Its exit status is the command's, as with ssh, so that scripts can rely on it.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm/image"
 )
 
 // isAsItsImage holds a host to what the image of hosts is for. That changed kernel arguments are in force after another

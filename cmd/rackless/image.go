@@ -10,12 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/image"
-	"github.com/rackless/rackless/images"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/listview"
+	"github.com/rackless/rackless/vm/image"
+	"github.com/rackless/rackless/vm/images"
 )
 
 // newImageCmd makes rackless image and its subcommands. up needs none of them: they are for caches that are filled or

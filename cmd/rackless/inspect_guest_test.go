@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/u-root/u-root/pkg/cpio"
 
-	"github.com/rackless/rackless/internal/kerneltest"
 	"github.com/rackless/rackless/machine/topology"
+	"github.com/rackless/rackless/vm/kerneltest"
 )
 
 // hostArgs describe a machine that has what this one lacks: two packages and NUMA nodes, an IOMMU,

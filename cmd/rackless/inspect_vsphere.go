@@ -7,7 +7,7 @@ import (
 
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/vsphere"
+	"github.com/rackless/rackless/vm/vsphere"
 )
 
 // vsphereScheme begins the name of a vCenter or of a host of one.

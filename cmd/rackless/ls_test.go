@@ -6,10 +6,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/images"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/listview"
+	"github.com/rackless/rackless/vm/images"
 )
 
 func TestLabGrid(t *testing.T) {

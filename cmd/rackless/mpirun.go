@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/rack/mpi"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // newMPIRunCmd makes rackless mpirun.

@@ -20,7 +20,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/doctor"
-	"github.com/rackless/rackless/images"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/gpudirect"
 	"github.com/rackless/rackless/mend"
@@ -34,6 +33,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/results"
 	"github.com/rackless/rackless/study/document"
+	"github.com/rackless/rackless/vm/images"
 )
 
 // shapes are the types that the verbs print, by the words behind "```json" in docs/json.md.

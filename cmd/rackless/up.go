@@ -18,12 +18,12 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/placed"
 	_ "github.com/rackless/rackless/rack/vcenter" // the driver vsphere
 	"github.com/rackless/rackless/report/changeview"
+	"github.com/rackless/rackless/vm/libvirt"
 )
 
 // newUpCmd makes rackless up. The same verb starts, repairs and changes a lab: it compares the lab with its file.

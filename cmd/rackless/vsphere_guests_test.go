@@ -18,8 +18,8 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
-	"github.com/rackless/rackless/guest"
-	"github.com/rackless/rackless/internal/vspheretest"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/vspheretest"
 )
 
 // The login of all guests.

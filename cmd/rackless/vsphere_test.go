@@ -8,9 +8,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/rackless/rackless/guest"
-	"github.com/rackless/rackless/internal/vspheretest"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/vspheretest"
 )
 
 // Programs in guests are run by VMware Tools. Those of the test run them in a real node.

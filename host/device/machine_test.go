@@ -18,10 +18,10 @@ import (
 
 	"github.com/u-root/u-root/pkg/cpio"
 
-	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/atomicfile"
-	"github.com/rackless/rackless/internal/kerneltest"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm/image"
+	"github.com/rackless/rackless/vm/kerneltest"
 )
 
 // insideEnv is set where this test binary runs in the machine that it has booted.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/u-root/u-root/pkg/cpio"
 
-	"github.com/rackless/rackless/internal/kerneltest"
+	"github.com/rackless/rackless/vm/kerneltest"
 )
 
 // inGuest is set for the process that systemd starts in the machine of TestOnARealKernelUnderSystemd.

@@ -23,12 +23,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/driver/qemu"
-	"github.com/rackless/rackless/guest"
-	"github.com/rackless/rackless/image"
-	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/image"
+	"github.com/rackless/rackless/vm/qapi"
+	"github.com/rackless/rackless/vm/qemu"
 )
 
 var (

@@ -13,9 +13,9 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/mend"
+	"github.com/rackless/rackless/vm/libvirt"
 )
 
 // A Domain is a domain of somebody else whose user has said its name.

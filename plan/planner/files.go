@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
-	"github.com/rackless/rackless/vsphere"
+	"github.com/rackless/rackless/vm/vsphere"
 )
 
 // Local names the machine that runs rackless.

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/plan/rivals"
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/plan/verify"
-	"github.com/rackless/rackless/vsphere"
+	"github.com/rackless/rackless/vm/vsphere"
 )
 
 // DefaultLimit is how long a search may take, unless the user says otherwise. Usual ones take

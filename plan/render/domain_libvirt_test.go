@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/internal/libvirttest"
+	"github.com/rackless/rackless/vm/libvirttest"
 )
 
 // need returns the path of a program, without which the test is skipped, or failed where tests must be complete.

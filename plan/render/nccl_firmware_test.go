@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"libvirt.org/go/libvirtxml"
 
-	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm/qapi"
 )
 
 // What Debian's ovmf has: the firmware, and the store of its variables.

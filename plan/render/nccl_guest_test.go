@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/u-root/u-root/pkg/cpio"
 
-	"github.com/rackless/rackless/internal/kerneltest"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/render"
+	"github.com/rackless/rackless/vm/kerneltest"
 )
 
 // guestInit prints what the kernel of a guest says of each PCI function, and waits to be switched off.

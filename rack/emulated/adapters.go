@@ -16,16 +16,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/connectx"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/rdma/roce"
 	"github.com/rackless/rackless/rdma/vfiouser"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/qapi"
+	"github.com/rackless/rackless/vm/qemu"
 )
 
 // The daemon of a lab also emulates its ConnectX adapters: one server has all of them, so that what one adapter writes

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rdma/fabric"
+	"github.com/rackless/rackless/vm/qemu"
 )
 
 // The adapters follow the lab: one for each NIC of a node that has such, each in its port of the switch.

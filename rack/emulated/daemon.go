@@ -14,14 +14,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rackless/rackless/internal/daemon"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/connectx"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/daemon"
+	"github.com/rackless/rackless/vm/qapi"
 )
 
 // DaemonCommand is the hidden command of the rackless binary that runs RunDaemon; its one argument

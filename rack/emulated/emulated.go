@@ -19,14 +19,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/qapi"
 )
 
 func init() {

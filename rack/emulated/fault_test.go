@@ -20,10 +20,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // TestMain lets the test binary be a rackless of its own: the daemon, which Up starts from the

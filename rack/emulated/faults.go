@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/connectx"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // Faults of adapters: the daemon has them, and the commands ask it.

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/vm/image"
 )
 
 // Every image of full nodes that a lab file can name can be built, and has no more names than there.

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/driver/qemu"
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/qemu"
 )
 
 // startNodes starts the nodes that are missing and configures all that need it: with a change that is

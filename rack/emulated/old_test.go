@@ -10,10 +10,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // oldLab puts the state of a lab that was recorded with the version of 2026-11-25 into a directory

@@ -12,9 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/driver/qemu"
-	"github.com/rackless/rackless/guest"
-	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -22,6 +19,9 @@ import (
 	"github.com/rackless/rackless/rack/ssh"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/image"
+	"github.com/rackless/rackless/vm/qemu"
 )
 
 // Up implements rack.Runtime: it compares the lab that runs with the one that is asked for, prepares

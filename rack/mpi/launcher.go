@@ -12,11 +12,11 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // A Launcher runs the programs of package bench on the nodes of a lab, or beside them on this machine.

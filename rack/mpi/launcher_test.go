@@ -15,8 +15,8 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // programs is a lab whose nodes have some programs.

@@ -17,14 +17,14 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/guest"
-	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/image"
 )
 
 // A Transport is what carries messages between nodes.

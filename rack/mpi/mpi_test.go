@@ -15,8 +15,8 @@ import (
 	"testing/synctest"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 func node(name, device string, gid, cpus int) Node {

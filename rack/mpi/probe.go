@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // A probe is what a node says of itself before and after a run.

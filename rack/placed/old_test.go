@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/internal/libvirttest"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/mpi"
+	"github.com/rackless/rackless/vm/libvirttest"
 )
 
 // oldLab puts the state of a lab that was recorded with the version of 2026-11-25 into a directory

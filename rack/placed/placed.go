@@ -16,16 +16,16 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/plan/render"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/libvirt"
 )
 
 // DefaultURI is the libvirt of this machine.

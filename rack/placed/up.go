@@ -14,17 +14,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rackless/rackless/driver/qemu"
-	"github.com/rackless/rackless/guest"
-	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/render"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/image"
+	"github.com/rackless/rackless/vm/libvirt"
+	"github.com/rackless/rackless/vm/qemu"
 )
 
 // An upRun is one run of Up.

@@ -19,14 +19,14 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/rackless/rackless/guest"
-	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/parallel"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/plan/render"
 	"github.com/rackless/rackless/plan/render/slurm"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/image"
 )
 
 // Nodes are those of a running lab: a *rack.Rack.

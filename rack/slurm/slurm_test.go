@@ -15,9 +15,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // fakeNodes take configurations as real nodes do, and remember them.

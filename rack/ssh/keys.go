@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // Files in the directory of a lab. The private ones can be read by its user alone.

@@ -18,12 +18,12 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/rackless/rackless/driver/qemu"
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/qemu"
 )
 
 // check returns why a node cannot be reached by ssh.

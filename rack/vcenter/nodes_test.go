@@ -13,8 +13,8 @@ import (
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/types"
 
-	"github.com/rackless/rackless/internal/vspheretest"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/vm/vspheretest"
 )
 
 // parameters returns those of a virtual machine that have these names.

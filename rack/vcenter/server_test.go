@@ -19,7 +19,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 	"github.com/vmware/govmomi/vim25/xml"
 
-	"github.com/rackless/rackless/internal/vspheretest"
+	"github.com/rackless/rackless/vm/vspheretest"
 )
 
 // A server is a simulated vCenter to which the connection may be lost. Its switches and clones are like those of a

@@ -8,7 +8,7 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
-	"github.com/rackless/rackless/internal/vspheretest"
+	"github.com/rackless/rackless/vm/vspheretest"
 )
 
 // uplink returns the key of a NIC that a host has and no switch uses; "" for none.

@@ -12,10 +12,10 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/vspheretest"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm/vspheretest"
 )
 
 // switches are a distributed one, for the virtual functions of nodes, and a standard one. The simulator wants all hosts

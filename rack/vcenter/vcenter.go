@@ -17,13 +17,13 @@ import (
 
 	"github.com/vmware/govmomi/vim25/types"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
-	"github.com/rackless/rackless/vsphere"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/vsphere"
 )
 
 func init() {

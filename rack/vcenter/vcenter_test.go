@@ -18,7 +18,6 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/vspheretest"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
@@ -26,6 +25,7 @@ import (
 	"github.com/rackless/rackless/rack"
 	_ "github.com/rackless/rackless/rack/vcenter"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/vspheretest"
 )
 
 // A bench is a simulated vCenter that the environment of this process names, and where a lab's files go.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/u-root/u-root/pkg/cpio"
 
-	"github.com/rackless/rackless/image"
-	"github.com/rackless/rackless/internal/kerneltest"
 	"github.com/rackless/rackless/rdma/connectx"
+	"github.com/rackless/rackless/vm/image"
+	"github.com/rackless/rackless/vm/kerneltest"
 )
 
 // firstProgram loads the driver of the adapter, gives it an address, and runs what comes over the console.

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rackless/rackless/emulate"
-	"github.com/rackless/rackless/images"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/vm/emulate"
+	"github.com/rackless/rackless/vm/images"
 )
 
 // Hosts has one row for each emulated host.

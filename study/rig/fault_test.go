@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/store"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // A faultyRig is a real one in which something goes wrong at a run.

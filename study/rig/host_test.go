@@ -12,15 +12,15 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/rackless/rackless/image"
-	"github.com/rackless/rackless/internal/libvirttest"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 	_ "github.com/rackless/rackless/rack/placed" // the driver of labs on a host
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/vm/image"
+	"github.com/rackless/rackless/vm/libvirt"
+	"github.com/rackless/rackless/vm/libvirttest"
 )
 
 const soloLab = "name: solo\ndriver: libvirt\nhugepages: off\nnodes:\n  vm: {count: 1, cpus: 1, memory: 512MiB, " +

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // An incast is the pattern that congests a switch: many nodes send to one at once. The client of the pair and all

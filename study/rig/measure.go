@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack/mpi"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/vm/image"
 )
 
 // Measure makes one test of a run. A measurement that failed is a sample with an error.

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/host/tune"
 	"github.com/rackless/rackless/internal/parallel"
@@ -29,6 +28,7 @@ import (
 	"github.com/rackless/rackless/rack/mpi"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // A Rig is a lab and its machine, ready for a study.

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 // A contender is a load beside what is measured.

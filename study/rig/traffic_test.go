@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/vm/guest"
 )
 
 func TestTrafficTakesNodesThatAreNotMeasured(t *testing.T) {

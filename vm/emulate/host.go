@@ -1,0 +1,558 @@
+package emulate
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"time"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/wait"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/qapi"
+)
+
+// A Host is an emulated host, running or not, as this process uses it.
+type Host struct {
+	State
+	Dir string // its own, with its disk and sockets
+
+	// Of a host that is not kept, while this process owns it.
+	unlock   func()
+	adapters *adapters // nil if it has none
+}
+
+// Options of Start.
+type Options struct {
+	Dirs    rack.Dirs
+	Profile *Profile
+	Name    string // of the host; "" means the profile's
+	// Keep makes a host that outlives this process. One that is not kept ends with it, whatever ends it.
+	Keep bool
+	Boot Boot
+	// Tools makes the image of the second disk, which holds Program; nil for none.
+	Program string
+	Tools   func(ctx context.Context, progress func(string)) (path string, err error)
+	// Accel is "kvm" or "tcg", and AccelReason why it is not kvm.
+	Accel, AccelReason string
+	Cold               bool // boot, and do not resume from a template
+	Progress           *rack.Progress
+}
+
+// bootLimit bounds the boot until the agent answers. The largest profile of all takes minutes on two emulating cores.
+const bootLimit = 15 * time.Minute
+
+// supported returns why hosts cannot be emulated on a machine of an architecture, or nil.
+func supported(arch string) error {
+	if arch == "amd64" {
+		return nil
+	}
+	return fmt.Errorf("emulated hosts are x86-64 machines, and they have not been tested on one of %s: "+
+		"labs run here, with rackless up", arch)
+}
+
+// Start makes a host run: it finds the one of the name that is kept, booting it if it is off, or
+// makes one. Close or Remove ends one that is not kept. If Start fails, what it made is removed
+// again.
+func Start(ctx context.Context, o Options) (h *Host, err error) {
+	p := o.Progress
+	defer func() { p.End(err) }()
+	o.Name = cmp.Or(o.Name, o.Profile.Name)
+	if err := cmp.Or(supported(runtime.GOARCH), checkHostName(o.Name)); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(ctx, o.Dirs, o.Name, func() error {
+		if h, err := Open(o.Dirs, o.Name); err == nil && !h.Keep && h.Owner.Alive() {
+			return fmt.Errorf("host %s belongs to process %d, which does not keep it: say --name for another", o.Name,
+				h.Owner.PID)
+		}
+		p.Note("waiting for another rackless, which works on host %s", o.Name)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Who owns a host that is not kept has its lock until it closes the host, so that nobody removes it.
+	defer func() {
+		if h == nil || h.Keep {
+			unlock()
+		} else {
+			h.unlock = unlock
+		}
+	}()
+	have, err := Open(o.Dirs, o.Name)
+	switch {
+	case errors.Is(err, ErrNoHost):
+	case err != nil:
+		return nil, err
+	case !have.Keep || !have.Ready: // its maker was killed
+		if err := removeLocked(ctx, o.Dirs, o.Name); err != nil {
+			return nil, err
+		}
+	case !reflect.DeepEqual(have.Profile, o.Profile):
+		return nil, fmt.Errorf("host %s is kept and is another machine (%s, %d CPUs, %v; asked for is %s, %d CPUs, "+
+			"%v): say --name for another, or remove it with: rackless emulate rm %s",
+			o.Name, have.Profile.Name, have.Profile.CPUs(), have.Profile.Memory(), o.Profile.Name, o.Profile.CPUs(),
+			o.Profile.Memory(), o.Name)
+	case have.Process.Alive():
+		return have, nil
+	default:
+		return have, have.boot(ctx, o)
+	}
+	h, err = create(ctx, o)
+	if err != nil {
+		// The caller may have been interrupted; cleaning up must go on all the same.
+		return nil, errors.Join(err, removeLocked(context.WithoutCancel(ctx), o.Dirs, o.Name))
+	}
+	return h, nil
+}
+
+// manyCPUs is what a laptop emulates with patience: 64 CPUs take twice as long to boot as 16.
+const manyCPUs = 32
+
+// create makes a host and boots it. The caller holds its lock.
+func create(ctx context.Context, o Options) (*Host, error) {
+	if err := o.Profile.Fits(); err != nil {
+		return nil, err
+	}
+	qemu, err := o.emulator(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owner, err := vm.FindProcess(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{Dir: hostDir(o.Dirs, o.Name), State: State{
+		Version: stateVersion, Name: o.Name, Profile: o.Profile, Keep: o.Keep, Owner: owner, Boot: o.Boot.Key,
+		QEMU: qemu.Version, Accel: o.Accel, AccelReason: o.AccelReason, Made: time.Now().UTC(),
+	}}
+	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	// Before anything is started, so that Sweep finds what a killed rackless has left.
+	if err := h.save(); err != nil {
+		return nil, err
+	}
+	if n := o.Profile.CPUs(); o.Accel == "tcg" && n > manyCPUs {
+		o.Progress.Note("%d CPUs are emulated by the %d of this machine: with --scale %d it starts faster", n,
+			runtime.NumCPU(), (n+manyCPUs-1)/manyCPUs)
+	}
+	if err := h.takeTools(ctx, o); err != nil {
+		return nil, err
+	}
+	t, err := h.template(ctx, qemu, o)
+	if err != nil {
+		return nil, err
+	}
+	if below := o.Boot.Disk; below != "" {
+		if t != nil {
+			below = filepath.Join(t.Dir, fileDisk)
+			h.Template = t.Key
+		}
+		if err := vm.MakeOverlay(ctx, h.path(fileDisk), below, int64(o.Profile.Disk)); err != nil {
+			return nil, err
+		}
+	}
+	if err := h.start(ctx, qemu, o, t); err != nil {
+		return nil, err
+	}
+	if err := h.identify(ctx); err != nil {
+		return nil, err
+	}
+	h.Ready = true
+	return h, h.save()
+}
+
+// takeTools gives the host the second disk of this rackless.
+func (h *Host) takeTools(ctx context.Context, o Options) (err error) {
+	if o.Tools == nil {
+		h.Tools = ""
+		return nil
+	}
+	o.Progress.Begin("tools disk")
+	if h.Program, err = vm.StampOf(o.Program); err != nil {
+		return err
+	}
+	h.Tools, err = o.Tools(ctx, o.Progress.Say)
+	return err
+}
+
+// template returns what the host is to be cloned from, or nil where it is to be booted; ColdReason then says why.
+func (h *Host) template(ctx context.Context, qemu vm.Emulator, o Options) (*vm.Template, error) {
+	if o.Cold {
+		h.ColdReason = "asked to boot"
+		return nil, nil
+	}
+	t, err := ensureTemplate(ctx, o, h.machine(qemu, o))
+	switch {
+	case err == nil:
+		return t, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	h.ColdReason = err.Error()
+	o.Progress.Note("no template (%v): the host is booted", err)
+	return nil, nil
+}
+
+// machine is the host's machine, as it is booted.
+func (h *Host) machine(qemu vm.Emulator, o Options) machine {
+	m := machine{name: h.Name, dir: h.Dir, profile: h.Profile, qemu: qemu, accel: h.Accel, boot: o.Boot, tools: h.Tools}
+	if o.Boot.Disk != "" {
+		m.disk = h.path(fileDisk)
+	}
+	return m
+}
+
+// boot starts the machine of a host that is off. The caller holds its lock.
+func (h *Host) boot(ctx context.Context, o Options) error {
+	if err := h.Profile.Fits(); err != nil {
+		return err
+	}
+	qemu, err := o.emulator(ctx)
+	if err != nil {
+		return err
+	}
+	if o.Boot.Key != h.State.Boot {
+		o.Progress.Note("host %s continues with its own disk; its image has been built again since", h.Name)
+	}
+	if err := h.takeTools(ctx, o); err != nil {
+		return err
+	}
+	h.ColdReason = "it was off, and booted from its disk"
+	if err := h.start(ctx, qemu, o, nil); err != nil {
+		return err
+	}
+	return h.save()
+}
+
+// start runs QEMU, from a template if there is one, and returns when the agent answers. On an error no QEMU is left.
+func (h *Host) start(ctx context.Context, qemu vm.Emulator, o Options, t *vm.Template) (err error) {
+	verb := "boot"
+	m := h.machine(qemu, o)
+	if t != nil {
+		verb, m.ram = "resume", ram{dir: t.Dir}
+	}
+	o.Progress.Begin(fmt.Sprintf("%s %s (%d CPUs, %v, %s)", verb, h.Name, h.Profile.CPUs(), h.Profile.Memory(),
+		h.Accel))
+	o.Progress.Watch(bootsAt(h.Dir))
+	if err := h.serveAdapters(ctx); err != nil {
+		return err
+	}
+	q, err := m.vmWithAdapters()
+	if err != nil {
+		return err
+	}
+	q.Bound = !h.Keep
+	c, err := q.Start(t)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = c.Explain(ctx, err)
+			c.Kill()
+		}
+	}()
+	h.Process, h.Booted, h.Cloned = c.Process, time.Now().UTC(), t != nil
+	if err := h.save(); err != nil {
+		return err
+	}
+	ctx, release := c.Bind(ctx)
+	defer release()
+	ctx, cancel := context.WithTimeoutCause(ctx, bootLimit,
+		fmt.Errorf("its agent did not answer within %v; the console ended: %s", bootLimit,
+			vm.LastLines(h.SerialLog())))
+	defer cancel()
+	// As early as possible: a link that goes down later would show in the guest's log.
+	if err := unplug(ctx, h.Dir, h.Profile.unplugged()); err != nil {
+		return err
+	}
+	if t != nil {
+		if err := c.Resume(ctx); err != nil {
+			return err
+		}
+	}
+	conn, err := awaitAgent(ctx, h.Dir)
+	if err != nil {
+		return err
+	}
+	if err := conn.Close(); err != nil || t == nil || !h.Profile.hasConnectX() {
+		return err
+	}
+	o.Progress.Begin("find the ConnectX adapters")
+	return h.findAdapters(ctx)
+}
+
+// fileDisk is the disk of a host or a template: what differs from what is below it.
+const fileDisk = "disk.qcow2"
+
+// awaitAgent connects to the agent's port until the agent answers, once the guest has opened it.
+// What is sent to a guest that starts may be lost in a reset of its port, so that it is asked again
+// and again.
+func awaitAgent(ctx context.Context, dir string) (*qapi.Conn, error) {
+	const patience = 10 * time.Second
+	for {
+		if !agentGone(ctx, dir) {
+			once, cancel := context.WithTimeout(ctx, patience)
+			conn, err := qapi.DialAgent(once, filepath.Join(dir, vm.SocketAgent))
+			cancel()
+			if err == nil {
+				return conn, nil
+			}
+		}
+		if err := wait.For(ctx, 200*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// identifyScript gives a host its name, and a template's clone its own time and randomness: the
+// kernel hears of the new machine by its vmgenid and reseeds itself, and this adds to it. The
+// machine-id stays that of the image: no two hosts meet on a network. The second disk may be
+// another than when the template was made: what was cached of it goes.
+//
+// It runs as few programs as it can, since an emulated CPU translates each before it first runs.
+// hwclock waits for the next second of the clock that the next boot reads, and is not waited for.
+//
+//go:embed identify.sh
+var identifyScript string
+
+// identify makes the host one of its own.
+func (h *Host) identify(ctx context.Context) error {
+	a, err := h.agent(ctx)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	if _, err := a.Output(ctx, "/bin/sh", "-c", identifyScript, "identify", h.Name, fmt.Sprint(time.Now().Unix()),
+		guest.NewMachineID()); err != nil {
+		return fmt.Errorf("host %s: set its name and clock: %w", h.Name, err)
+	}
+	return nil
+}
+
+func (h *Host) path(file string) string { return filepath.Join(h.Dir, file) }
+
+// SerialLog is the file with what the serial port printed.
+func (h *Host) SerialLog() string { return h.path(vm.FileConsole) }
+
+// Console is the unix socket of the console hvc0. QEMU serves one client at a time.
+func (h *Host) Console() string { return h.path(vm.SocketConsole) }
+
+// consoleUnit is the shell of root on hvc0. systemd starts it by itself only where the console's
+// driver is in the kernel's initial file system.
+const consoleUnit = "serial-getty@hvc0.service"
+
+// OpenConsole connects to the console hvc0, on which a shell of root waits.
+func (h *Host) OpenConsole(ctx context.Context) (net.Conn, error) {
+	if err := h.run(ctx, "systemctl", "start", consoleUnit); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", h.Console())
+}
+
+// Running reports whether the host's machine runs.
+func (h *Host) Running() bool { return h.Process.Alive() }
+
+// agent connects to the agent: through the daemon of a host that is kept, so that several processes can.
+func (h *Host) agent(ctx context.Context) (*guest.Agent, error) {
+	if !h.Running() {
+		return nil, fmt.Errorf("host %s is off: rackless emulate %s boots it", h.Name, h.Name)
+	}
+	limit := answerLimit + 10*time.Second // the daemon's error says more
+	conn, err := qapi.DialPlain(ctx, h.path(agentsSocket), nil)
+	if _, refused := errors.AsType[*net.OpError](err); refused {
+		limit = 0 // nobody would notice a restart
+		conn, err = awaitAgent(ctx, h.Dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("host %s: %w", h.Name, err)
+	}
+	a := guest.NewAgent(conn)
+	a.AnswerLimit, a.Node = limit, h.Name
+	return a, nil
+}
+
+// AwaitBoot returns when the agent of a host that restarts is there again; at once for one that is up. waits is called
+// with what is waited for.
+func (h *Host) AwaitBoot(ctx context.Context, waits func(what string)) error {
+	if !agentGone(ctx, h.Dir) {
+		return nil
+	}
+	waits(fmt.Sprintf("host %s restarts: waiting for it, at most %v", h.Name, bootLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, bootLimit, fmt.Errorf("host %s did not answer within %v; its console "+
+		"ended: %s", h.Name, bootLimit, vm.LastLines(h.SerialLog())))
+	defer cancel()
+	for agentGone(ctx, h.Dir) {
+		if err := wait.For(ctx, 200*time.Millisecond); err != nil {
+			return err
+		}
+		if !h.Running() {
+			return fmt.Errorf("host %s went off: rackless emulate %s boots it", h.Name, h.Name)
+		}
+	}
+	return nil
+}
+
+// downSoon reports whether a host goes down within the seconds that it takes from the end of its commands to that of
+// its agent.
+func (h *Host) downSoon(ctx context.Context) bool {
+	const patience = 10 * time.Second
+	for began := time.Now(); time.Since(began) < patience && ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
+		if agentGone(ctx, h.Dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// restarted reports whether an error is of a command that had no answer because the host went down.
+func restarted(err error) bool {
+	e, ok := errors.AsType[*qapi.Error](err)
+	return ok && (e.Class == qapi.ClassGone || e.Class == qapi.ClassUnreachable)
+}
+
+// Exec executes a command as root, writes its output as it comes and returns its exit status: 127
+// where there is no such program.
+func (h *Host) Exec(ctx context.Context, environment, argv []string, stdin []byte,
+	stdout, stderr io.Writer) (exit int, err error) {
+	a, err := h.agent(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer a.Close()
+	c := guest.Command{Argv: append(append([]string{"env"}, environment...), argv...), Stdin: stdin}
+	if exit, err = a.Stream(ctx, c, stdout, stderr); restarted(err) {
+		return exit, fmt.Errorf("host %s: %w; whether the command did its work is not known, and the next one waits "+
+			"for the boot", h.Name, err)
+	} else if err != nil {
+		return exit, fmt.Errorf("host %s: %w", h.Name, err)
+	}
+	return exit, nil
+}
+
+// run executes a command.
+func (h *Host) run(ctx context.Context, argv ...string) error {
+	a, err := h.agent(ctx)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	if _, err := a.Output(ctx, argv...); err != nil {
+		return fmt.Errorf("host %s: %s: %w", h.Name, argv[0], err)
+	}
+	return nil
+}
+
+// Close ends a host that is not kept and removes it; one that is kept goes on.
+func (h *Host) Close(ctx context.Context, d rack.Dirs) error {
+	if h.unlock == nil {
+		return nil
+	}
+	defer h.unlock()
+	var err error
+	if h.adapters != nil { // they remove their sockets
+		err = h.adapters.close()
+	}
+	return errors.Join(err, removeLocked(ctx, d, h.Name))
+}
+
+// removeLimit bounds the end of a host, which takes a fraction of a second.
+const removeLimit = 30 * time.Second
+
+// Remove ends a host and deletes everything of it. It returns whether there was one.
+func Remove(ctx context.Context, d rack.Dirs, name string) (bool, error) {
+	if err := checkHostName(name); err != nil {
+		return false, err
+	}
+	if _, err := os.Stat(hostDir(d, name)); errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	unlock, err := lock(ctx, d, name, func() error {
+		if h, err := Open(d, name); err == nil && !h.Keep && h.Owner.Alive() {
+			return fmt.Errorf("host %s belongs to process %d and goes with it", name, h.Owner.PID)
+		}
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	return true, removeLocked(ctx, d, name)
+}
+
+// removeLocked is Remove for a holder of the lock. Processes are found by the host's directory in
+// their arguments and not only by the state, which a rackless that was killed may have left
+// incomplete.
+func removeLocked(ctx context.Context, d rack.Dirs, name string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, removeLimit, fmt.Errorf("host %s was not gone within %v", name,
+		removeLimit))
+	defer cancel()
+	dir := hostDir(d, name)
+	procs, err := vm.Strays(dir)
+	if err != nil {
+		return err
+	}
+	daemons, err := vm.ProcessesUsing("", DaemonCommand+"\x00"+dir+"\x00")
+	if err != nil {
+		return err
+	}
+	errs := lists.Map(append(procs, daemons...), func(p vm.Process) error { return p.Kill(ctx) })
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	trace.Changes("remove %s", dir)
+	return os.RemoveAll(dir)
+}
+
+// overhead is the host memory that a QEMU takes besides the guest's own.
+const overhead = 512 << 20
+
+// Fits checks that this machine has the memory available that a host of the profile takes: a host
+// that the kernel kills half way is worse than one that does not start.
+func (p *Profile) Fits() error {
+	room, err := rack.ReadRoom()
+	if err != nil {
+		return err
+	}
+	if want := p.Memory() + overhead; want > room.Available {
+		return fmt.Errorf("host of profile %s: %v of memory and 512MiB for QEMU are more than the %d MiB that this "+
+			"machine has available: say --memory with less", p.Name, p.Memory(), room.Available>>20)
+	}
+	return nil
+}
+
+// OtherProgram reports whether the host's second disk holds another build of rackless than the one
+// at path, as far as size and time tell.
+func (h *Host) OtherProgram(path string) bool {
+	have, err := vm.StampOf(path)
+	return err == nil && h.Tools != "" && have != h.Program
+}
+
+// SetConsoleSize tells the console how many characters its terminal has.
+func (h *Host) SetConsoleSize(ctx context.Context, columns, rows int) error {
+	return h.run(ctx, "stty", "-F", "/dev/hvc0", "cols", fmt.Sprint(columns), "rows", fmt.Sprint(rows))
+}
+
+// DiskUse is how many bytes the host's own disk takes: what it has written since it was made.
+func (h *Host) DiskUse() int64 {
+	s, err := vm.StampOf(h.path(fileDisk))
+	if err != nil { // it has none, or is being removed
+		return 0
+	}
+	return s.Data
+}

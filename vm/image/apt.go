@@ -1,0 +1,153 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/vm/distro"
+)
+
+// The system is installed from where this machine's apt gets its packages, and in the way that apt
+// is configured to reach it.
+
+// keyring is what Debian's archives are signed with; the package debian-archive-keyring has it, on which apt depends.
+const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+// inputs are what the image of a host is made from on this machine: the recipe, and where to get
+// what it names.
+type inputs struct {
+	recipe  Recipe
+	sources []source
+	options []string // lines of an apt.conf
+}
+
+// A source is one suite at a mirror of Debian.
+type source struct{ uri, suite string }
+
+// suites are those of a release that everything for it comes from.
+func suites(codename string) []string {
+	return []string{codename, codename + "-updates", codename + "-security"}
+}
+
+// line is the source as in a sources.list.
+func (s source) line() string {
+	return fmt.Sprintf("deb [signed-by=%s] %s %s main\n", keyring, s.uri, s.suite)
+}
+
+// currentInputs asks this machine's apt.
+func currentInputs(ctx context.Context) (inputs, error) {
+	release := ""
+	if s := thisSystem(); s.Debian() {
+		release = s.Codename
+	}
+	targets, dump, err := askApt(ctx)
+	if err != nil {
+		return inputs{}, err
+	}
+	sources, err := parseSources(targets, release)
+	if err != nil {
+		return inputs{}, err
+	}
+	names := lists.Map(sources, func(s source) string { return s.suite })
+	slices.Sort(names)
+	return inputs{recipe: hostRecipe(release, slices.Compact(names)), sources: sources, options: aptOptions(dump)}, nil
+}
+
+// aptSaid is what apt said. An answer takes half a second, and a program asks again for each image.
+var aptSaid struct {
+	sync.Mutex
+	targets, dump string
+}
+
+// askApt returns what this machine's apt says of its sources of Debian, and its configuration. It asks once.
+func askApt(ctx context.Context) (targets, dump string, err error) {
+	aptSaid.Lock()
+	defer aptSaid.Unlock()
+	if aptSaid.targets != "" {
+		return aptSaid.targets, aptSaid.dump, nil
+	}
+	t, err := run(ctx, command{name: "apt-get", args: []string{
+		"indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)", "Created-By: Packages", "Origin: Debian",
+	}})
+	if err != nil {
+		return "", "", fmt.Errorf("find the mirrors of Debian: %w", err)
+	}
+	d, err := run(ctx, command{name: "apt-config", args: []string{"dump", "--no-empty", "--format", `%f "%v";%n`,
+		"Acquire"}})
+	if err != nil {
+		return "", "", fmt.Errorf("read the configuration of apt: %w", err)
+	}
+	aptSaid.targets, aptSaid.dump = string(t), string(d)
+	return aptSaid.targets, aptSaid.dump, nil
+}
+
+// thisSystem is what this machine runs.
+func thisSystem() distro.System { return distro.Of(os.DirFS("/")) }
+
+// parseSources picks the suites of a release from lines of "URI codename component", in their
+// order, each once. Other releases that apt knows as well stay out: their packages do not fit.
+func parseSources(targets, release string) ([]source, error) {
+	if release == "" {
+		return nil, errors.New("emulated hosts are made from the packages of this machine's Debian, and this is " +
+			"another system: use Debian 12 or newer, in a virtual machine or a container")
+	}
+	var sources []source
+	main := false
+	for line := range strings.Lines(targets) {
+		f := strings.Fields(line)
+		if len(f) != 3 || f[2] != "main" || strings.HasPrefix(f[0], "cdrom:") {
+			continue
+		}
+		switch f[1] {
+		case release:
+			main = true
+		case release + "-updates", release + "-security", release + "-backports":
+		default:
+			continue
+		}
+		if s := (source{f[0], f[1]}); !slices.Contains(sources, s) {
+			sources = append(sources, s)
+		}
+	}
+	if !main {
+		return nil, fmt.Errorf("apt has no lists of Debian %s, component main: add it to apt's sources and run: "+
+			"apt-get update", release)
+	}
+	return sources, nil
+}
+
+// aptOptions picks from apt's configuration what says how mirrors are reached and believed:
+// proxies, time limits, the age of lists.
+func aptOptions(dump string) []string {
+	var options []string
+	for line := range strings.Lines(dump) {
+		line = strings.TrimSpace(line)
+		for _, prefix := range []string{
+			"Acquire::http::", "Acquire::https::", "Acquire::Retries ", "Acquire::Check-Valid-Until ",
+			"Acquire::Check-Date ", "Acquire::ForceIPv4 ", "Acquire::ForceIPv6 ",
+		} {
+			if strings.HasPrefix(line, prefix) {
+				options = append(options, line)
+			}
+		}
+	}
+	return options
+}
+
+// preferences are those of apt that take the backported packages of a recipe from their suite. They
+// are empty where it has none.
+func preferences(r Recipe) string {
+	suite, ok := r.backports()
+	if !ok {
+		return ""
+	}
+	src := lists.Map(r.Backported, func(name string) string { return "src:" + name })
+	// 500 is the priority of the release itself: the newer version wins. Backports have 100.
+	return fmt.Sprintf("Package: %s\nPin: release n=%s\nPin-Priority: 500\n", strings.Join(src, " "), suite)
+}

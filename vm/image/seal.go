@@ -1,0 +1,127 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/qapi"
+)
+
+// sealLimit bounds the first boot. It takes half a minute on two idle cores without KVM.
+const sealLimit = 20 * time.Minute
+
+// sockets are those of a machine of this package: nobody looks at more of it than its agent.
+var sockets = vm.Sockets{vm.SocketAgent}
+
+// sealArgs returns the arguments of a QEMU in dir, with the kernel, the initial file system and the disk in work, which
+// is written to. It is without KVM, which here would save less time than finding out whether it works costs.
+func sealArgs(work, dir string) []string {
+	disk := vm.Escape(filepath.Join(work, diskName))
+	return []string{
+		"-name", "rackless-image", "-machine", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi", "-smp", "2",
+		"-m", "1G", "-nodefaults", "-no-user-config", "-display", "none",
+		// With x2apic no end of an interrupt is lost (see package emulate). It takes an IOMMU that remaps interrupts.
+		"-cpu", "qemu64,+x2apic", "-device", "intel-iommu,intremap=on,eim=on",
+		"-blockdev", "driver=qcow2,node-name=root,file.driver=file,file.filename=" + disk +
+			",discard=unmap,file.discard=unmap,cache.no-flush=on",
+		"-device", "virtio-blk-pci,drive=root,bus=pcie.0",
+		"-device", "virtio-serial-pci", "-chardev", sockets.Chardev("ga", vm.SocketAgent),
+		"-device", "virtserialport,chardev=ga,name=org.qemu.guest_agent.0",
+		"-chardev", "file,id=console,path=" + vm.Escape(filepath.Join(dir, vm.FileConsole)), "-serial",
+		"chardev:console",
+		"-kernel", filepath.Join(work, "vmlinuz"), "-initrd", filepath.Join(work, "initrd"), "-append",
+		"root=LABEL=rackless-root ro console=ttyS0 mitigations=off nokaslr init_on_alloc=0 cryptomgr.notests " +
+			"no_timer_check",
+	}
+}
+
+// boot starts a machine with the disk in work, calls f when its agent answers, and ends the machine if f leaves it
+// running.
+func boot(ctx context.Context, o Options, work string, f func(context.Context, *guest.Agent, *vm.Child) error) (
+	err error) {
+	dir, err := os.MkdirTemp("", "rackless-image-") // not beside the disk: the path of a socket has at most 107 bytes
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	o.watch(func() string { return vm.LastLine(filepath.Join(dir, vm.FileConsole)) })
+	child, err := vm.Machine{Name: "the image", Binary: "qemu-system-x86_64", Dir: dir, Sockets: sockets,
+		Args: sealArgs(work, dir), Bound: true}.Start(nil)
+	if err != nil {
+		return err
+	}
+	defer child.Kill()
+	ctx, release := child.Bind(ctx)
+	defer release()
+	defer func() {
+		if err != nil {
+			// what it says is worth more than why it cannot be read
+			console, _ := os.ReadFile(filepath.Join(dir, vm.FileConsole))
+			err = fmt.Errorf("%w\nQEMU: %s\nthe console's last lines: %s", err,
+				vm.LastLines(filepath.Join(dir, vm.FileLog)), lastLines(string(console), 8))
+		}
+	}()
+	conn, err := qapi.DialAgent(ctx, filepath.Join(dir, vm.SocketAgent))
+	if err != nil {
+		return fmt.Errorf("the guest agent does not answer: %w", err)
+	}
+	agent := guest.NewAgent(conn)
+	defer agent.Close()
+	return f(ctx, agent, child)
+}
+
+// output runs a command in the machine and returns what it prints; an exit status other than 0 is an error.
+func output(ctx context.Context, agent *guest.Agent, argv ...string) (string, error) {
+	out, err := agent.Output(ctx, argv...)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
+	}
+	return string(out), nil
+}
+
+// powerOffLimit bounds the wait for a machine that did not answer when it was told to power off.
+const powerOffLimit = 30 * time.Second
+
+// powerOff ends the machine from within and waits for that.
+func powerOff(ctx context.Context, agent *guest.Agent, child *vm.Child) error {
+	if _, err := output(ctx, agent, "systemctl", "--no-block", "poweroff"); err != nil {
+		// The machine may be off before its agent is asked how the command ended.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, powerOffLimit, err)
+		defer cancel()
+	}
+	if err := child.Wait(ctx); err != nil {
+		return fmt.Errorf("it does not power off: %w", err)
+	}
+	return nil
+}
+
+// seal boots the disk in work once, has GRUB installed on it, and notes in img what is on it.
+func seal(ctx context.Context, o Options, work string, img *Image) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, sealLimit, fmt.Errorf("not done within %v", sealLimit))
+	defer cancel()
+	return boot(ctx, o, work, func(ctx context.Context, agent *guest.Agent, child *vm.Child) error {
+		for _, argv := range [][]string{{"grub-install", "/dev/vda"}, {"update-grub"}, {"fstrim", "/"}} {
+			o.watch(func() string { return strings.Join(argv, " ") })
+			if _, err := output(ctx, agent, argv...); err != nil {
+				return err
+			}
+		}
+		kernel, err := output(ctx, agent, "uname", "--kernel-release")
+		if err != nil {
+			return err
+		}
+		packages, err := output(ctx, agent, "dpkg-query", "--show", "--showformat", "${Package}=${Version}\n")
+		if err != nil {
+			return err
+		}
+		img.KernelVer, img.Packages = strings.TrimSpace(kernel), strings.Fields(packages)
+		return powerOff(ctx, agent, child)
+	})
+}

@@ -1,0 +1,229 @@
+// Package images lists and removes the content of a user's cache: node images, and the templates made from them.
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/image"
+)
+
+// A Listing is the contents of the cache. Its JSON is the output of rackless image ls, see docs/json.md.
+type Listing struct {
+	Cache     string     `json:"cache"`
+	Images    []Item     `json:"images"`    // by key
+	Templates []Template `json:"templates"` // those whose image is no longer in the cache
+}
+
+// An Item is an image: of nodes, or of a QEMU that nodes run on.
+type Item struct {
+	Key       string     `json:"key"`
+	Name      string     `json:"name,omitempty"` // of its kind, such as "builtin"
+	State     string     `json:"state"`          // "whole" or "damaged"
+	Current   bool       `json:"current"`        // up without --kernel would use it
+	Arch      string     `json:"arch,omitempty"` // of the nodes, if it is not that of this machine
+	Release   string     `json:"release,omitempty"`
+	Kernel    string     `json:"kernel,omitempty"` // version
+	QEMU      string     `json:"qemu,omitempty"`   // version
+	Bytes     int64      `json:"bytes"`            // on disk
+	Built     *time.Time `json:"built,omitempty"`
+	Templates []Template `json:"templates"`
+}
+
+// A Template is the saved state of a booted machine of one shape, made from an image.
+type Template struct {
+	Key         string     `json:"key"`
+	State       string     `json:"state"` // "whole" or "damaged"
+	Accelerator string     `json:"accelerator,omitempty"`
+	QEMU        string     `json:"qemu,omitempty"`
+	CPUs        int        `json:"cpus"`
+	Memory      int64      `json:"memory_bytes"`
+	NICs        int        `json:"nics"`
+	Bytes       int64      `json:"bytes"` // on disk
+	Made        *time.Time `json:"made,omitempty"`
+}
+
+// The states of an image or a template. Whole means that all files have the checksums of their build.
+const (
+	Whole   = "whole"
+	Damaged = "damaged"
+)
+
+// List reads the cache. It verifies every image, so it reads all of their bytes.
+func List(ctx context.Context, d rack.Dirs) (Listing, error) {
+	out := Listing{Cache: d.Cache, Images: []Item{}, Templates: []Template{}}
+	kinds := slices.Concat([]*image.Kind{image.Node, image.QEMU}, lists.Map(image.FullNames(), image.Full),
+		image.Bares(), []*image.Kind{image.Seeds, image.Own("")})
+	for _, k := range kinds {
+		if err := out.add(ctx, d, k); err != nil {
+			return out, err
+		}
+	}
+	slices.SortFunc(out.Images, func(a, b Item) int { return strings.Compare(a.Key, b.Key) })
+	templates, err := vm.Cache{Dir: d.Templates()}.List()
+	if err != nil {
+		return out, err
+	}
+	// The size on disk also counts for damaged images: it is what their removal frees.
+	for i := range out.Images {
+		e := &out.Images[i]
+		e.Templates = []Template{}
+		if e.Bytes, err = diskUse(filepath.Join(d.Images(), e.Key)); err != nil {
+			return out, err
+		}
+	}
+	for _, t := range templates {
+		entry := Template{Key: t.Key, State: Whole, Accelerator: t.Accelerator, QEMU: t.QEMU, CPUs: t.CPUs,
+			Memory: t.Memory, NICs: t.NICs, Bytes: t.Disk}
+		if t.Damaged != nil {
+			entry.State = Damaged
+		}
+		if !t.Made.IsZero() {
+			entry.Made = &t.Made
+		}
+		// Below its image, or on its own if the image was removed or replaced.
+		to := &out.Templates
+		if i := slices.IndexFunc(out.Images, func(e Item) bool { return e.Key == t.Image }); i >= 0 {
+			to = &out.Images[i].Templates
+		}
+		*to = append(*to, entry)
+	}
+	return out, nil
+}
+
+// add lists the images of a kind.
+func (l *Listing) add(ctx context.Context, d rack.Dirs, k *image.Kind) error {
+	images, damaged, err := k.List(ctx, d.Images())
+	if err != nil || len(images)+len(damaged) == 0 {
+		return err
+	}
+	// The key tells which image up would use, whether it is in the cache or not.
+	current, err := k.CurrentKey(ctx, image.Options{}, images)
+	if err != nil && !k.IsOwn() {
+		return err
+	}
+	for _, i := range images {
+		current, _ := k.Of(i).CurrentKey(ctx, image.Options{}, images) // a user's file may be gone
+		item := Item{Key: i.Key, Name: i.Name, State: Whole, Current: i.Key == current, Release: i.Recipe.Release,
+			Kernel: i.KernelVer, Built: &i.Built}
+		if i.Arch() != runtime.GOARCH {
+			item.Arch = i.Arch()
+		}
+		if k == image.QEMU {
+			item.Kernel, item.QEMU = "", i.KernelVer
+		}
+		l.Images = append(l.Images, item)
+	}
+	// Of a damaged image only the key is certain: its manifest may be what is damaged, and any kind lists it.
+	for _, key := range damaged {
+		if !slices.ContainsFunc(l.Images, func(i Item) bool { return i.Key == key }) {
+			l.Images = append(l.Images, Item{Key: key, State: Damaged, Current: key == current})
+		}
+	}
+	return nil
+}
+
+// Keys returns the keys of the images in the cache, damaged ones included. Unlike List it reads no image,
+// so it is fast enough for the completion of a shell.
+func Keys(d rack.Dirs) ([]string, error) { return vm.Keys(d.Images()) }
+
+// RemoveOptions say what Remove deletes.
+type RemoveOptions struct {
+	All           bool // everything in the cache, instead of named keys
+	TemplatesOnly bool // the templates of the images, but not the images
+	Force         bool // even if running labs were made from it
+}
+
+// Remove deletes images with their templates, and templates named by their own keys. It returns what it
+// removed, also beside an error: "template KEY", "image KEY".
+func Remove(ctx context.Context, d rack.Dirs, keys []string, o RemoveOptions) (removed []string, err error) {
+	have, err := List(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	templates := vm.Cache{Dir: d.Templates()}
+	listed, err := templates.List()
+	if err != nil {
+		return nil, err
+	}
+	// With All, templates that have lost their image are removed too.
+	if o.All {
+		keys = append(keys, lists.Map(have.Images, func(i Item) string { return i.Key })...)
+		keys = append(keys, lists.Map(have.Templates, func(t Template) string { return t.Key })...)
+	}
+	var named []string // keys of images
+	// All keys are checked before anything is removed, so a typing error removes nothing.
+	for _, key := range keys {
+		if slices.ContainsFunc(have.Images, func(i Item) bool { return i.Key == key }) {
+			named = append(named, key)
+		} else if !slices.ContainsFunc(listed, func(t vm.Listed) bool { return t.Key == key }) {
+			return nil, fmt.Errorf("image %s: not in the cache: see rackless image ls", key)
+		}
+	}
+	// Templates are not checked: a running node keeps the files of its template open.
+	if !o.Force {
+		if err := checkUnused(d, named); err != nil {
+			return nil, err
+		}
+	}
+	// Templates first: what is left after an error is still listed below its image.
+	lost, err := templates.Remove(ctx, func(t vm.Listed) bool {
+		return slices.Contains(named, t.Image) || slices.Contains(keys, t.Key)
+	})
+	for _, t := range lost {
+		removed = append(removed, "template "+t.Key)
+	}
+	if err != nil || o.TemplatesOnly {
+		return removed, err
+	}
+	for _, key := range named {
+		if err := image.Remove(ctx, d.Images(), key); err != nil {
+			return removed, err
+		}
+		removed = append(removed, "image "+key)
+	}
+	return removed, nil
+}
+
+// checkUnused returns an error if running labs were made from one of the images. Their nodes would continue
+// without it, but up could only repair them after building it again.
+func checkUnused(d rack.Dirs, keys []string) error {
+	racks, err := rack.OpenAll(d)
+	errs := []error{err}
+	for _, r := range racks {
+		for _, made := range append([]string{r.State.Image}, r.State.Images...) {
+			if slices.Contains(keys, made) {
+				errs = append(errs, fmt.Errorf("lab %s was made from image %s: rackless down %s first, or say --force",
+					r.Lab.Name, made, r.Lab.Name))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// diskUse adds up the sizes of the files in a directory. Images have no subdirectories.
+func diskUse(dir string) (int64, error) {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	var sum int64
+	for _, f := range files {
+		fi, err := f.Info()
+		if err != nil {
+			return 0, err
+		}
+		sum += fi.Size()
+	}
+	return sum, nil
+}

@@ -1,0 +1,178 @@
+// Package kerneltest boots the kernel of lab nodes with a test's own program, for tests that need a real kernel.
+package kerneltest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/u-root/u-root/pkg/cpio"
+
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/image"
+)
+
+// TB is the part of *testing.T that a machine needs. Only tests may import package testing.
+type TB interface {
+	Helper()
+	Context() context.Context
+	TempDir() string
+	Log(args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
+}
+
+// accel has one thread run all CPUs of a machine. With a thread for each CPU, QEMU 10 looks up a device in the memory
+// map of one moment and writes to it by the map of the next, if another CPU maps a device meanwhile: it has aborted
+// (iotlb_to_section), and lost ends of interrupts, after which a CPU waits for ever. The kernel maps devices whenever a
+// PCI bridge wakes up. The clock counts instructions, and jumps where all CPUs wait: the kernel sees neither how busy
+// this machine is, nor waits for a driver's delays.
+//
+// Machines have no HPET, as nodes have none: its timer runs on after the kernel has turned to another.
+var accel = strings.Fields("-accel tcg,thread=single -icount shift=3,sleep=off -machine hpet=off")
+
+// kernelArgs are for all machines. By itself the kernel does not trust the TSC of several CPUs here, and reads a
+// device's clock instead, which the Go runtime asks for all the time. This TSC counts instructions, as all clocks do.
+const kernelArgs = "console=ttyS0 loglevel=3 panic=-1 cryptomgr.notests tsc=reliable "
+
+// limit is for a machine that never ends: no test depends on how long one takes.
+const limit = 20 * time.Minute
+
+// A Machine is what a machine boots.
+type Machine struct {
+	QEMU   string // path
+	Image  *image.Image
+	Initrd string // path, see Keep and Add
+}
+
+// Find returns the image of lab nodes, built if need be, and the QEMU of this machine. Where there is none, the test is
+// skipped, or fails if all tests must run. So it does where one of the programs, by path, is missing.
+func Find(t TB, programs ...string) *Machine {
+	t.Helper()
+	qemu, _, err := vm.Find()
+	for _, p := range programs {
+		if _, e := os.Stat(p); e != nil {
+			err = errors.Join(err, e)
+		}
+	}
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skipf("no machine can be booted here: %v", err)
+	}
+	d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := image.Node.Ensure(t.Context(), image.Options{Cache: d.Images(), Progress: func(s string) { t.Log(s) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Machine{QEMU: qemu, Image: img, Initrd: img.InitramfsPath()}
+}
+
+// Self returns the running program as a file of a machine.
+func Self(t TB, name string) cpio.Record {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cpio.StaticFile(name, string(data), 0o755)
+}
+
+// Add adds files to the initial file system: the kernel takes several archives, one after the other.
+func (m *Machine) Add(t TB, files ...cpio.Record) {
+	t.Helper()
+	in, err := os.Open(m.Initrd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	path := filepath.Join(t.TempDir(), "initrd")
+	if err := writeAfter(path, in, files); err != nil {
+		t.Fatal(err)
+	}
+	m.Initrd = path
+}
+
+// writeAfter writes a file of what was read from in, and of an archive of files.
+func writeAfter(path string, in io.Reader, files []cpio.Record) (err error) {
+	out, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	if _, err := io.Copy(out, in); err != nil {
+		return err
+	}
+	w := cpio.Newc.Writer(out)
+	if err := cpio.WriteRecords(w, files); err != nil {
+		return err
+	}
+	return cpio.WriteTrailer(w)
+}
+
+// Run boots the machine with more arguments of QEMU and of the kernel, and ends it when its program has printed the
+// line END. It returns and logs the lines since BEGIN.
+func (m *Machine) Run(t TB, args []string, moreArgs string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, m.QEMU, append(append(append([]string(nil), accel...), args...),
+		"-nodefaults", "-display", "none", "-no-reboot", "-kernel", m.Image.KernelPath(), "-initrd", m.Initrd,
+		"-serial", "stdio", "-append", kernelArgs+moreArgs)...)
+	var complaints strings.Builder
+	cmd.Stderr = &complaints
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	text, all, ended := between(t, out)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // it was killed: how it ended says nothing
+	if !ended {
+		t.Fatalf("%s ended before its machine printed END: %v\n%s\n%s", m.QEMU, context.Cause(ctx), &complaints, all)
+	}
+	return text
+}
+
+// between reads lines up to END, and returns and logs those since BEGIN. all is what was read.
+func between(t TB, r io.Reader) (text, all string, ended bool) {
+	t.Helper()
+	var inside, whole strings.Builder
+	began := false
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<22)
+	for lines.Scan() {
+		line := strings.TrimRight(lines.Text(), "\r")
+		fmt.Fprintln(&whole, line)
+		switch {
+		case strings.HasSuffix(line, "BEGIN"): // the firmware leaves escape sequences before it
+			began = true
+		case line == "END":
+			return inside.String(), whole.String(), true
+		case began:
+			t.Log(line)
+			fmt.Fprintln(&inside, line)
+		}
+	}
+	return inside.String(), whole.String(), false
+}

@@ -1,0 +1,181 @@
+package qemu
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/guest"
+)
+
+// The memory of a node with adapters is shared with their server, so a clone cannot share its template's: it is copied.
+// Most of what a template holds is of no use to an adapter, though: the kernel itself and the files of the image. The
+// memory is made of blocks, so that those in which nothing else is stay the template's, copied on write. Should an
+// adapter reach into one all the same, its server asks QEMU for what is there (see vfiouser.Memory).
+//
+// QEMU takes memory of several files for NUMA nodes only. The guest's kernel is told to see none of them.
+
+// A block is a part of a node's memory.
+type block struct {
+	Bytes int64 `json:"bytes"`
+	// Shared says that it is shared with the server of the adapters, not copied on write.
+	Shared bool `json:"shared"`
+
+	path string // of its file
+}
+
+// args returns the arguments of the i-th block.
+func (b block) args(i, cpus int) []string {
+	object := vm.MemoryFile(fmt.Sprintf("ram%d", i), b.Bytes, b.path, b.Shared)
+	if !b.Shared { // the server sees by a file that is only read that memory is not shared
+		object += ",readonly=on,rom=off"
+	}
+	node := fmt.Sprintf("node,nodeid=%d,memdev=ram%d", i, i)
+	node += words.If(i == 0, fmt.Sprintf(",cpus=0-%d", cpus-1))
+	return []string{"-object", object, "-numa", node}
+}
+
+const mib = 1 << 20
+
+// blocksFormat is raised when templates that were made of other blocks are to be made again.
+const blocksFormat = 2
+
+// blocks divides a memory, where the kernel and the files of the image are expected. The kernel is at 16 MiB, with some
+// 50 MiB of code, constants, data and zeros. QEMU puts the packed image at the end; the files are unpacked below it and
+// below the kernel's table of pages, downwards. Elsewhere blocks are large. A wrong guess costs memory, nothing else.
+func blocks(memory, image int64) []block {
+	var all []block
+	at := int64(0)
+	to := func(end, step int64) {
+		for at < end {
+			n := min(step, end-at)
+			all = append(all, block{Bytes: n, Shared: true})
+			at += n
+		}
+	}
+	const kernel, kernelEnd = 16 * mib, 68 * mib
+	end := (memory - image - memory/64 - 8*mib) / (4 * mib) * (4 * mib)
+	files := max(end-image/(4*mib)*(4*mib), kernelEnd)
+	if memory > 2<<30 || end <= files { // what is above 2 GiB is not next to it for the guest
+		to(memory, memory)
+		return all
+	}
+	to(kernel, kernel)
+	to(kernelEnd, 2*mib)
+	to(files, memory)
+	to(end, 4*mib)
+	to(memory, memory)
+	return all
+}
+
+// Flags of pages in /proc/kpageflags (Linux, include/uapi/linux/kernel-page-flags.h and fs/proc/page.c).
+const (
+	pageUnevictable = 1 << 18 // of a file in memory
+	pageNone        = 1 << 20
+	pageReserved    = 1 << 32 // since the start: the kernel's
+	pageFree        = 1 << 10
+)
+
+// keepCold makes the blocks copied on write that hold nothing but the kernel and files, apart from a few pages of the
+// tables of these files, and none of the places.
+func keepCold(all []block, flags []uint64, places [][]int64) {
+	const page = 4096
+	at := int64(0)
+	for b := range lists.Refs(all) {
+		from, end := at, at+b.Bytes
+		at = end
+		if end > int64(len(flags))*page {
+			return
+		}
+		hot, free := 0, 0
+		for _, f := range flags[from/page : end/page] {
+			switch {
+			case f&pageFree != 0:
+				free++
+			case f&(pageUnevictable|pageReserved|pageNone) == 0:
+				hot++
+			}
+		}
+		const tables = 50 // of pages, one may be of a table
+		named := slices.ContainsFunc(places, func(p []int64) bool {
+			return slices.ContainsFunc(p, func(a int64) bool { return a >= from && a < end })
+		})
+		b.Shared = free > 0 || hot > int(b.Bytes/page)/tables || named
+	}
+}
+
+// pageFlags asks a guest what the pages of its memory are, which begins at an address.
+func pageFlags(ctx context.Context, a *guest.Agent, memory int64) ([]uint64, error) {
+	out, err := a.Output(ctx, "tail", "-c", fmt.Sprintf("+%d", memory/4096*8+1), "/proc/kpageflags")
+	if err != nil {
+		return nil, err
+	}
+	flags := make([]uint64, len(out)/8)
+	for i := range flags {
+		flags[i] = binary.LittleEndian.Uint64(out[8*i:]) // as the guest's CPU has it
+	}
+	return flags, nil
+}
+
+// fileBlocks is the file of a template that has its blocks, whose contents are in files of their own.
+const fileBlocks = "memory.json"
+
+func blockFile(i int) string { return fmt.Sprintf("%s%d", fileRAM, i) }
+
+// readBlocks opens the memory of a template for a clone: the blocks, and the files of those that are shared, which are
+// copies.
+func readBlocks(dir string, sockets vm.Sockets) (all []block, files []*os.File, err error) {
+	if err := atomicfile.ReadJSON(filepath.Join(dir, fileBlocks), &all); err != nil {
+		return nil, nil, fmt.Errorf("memory of the template: %w", err)
+	}
+	for i := range all {
+		if all[i].path = filepath.Join(dir, blockFile(i)); !all[i].Shared {
+			continue
+		}
+		f, err := vm.NewSharedMemory(all[i].path, all[i].Bytes)
+		if err != nil {
+			closeAll(files)
+			return nil, nil, err
+		}
+		all[i].path, files = sockets.SharedMemory(len(files)), append(files, f)
+	}
+	return all, files, nil
+}
+
+// emptyBlocks is the memory of a node that boots.
+func emptyBlocks(size int64, sockets vm.Sockets) ([]block, []*os.File, error) {
+	f, err := vm.NewSharedMemory("", size)
+	return []block{{Bytes: size, Shared: true, path: sockets.SharedMemory(0)}}, []*os.File{f}, err
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// writeName writes into the shared blocks, at an address of the memory as a whole.
+func writeName(all []block, files []*os.File, name []byte, at int64) error {
+	for _, b := range all {
+		if at < b.Bytes {
+			if !b.Shared {
+				break
+			}
+			_, err := files[0].WriteAt(name, at)
+			return err
+		}
+		at -= b.Bytes
+		if b.Shared {
+			files = files[1:]
+		}
+	}
+	return errors.New("memory of the template: a name of an adapter is outside of what is shared")
+}

@@ -1,0 +1,424 @@
+// Package qemu starts the nodes of a lab as QEMU processes, without a daemon and without privileges.
+//
+// Nodes are cloned: one machine of each shape (image, accelerator, memory, CPUs, NICs) is booted
+// once, stopped and kept on disk as a template, and every node is a copy-on-write copy of its
+// memory that goes on where the template stopped. Where that is impossible a node is booted, and
+// Node.ColdReason says why.
+package qemu
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/rackless/rackless/internal/wait"
+	"github.com/rackless/rackless/rdma/connectx"
+	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/image"
+	"github.com/rackless/rackless/vm/qapi"
+)
+
+// Driver makes nodes. Fill in the exported fields, then use it; they are not changed after that.
+// Its methods may be called for different nodes at once.
+type Driver struct {
+	Binary  string   // the emulator, e.g. "/usr/bin/qemu-system-x86_64"
+	Version string   // its version, as vm.Find returned it
+	Lead    []string // its first arguments, see vm.Emulator
+	Accel   string   // "kvm" or "tcg", as ProbeKVM found or the user said
+	Image   *image.Image
+	Cache   string // directory of the templates
+	Cold    bool   // boot every node; for comparison and for tests
+
+	bootLimit time.Duration // zero means the constant of this name; tests set a short one
+	moreArgs  string        // for the kernel of templates; tests set some
+
+	mu        sync.Mutex
+	templates map[string]*vm.Template // by key, opened by Prepare
+	reason    map[string]string       // by key: why there is none
+}
+
+// vm returns the process of a machine.
+func (d *Driver) vm(m machine) vm.Machine {
+	m.arch = d.Image.Arch()
+	return vm.Machine{Name: m.spec.Name, Binary: d.Binary, Lead: d.Lead, Dir: m.spec.Dir, Sockets: m.spec.sockets(),
+		Args: m.args()}
+}
+
+// image is what a node boots.
+func (d *Driver) image(s Spec) *image.Image { return cmp.Or(s.Image, d.Image) }
+
+// trustTSC reports whether the kernels of templates are told not to doubt their TSC; see vm.TrustTSC.
+func (d *Driver) trustTSC() bool { return d.Image.Arch() == "amd64" && vm.TrustTSC(d.Accel) }
+
+// templateKey names the template that serves a shape: a hash of everything the guest can see.
+func (d *Driver) templateKey(s Spec) string {
+	m := machine{spec: Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]NIC, len(s.NICs)), Adapters: s.Adapters,
+		Image: s.Image}, arch: d.Image.Arch(), accel: d.Accel, ram: "ram"}
+	img := d.image(s)
+	if img.IsFull() {
+		m.disk = fileDisk
+	}
+	if s.Home.Dir != "" {
+		m.spec.Home = templateHome("")
+	}
+	parts := append(m.args(), img.Key, img.KernelArgs(), d.Version, fmt.Sprint(d.trustTSC()))
+	if img.IsFull() {
+		// The disk of the template lies on this very file: that of another build of the same recipe has other blocks.
+		parts = append(parts, img.DiskSum())
+	}
+	for _, n := range s.NICs {
+		if s.Adapters {
+			parts = append(parts, connectx.Shape(n.Model), fmt.Sprint(blocksFormat))
+		}
+	}
+	return vm.Key(parts...)
+}
+
+// Prepare makes ready what nodes of the shape of s start from, so that Start is fast: it opens the
+// template, making it if the cache has none or a damaged one, and reports its steps. Where none can
+// be made, nodes are booted instead and say why: that is not an error here.
+func (d *Driver) Prepare(ctx context.Context, s Spec, progress func(string)) error {
+	key := d.templateKey(s)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.templates == nil {
+		d.templates, d.reason = make(map[string]*vm.Template), make(map[string]string)
+	}
+	if d.templates[key] != nil || d.reason[key] != "" {
+		return nil
+	}
+	if d.Cold {
+		d.reason[key] = "asked to boot every node"
+		return nil
+	}
+	c := vm.Cache{Dir: d.Cache, Note: func(format string, args ...any) { progress(fmt.Sprintf(format, args...)) }}
+	t, err := c.Ensure(ctx, key, func() (*vm.Template, error) { return d.makeTemplate(ctx, c, key, s) })
+	switch {
+	case err == nil:
+		d.templates[key] = t
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case d.image(s).BootsItself():
+		return fmt.Errorf("image %s does not become a node: %w", d.image(s).Recipe.Disk, err)
+	default:
+		d.reason[key] = err.Error()
+		c.Note("no template (%v): nodes will be booted", err)
+	}
+	return nil
+}
+
+// clockAttempts bounds how often a template is booted until its kernel has measured its TSC well.
+const clockAttempts = 3
+
+// makeTemplate boots the template, again where its kernel could not measure its clock.
+func (d *Driver) makeTemplate(ctx context.Context, c vm.Cache, key string, s Spec) (*vm.Template, error) {
+	c.Note("boot the template (%d CPU, %d MiB, %s)", s.CPUs, s.Memory>>20, d.Accel)
+	if d.trustTSC() && !d.image(s).BootsItself() { // whose kernel takes no argument
+		for range clockAttempts {
+			t, err := d.bootTemplate(ctx, c, key, s, true)
+			if !errors.Is(err, vm.ErrClock) {
+				return t, err
+			}
+			c.Note("%v: boot it again", err)
+		}
+		c.Note("boot it with a kernel that judges its clock itself")
+	}
+	return d.bootTemplate(ctx, c, key, s, false)
+}
+
+// bootLimit bounds the boot of a template or a cold node until its agent answers. By hand it takes
+// 4 s under TCG on an idle core, and that of a full node 20 s; a user's image starts more, and took
+// 20 minutes beside 35 busy processes.
+const bootLimit, fullBootLimit = 180 * time.Second, 30 * time.Minute
+
+// systemStarted waits until systemd has nothing left to start and udev no device to look at, and writes what the disk
+// of a template is to have. A unit that failed is the image's affair.
+const systemStarted = "systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600; sync"
+
+// bootTemplate makes a template of the shape. With trustTSC its kernel does not doubt its TSC, and
+// vm.ErrClock says that it should have.
+func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spec,
+	trustTSC bool) (*vm.Template, error) {
+	shape := Spec{Lab: "template", Name: key, CPUs: s.CPUs, Memory: s.Memory, Adapters: s.Adapters, Image: s.Image}
+	for i := range s.NICs {
+		shape.NICs = append(shape.NICs, NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1), Model: s.NICs[i].Model})
+	}
+	img := d.image(s)
+	home := s.Home.Dir != ""
+	m := machine{spec: shape, arch: img.Arch(), accel: d.Accel, image: img, share: true, trustTSC: trustTSC,
+		moreArgs: d.moreArgs}
+	b := vm.Boot{
+		Machine: func(_ context.Context, dir string) (vm.Machine, error) {
+			m.spec.Dir, m.ram = dir, filepath.Join(dir, fileRAM)
+			return d.vm(m), nil
+		},
+		Settle: func(ctx context.Context, dir string) (func(), error) { return settle(ctx, dir, m, nil) },
+		Files:  []string{fileRAM},
+		Limit:  cmp.Or(d.bootLimit, bootLimit),
+	}
+	var adapters templateAdapters
+	defer adapters.close()
+	if s.Adapters {
+		if err := d.withAdapters(&b, &m, &adapters); err != nil {
+			return nil, err
+		}
+	}
+	if s.full() {
+		withDisk(&b, &m, home)
+	}
+	t := vm.Template{Key: key, Image: img.Key, QEMU: d.Version, Accelerator: d.Accel, CPUs: s.CPUs,
+		Memory: s.Memory, NICs: len(s.NICs)}
+	return c.Make(ctx, t, b)
+}
+
+// templateHome is what the machine of a template in a directory has for the /home of its clones: nothing.
+func templateHome(dir string) Home { return Home{Dir: filepath.Join(dir, "home"), Security: "none"} }
+
+// withDisk makes the boot of a template that of a full node.
+func withDisk(b *vm.Boot, m *machine, home bool) {
+	made := b.Machine
+	b.Machine = func(ctx context.Context, dir string) (vm.Machine, error) {
+		if home {
+			m.spec.Home = templateHome(dir)
+			if err := os.MkdirAll(m.spec.Home.Dir, 0o700); err != nil {
+				return vm.Machine{}, err
+			}
+		}
+		m.disk = filepath.Join(dir, fileDisk)
+		if err := vm.MakeOverlay(ctx, m.disk, m.image.DiskPath(), 0); err != nil {
+			return vm.Machine{}, err
+		}
+		return made(ctx, dir)
+	}
+	b.Files, b.Limit = append(b.Files, fileDisk), max(b.Limit, fullBootLimit)
+}
+
+// withAdapters makes the boot of a template that of one with adapters.
+func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error {
+	a.blocks = []block{{Bytes: m.spec.Memory, Shared: true}}
+	if !m.image.BootsItself() { // whose kernel cannot be told to see no NUMA nodes
+		initramfs, err := os.Stat(m.image.InitramfsPath())
+		if err != nil {
+			return err
+		}
+		a.blocks = blocks(m.spec.Memory, initramfs.Size())
+	}
+	b.Machine = func(_ context.Context, dir string) (_ vm.Machine, err error) {
+		m.spec.Dir, m.blocks = dir, a.blocks
+		for i := range m.blocks {
+			m.blocks[i].path = filepath.Join(dir, blockFile(i))
+		}
+		m.spec.NICs, err = a.serve(dir, m.spec.NICs)
+		return d.vm(*m), err
+	}
+	b.Settle = func(ctx context.Context, dir string) (func(), error) {
+		return settle(ctx, dir, *m, func(ctx context.Context, agent *guest.Agent) (err error) {
+			if _, err = agent.Output(ctx, "sh", "-c", clearMemory); err == nil {
+				a.flags, err = pageFlags(ctx, agent, m.hardware().memory)
+			}
+			return err
+		})
+	}
+	b.Frozen, b.Holes, b.Files = a.save, true, []string{fileBlocks}
+	for i := range a.blocks {
+		b.Files = append(b.Files, blockFile(i))
+	}
+	for i := range m.spec.NICs {
+		b.Files = append(b.Files, AdapterState(i), guestState(i))
+	}
+	return nil
+}
+
+// fileRAM is the memory of a template, in its directory.
+const fileRAM = "ram"
+
+// fileDisk is the disk of a full node or of its template, in its directory.
+const fileDisk = "disk.qcow2"
+
+// clearMemory fills the free memory of a guest with zeros: what its boot has left there would be copied to each clone.
+// It leaves 16 MiB and a thirty-second of the memory, so that nothing ends for want of memory. The root of the built-in
+// image is memory without a limit; that of a full node is a disk.
+//
+//go:embed clear_memory.sh
+var clearMemory string
+
+// loginLimit is how long a user's system has been up when it is clear that nothing of its seed was started.
+const loginLimit = 2 * time.Minute
+
+// giveUp returns a context that ends when a system has long asked for a login on its console.
+func giveUp(ctx context.Context, console string) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		var up time.Time
+		for wait.For(ctx, time.Second) == nil {
+			said, err := os.ReadFile(console)
+			switch {
+			case up.IsZero() && err == nil && bytes.Contains(said, []byte(" login: ")):
+				up = time.Now()
+			case !up.IsZero() && time.Since(up) > loginLimit:
+				cancel(errors.New("its system is up, and cloud-init has not run what is on the seed: is cloud-init " +
+					"installed and enabled, with the data source NoCloud?"))
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// settle waits until the agent of a guest answers, the programs that configure a node wait for their
+// input, and its clock is right if it trusts that. last, if not nil, is the last thing to do in the guest.
+func settle(ctx context.Context, dir string, m machine,
+	last func(context.Context, *guest.Agent) error) (release func(), err error) {
+	nc, err := net.Dial("unix", filepath.Join(dir, socketSetup))
+	if err != nil {
+		return nil, err
+	}
+	setup := guest.NewSetup(nc)
+	agent, err := qapi.DialAgent(ctx, filepath.Join(dir, vm.SocketAgent))
+	if err != nil {
+		return nil, errors.Join(err, setup.Close())
+	}
+	ready, stop := ctx, context.CancelFunc(func() {})
+	if m.image.BootsItself() {
+		ready, stop = giveUp(ctx, filepath.Join(dir, vm.FileConsole))
+	}
+	err = setup.Ready(ready)
+	stop()
+	if err == nil && m.trustTSC {
+		err = vm.AwaitClock(ctx, guest.NewAgent(agent))
+	}
+	if err == nil && m.spec.full() {
+		_, err = guest.NewAgent(agent).Output(ctx, "sh", "-c", systemStarted)
+	}
+	if err == nil && last != nil {
+		err = last(ctx, guest.NewAgent(agent))
+	}
+	release = func() {
+		setup.Close()
+		agent.Close()
+	}
+	if err != nil {
+		release()
+	}
+	return release, err
+}
+
+// Start makes a node run: from the template that Prepare has opened for its shape, else by booting
+// it. When it returns, the node's CPUs run; its agent answers soon after.
+func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	key := d.templateKey(s)
+	d.mu.Lock()
+	t, reason := d.templates[key], d.reason[key]
+	d.mu.Unlock()
+
+	m := machine{spec: s, accel: d.Accel}
+	below := d.image(s).DiskPath()
+	if t != nil {
+		m.ram, below = filepath.Join(t.Dir, fileRAM), filepath.Join(t.Dir, fileDisk)
+	} else {
+		m.image, reason = d.image(s), cmp.Or(reason, "no template was prepared")
+	}
+	if s.full() {
+		// A clone has its kernel for when it starts again.
+		m.image, m.disk = s.Image, filepath.Join(s.Dir, fileDisk)
+		if err := vm.MakeOverlay(ctx, m.disk, below, 0); err != nil {
+			return nil, err
+		}
+	}
+	var memory []*os.File
+	var restore func(context.Context) error
+	if s.Adapters {
+		var err error
+		if memory, restore, err = d.shareMemory(&m, t); err != nil {
+			return nil, err
+		}
+	}
+	v := d.vm(m)
+	v.SharedMemory, v.Restore = memory, restore
+	c, err := v.Start(t)
+	if err != nil {
+		return nil, err
+	}
+	// Before the machine runs, so that its guest never finds the port closed; the connection waits
+	// in the socket's queue.
+	setup, err := net.Dial("unix", filepath.Join(s.Dir, socketSetup))
+	if err == nil && s.Attached != nil {
+		err = s.Attached(ctx)
+	}
+	if err == nil && t != nil {
+		err = c.Resume(ctx)
+	}
+	if err != nil {
+		err = c.Explain(ctx, err) // QEMU may have ended before anybody could connect
+		c.Kill()
+		if setup != nil {
+			setup.Close()
+		}
+		return nil, err
+	}
+	n := &Node{
+		Setup: setup, Name: s.Name, Process: c.Process, Accelerator: d.Accel, Cloned: t != nil,
+		Started: time.Now().UTC(), Agent: filepath.Join(s.Dir, vm.SocketAgent),
+		Console: filepath.Join(s.Dir, vm.SocketConsole), Log: filepath.Join(s.Dir, vm.FileConsole),
+	}
+	if t == nil {
+		n.ColdReason = reason
+	}
+	return n, nil
+}
+
+// shareMemory gives a node with adapters memory that their server can map. It returns the files, and what restores the
+// adapters of a clone once its QEMU has taken the template's state.
+func (d *Driver) shareMemory(m *machine, t *vm.Template) (files []*os.File, _ func(context.Context) error, err error) {
+	s := m.spec
+	m.ram = ""
+	if t == nil {
+		m.blocks, files, err = emptyBlocks(s.Memory, s.sockets())
+		return files, nil, err
+	}
+	adapters, err := readAdapters(t.Dir, len(s.NICs))
+	if err != nil {
+		return nil, nil, err
+	}
+	if m.blocks, files, err = readBlocks(t.Dir, s.sockets()); err != nil {
+		return nil, nil, err
+	}
+	if err := rename(m.blocks, files, adapters, s.NICs); err != nil {
+		closeAll(files)
+		return nil, nil, err
+	}
+	return files, func(ctx context.Context) error {
+		err := s.Restore(ctx, t.Dir)
+		for _, a := range adapters {
+			if err == nil {
+				err = a.PCI.Write(ctx, filepath.Join(s.Dir, vm.SocketTest))
+			}
+		}
+		return err
+	}, nil
+}
+
+// probeLimit bounds the trial boot under KVM. One that works takes about a second to its agent; one
+// that does not never ends.
+const probeLimit = 8 * time.Second
+
+// ProbeKVM finds out whether the image boots under KVM here, and why not; see [vm.Probe]. The answer
+// is kept in the directory cache for this boot of the host.
+func (d *Driver) ProbeKVM(ctx context.Context, cache string) (usable bool, reason string, err error) {
+	p := vm.Probe{QEMU: d.Version, Image: d.Image.Key, Limit: probeLimit, Machine: func(dir string) vm.Machine {
+		s := Spec{Lab: "probe", Name: "kvm", Dir: dir, CPUs: 1, Memory: 256 << 20}
+		return d.vm(machine{spec: s, accel: "kvm", image: d.Image})
+	}}
+	return p.KVM(ctx, cache)
+}

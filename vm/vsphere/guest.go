@@ -1,0 +1,313 @@
+//go:build linux
+
+package vsphere
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/vmware/govmomi/fault"
+	guestops "github.com/vmware/govmomi/guest"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/rackless/rackless/internal/wait"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/vm/guest"
+	"github.com/rackless/rackless/vm/qapi"
+)
+
+// ReachesGuests returns an error where there is no login for guests.
+func (c *Conn) ReachesGuests() error {
+	if c.guest == nil {
+		return errors.New("rackless has no login for the guests: set GOVC_GUEST_LOGIN=USER:PASSWORD, or write it " +
+			"into the file of the login")
+	}
+	return nil
+}
+
+// Agent returns what runs programs in the guest of a node, as the user that GOVC_GUEST_LOGIN names: vSphere's guest
+// operations, which VMware Tools in the guest carry out. It waits until they are ready, for as long as limit.
+func (c *Conn) Agent(ctx context.Context, l *lab.Lab, node string, limit time.Duration) (*guest.Agent, error) {
+	if err := c.ReachesGuests(); err != nil {
+		return nil, err
+	}
+	m := c.machine(l, node)
+	vm, _, err := m.find(ctx)
+	if err == nil && vm == nil {
+		err = fmt.Errorf("%s is not there", m.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	err = wait.Until(ctx, time.Second, func() (bool, error) {
+		ready, err := c.guestReady(ctx, vm)
+		if err == nil && !ready && time.Since(began) >= limit {
+			err = fmt.Errorf("VMware Tools do not answer in %s: it has to run, and its template needs open-vm-tools",
+				m.Name)
+		}
+		return ready, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	password, _ := c.guest.Password()
+	g := &guestConn{c: c, vm: m.Name, running: map[int64]string{}, open: map[int64]*guestFile{},
+		done: make(chan struct{}),
+		auth: &types.NamePasswordAuthentication{Username: c.guest.Username(), Password: password}}
+	ops := guestops.NewOperationsManager(c.client.Client, vm.Reference())
+	if g.programs, err = ops.ProcessManager(ctx); err != nil {
+		return nil, err
+	}
+	if g.files, err = ops.FileManager(ctx); err != nil {
+		return nil, err
+	}
+	a := guest.NewAgent(g)
+	a.Node, a.Dir = node, "/tmp" // the user of the guest need not be root
+	return a, nil
+}
+
+func (c *Conn) guestReady(ctx context.Context, vm *object.VirtualMachine) (bool, error) {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	var have mo.VirtualMachine
+	err := vm.Properties(ctx, vm.Reference(), []string{"guest.guestOperationsReady"}, &have)
+	return have.Guest != nil && words.Value(have.Guest.GuestOperationsReady), err
+}
+
+// A guestConn speaks what package guest says to qemu-ga through guest operations. The output of a program goes to files
+// in the guest's /tmp, which are read when it has ended.
+type guestConn struct {
+	c        *Conn
+	vm       string
+	auth     *types.NamePasswordAuthentication
+	programs *guestops.ProcessManager
+	files    *guestops.FileManager
+	running  map[int64]string // how the names of a program's files begin, by its process number
+	open     map[int64]*guestFile
+	done     chan struct{}
+}
+
+// A guestFile is a file that is read while it grows. A transfer is always of the whole file.
+type guestFile struct {
+	path string
+	text []byte // as it was last
+	at   int
+}
+
+// guestArgs are the arguments of all commands.
+type guestArgs struct {
+	Path    string   `json:"path"`
+	Arg     []string `json:"arg"`
+	Capture bool     `json:"capture-output"`
+	Input   []byte   `json:"input-data"`
+	PID     int64    `json:"pid"`
+	Mode    string   `json:"mode"`
+	Handle  int64    `json:"handle"`
+	Count   int      `json:"count"`
+}
+
+func (g *guestConn) Done() <-chan struct{} { return g.done }
+
+func (g *guestConn) Close() error {
+	close(g.done)
+	return nil
+}
+
+// Call does what a command of qemu-ga does.
+func (g *guestConn) Call(ctx context.Context, command string, args, result any) error {
+	do, ok := map[string]func(context.Context, *guestArgs) (any, error){"guest-exec": g.start,
+		"guest-exec-status": g.status, "guest-file-open": g.openFile, "guest-file-read": g.readFile,
+		"guest-file-close": g.closeFile}[command]
+	if !ok {
+		return &qapi.Error{Command: command, Class: "CommandNotFound", Desc: "vSphere has no such guest operation"}
+	}
+	var a guestArgs
+	if err := recode(args, &a); err != nil {
+		return err
+	}
+	g.c.asking.Lock()
+	defer g.c.asking.Unlock()
+	got, err := do(ctx, &a)
+	switch {
+	case fault.Is(err, &types.InvalidGuestLogin{}):
+		return fmt.Errorf("the guest of %s refuses the user of GOVC_GUEST_LOGIN, or the password", g.vm)
+	case fault.Is(err, &types.GuestOperationsUnavailable{}):
+		return fmt.Errorf("VMware Tools do not answer in %s any more", g.vm)
+	case refused(err):
+		return &qapi.Error{Command: command, Class: "GenericError", Desc: err.Error()}
+	case err != nil || result == nil:
+		return err
+	}
+	return recode(got, result)
+}
+
+// refused reports whether it was the guest that said no.
+func refused(err error) bool {
+	var operation types.BaseGuestOperationsFault
+	var file types.BaseFileFault
+	if _, ok := fault.As(err, &operation); ok {
+		return true
+	}
+	_, ok := fault.As(err, &file)
+	return ok
+}
+
+// recode turns a value into another by its names in JSON.
+func recode(from, to any) error {
+	text, err := json.Marshal(from)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, to)
+}
+
+// start starts a program. VMware Tools give the line to a shell, which becomes the program: the process number is its.
+func (g *guestConn) start(ctx context.Context, a *guestArgs) (any, error) {
+	base := "/tmp/rackless-" + guest.NewMachineID()
+	line := "umask 077; exec " + words.Quote(a.Path)
+	for _, word := range a.Arg {
+		line += " " + words.Quote(word)
+	}
+	if len(a.Input) > 0 {
+		if err := g.put(ctx, base+".in", a.Input); err != nil {
+			return nil, err
+		}
+		line += " <" + base + ".in"
+	} else {
+		line += " </dev/null"
+	}
+	line += words.Either(a.Capture, " >"+base+".out 2>"+base+".err", " >/dev/null 2>&1")
+	pid, err := g.programs.StartProgram(ctx, g.auth, &types.GuestProgramSpec{ProgramPath: "/bin/sh",
+		Arguments: "-c " + words.Quote(line)})
+	if a.Capture || len(a.Input) > 0 {
+		g.running[pid] = base
+	}
+	return map[string]int64{"pid": pid}, err
+}
+
+// status says whether a program has ended, and then what it has written.
+func (g *guestConn) status(ctx context.Context, a *guestArgs) (any, error) {
+	list, err := g.programs.ListProcesses(ctx, g.auth, []int64{a.PID})
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s has no process %d any more", g.vm, a.PID)
+	}
+	if list[0].EndTime == nil {
+		return map[string]bool{"exited": false}, nil
+	}
+	answer := map[string]any{"exited": true, "exitcode": list[0].ExitCode}
+	base, ok := g.running[a.PID]
+	if !ok {
+		return answer, nil
+	}
+	delete(g.running, a.PID)
+	for suffix, key := range map[string]string{".out": "out-data", ".err": "err-data", ".in": ""} {
+		if key != "" {
+			text, err := g.get(ctx, base+suffix)
+			if err != nil {
+				return nil, err
+			}
+			answer[key] = base64.StdEncoding.EncodeToString(text)
+		}
+		// One that was never made is as good as removed.
+		_ = g.files.DeleteFile(ctx, g.auth, base+suffix)
+	}
+	return answer, nil
+}
+
+// openFile opens a file. One that is to be read as it is has to be there; another may come later.
+func (g *guestConn) openFile(ctx context.Context, a *guestArgs) (any, error) {
+	f := &guestFile{path: a.Path}
+	if a.Mode == "r" {
+		var err error
+		if f.text, err = g.get(ctx, a.Path); err != nil {
+			return nil, err
+		}
+	}
+	handle := int64(len(g.open) + 1)
+	for g.open[handle] != nil {
+		handle++
+	}
+	g.open[handle] = f
+	return handle, nil
+}
+
+func (g *guestConn) readFile(ctx context.Context, a *guestArgs) (any, error) {
+	f := g.open[a.Handle]
+	if f == nil {
+		return nil, fmt.Errorf("no file %d is open", a.Handle)
+	}
+	if f.at == len(f.text) {
+		text, err := g.get(ctx, f.path)
+		if err != nil && !fault.Is(err, &types.FileNotFound{}) {
+			return nil, err
+		}
+		if len(text) > f.at {
+			f.text = text
+		}
+	}
+	part := f.text[f.at:min(len(f.text), f.at+a.Count)]
+	f.at += len(part)
+	return map[string]any{"buf-b64": base64.StdEncoding.EncodeToString(part), "eof": f.at == len(f.text)}, nil
+}
+
+func (g *guestConn) closeFile(_ context.Context, a *guestArgs) (any, error) {
+	delete(g.open, a.Handle)
+	return struct{}{}, nil
+}
+
+// maxTransfer bounds a file of a guest, as qemu-ga bounds output.
+const maxTransfer = 16 << 20
+
+// get reads a file of the guest.
+func (g *guestConn) get(ctx context.Context, path string) ([]byte, error) {
+	info, err := g.files.InitiateFileTransferFromGuest(ctx, g.auth, path)
+	if err != nil {
+		return nil, err
+	}
+	u, err := g.files.TransferURL(ctx, info.Url)
+	if err != nil {
+		return nil, err
+	}
+	p := soap.DefaultDownload
+	p.Close = true // the connection is to the host, and kept for nothing else
+	body, _, err := g.c.client.Client.Download(ctx, u, &p)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(io.LimitReader(body, maxTransfer+1))
+	if err == nil && len(text) > maxTransfer {
+		err = fmt.Errorf("%s of %s is larger than %d MiB", path, g.vm, maxTransfer>>20)
+	}
+	return text, err
+}
+
+// put writes a file of the guest that only its user may read.
+func (g *guestConn) put(ctx context.Context, path string, text []byte) error {
+	url, err := g.files.InitiateFileTransferToGuest(ctx, g.auth, path,
+		&types.GuestPosixFileAttributes{Permissions: 0o600}, int64(len(text)), true)
+	if err != nil {
+		return err
+	}
+	u, err := g.files.TransferURL(ctx, url)
+	if err != nil {
+		return err
+	}
+	p := soap.DefaultUpload
+	p.ContentLength, p.Close = int64(len(text)), true
+	return g.c.client.Client.Upload(ctx, bytes.NewReader(text), u, &p)
+}
