@@ -49,7 +49,7 @@ studies() {
 labs() {
 	local kernel rackless=$PWD/bin/rackless
 	kernel=$(fetch_kernel)
-	"$go" test -c -o bin/labbench.test ./internal/labbench
+	"$go" test -c -o bin/labbench.test ./rack/labbench
 	# All cases once, and again, and not one case after the other: a busy minute falls on all of them.
 	for ((round = 0; round < ${ROUNDS:-5}; round++)); do
 		(cd internal/labbench && ../../bin/labbench.test -test.run='^$' -test.bench=Lab -test.benchtime=1x -test.timeout=0 -rackless "$rackless" \
@@ -60,7 +60,7 @@ labs() {
 # adapters measures all cases in each round, as labs does. The server alone, without guests: go test -bench=Write ./rdma/connectx
 adapters() {
 	local rackless=$PWD/bin/rackless
-	"$go" test -c -o bin/labbench.test ./internal/labbench
+	"$go" test -c -o bin/labbench.test ./rack/labbench
 	for ((round = 0; round < ${ROUNDS:-5}; round++)); do
 		(cd internal/labbench && ../../bin/labbench.test -test.run='^$' -test.bench=Adapters -test.benchtime=1x -test.timeout=0 \
 			-rackless "$rackless" "$@")

@@ -7,11 +7,11 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
+	"github.com/rackless/rackless/rack/check"
 )
 
 // A factReader is the lab as paths needs it: *rack.Rack.

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/rack/check"
 )
 
 // aLab is two nodes with cards, and with a GPU of NVIDIA's. /proc/stat of a node goes on by 3 s of

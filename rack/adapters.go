@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/wait"
+	"github.com/rackless/rackless/rack/check"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
 )

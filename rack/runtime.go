@@ -11,10 +11,10 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack/check"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/guest"

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/rack/check"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/guest"
 )

@@ -12,13 +12,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rackless/rackless/doctor"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/diagnose"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/doctor"
+	"github.com/rackless/rackless/rack/verify"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/hostview"
@@ -30,7 +31,6 @@ import (
 	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/lock"
 	"github.com/rackless/rackless/study/store"
-	"github.com/rackless/rackless/verify"
 )
 
 // A Source reads what the pages show: labs, studies and results of a user.

@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/measure"
+	"github.com/rackless/rackless/rack/check"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/results"

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/rack/check"
 )
 
 // tenantScript prints all that a tenant would notice a change of: its process, its definition,

@@ -8,8 +8,8 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/inspect"
-	"github.com/rackless/rackless/mend"
 	"github.com/rackless/rackless/plan/planner"
+	"github.com/rackless/rackless/rack/mend"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
 )

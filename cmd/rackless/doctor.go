@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/doctor"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/doctor"
 )
 
 // newDoctorCmd makes rackless doctor. It changes nothing, so it is safe to run first on any machine.

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/rackless/rackless/course"
+	"github.com/rackless/rackless/rack/course"
 )
 
 // followed are the pages whose commands a script types, one after the other, by the command follow.

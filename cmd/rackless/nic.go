@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/check"
 	"github.com/rackless/rackless/report/fabricview"
 	"github.com/rackless/rackless/report/show"
 )

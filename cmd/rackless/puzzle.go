@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/course"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/rack/course"
 )
 
 // newLabBreakCmd makes rackless lab break.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
@@ -21,6 +20,7 @@ import (
 	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/check"
 	"github.com/rackless/rackless/rack/placed"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/studyview"

@@ -16,9 +16,9 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/planner"
+	"github.com/rackless/rackless/rack/verify"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/verify"
 )
 
 // verifyOptions are the flags of verify.

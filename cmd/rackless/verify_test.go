@@ -12,12 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/planner"
+	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/verify"
 )
 
 // A fakeHost is a verification of a host that changes from round to round: its governors are those

@@ -138,11 +138,11 @@ var rules = map[string]rule{
 	"plan/render/directory": {may: []string{"internal/atomicfile", "internal/userfile", "plan", "plan/render"},
 		why: "it writes what was rendered: what that is, and for whom, is its callers' business"},
 
-	"mend": {
+	"rack/mend": {
 		may: []string{"machine/diagnose", "machine/finding", "machine/inspect", "internal/lazyregexp", "lab", "plan/planner", "plan/render",
 			"plan/render/export", "report/hostview", "report/show", "machine/topology"},
 		why: "a machine that exists is judged and described anew; who applies that is its callers' business"},
-	"mend/adopt": {may: []string{"host/change", "machine/inspect", "vm/libvirt", "mend"},
+	"rack/mend/adopt": {may: []string{"host/change", "machine/inspect", "vm/libvirt", "rack/mend"},
 		why: "a description is applied and taken back as it was made; nothing is judged here"},
 	"host/change": {may: []string{"internal/atomicfile", "internal/trace", "machine/topology"},
 		why: "how a change is made and taken back; what is changed is the business of the ops"},
@@ -191,7 +191,7 @@ var rules = map[string]rule{
 	}},
 	"machine/facts": {may: []string{"machine/cmdline", "machine/topology"},
 		why: "what a kernel says of itself is read by everybody and knows nobody"},
-	"check": {may: []string{"bench", "machine/diagnose", "machine/facts", "machine/finding", "machine/cmdline", "lab",
+	"rack/check": {may: []string{"bench", "machine/diagnose", "machine/facts", "machine/finding", "machine/cmdline", "lab",
 		"plan", "machine/topology"},
 		why: "a check compares values; how they got so is not its business"},
 	"study/stats": {why: "statistics are made of numbers: what was measured, and how, is not their business",
@@ -225,7 +225,7 @@ var rules = map[string]rule{
 	"study/rig": {any: true, never: map[string]string{"cmd/...": whyCmd, "report": "what is measured is shown later",
 		"study/store": "a rig measures; who writes it down is not its business"}},
 	"report": {
-		may: []string{"appraise", "bench", "check", "machine/finding", "lab",
+		may: []string{"appraise", "bench", "rack/check", "machine/finding", "lab",
 			"report/chart", "report/show", "study/stats"},
 		why: "a report is made from results alone, so that one can be made on another machine a year later",
 	},
@@ -243,7 +243,7 @@ var rules = map[string]rule{
 	"report/show": {why: "how pages and charts look; what is in them is their writers' business"},
 	"report/listview": {may: []string{"vm/emulate", "vm/images", "rack", "report/show"},
 		why: "what there is, as its packages list it"},
-	"report/fabricview": {may: []string{"check", "rdma/fabric", "report/show"},
+	"report/fabricview": {may: []string{"rack/check", "rdma/fabric", "report/show"},
 		why: "counters and adapters are shown as switch and daemon gave them"},
 	"report/recommendview": {may: []string{"report/show", "study/recommend"},
 		why: "a recommendation is shown as it was made; nothing is decided here"},
@@ -252,7 +252,7 @@ var rules = map[string]rule{
 			"study/recommend", "study/stats", "machine/topology"},
 		why: "a study is shown as it was analysed; nothing is decided here"},
 	"report/live": {
-		may: []string{"check", "rdma/fabric", "machine/finding", "report", "report/chart", "report/hostview",
+		may: []string{"rack/check", "rdma/fabric", "machine/finding", "report", "report/chart", "report/hostview",
 			"report/show", "report/studyview"},
 		why: "pages show what a source says; where it has it from is not their business",
 	},
@@ -267,7 +267,7 @@ var rules = map[string]rule{
 		"vm/qapi", "vm"},
 		why: "an image is built from packages, and does not depend on what boots it, or where"},
 	"rack": {
-		may: []string{"bench", "check", "rdma/fabric", "machine/facts", "vm/guest", "host/change", "internal/atomicfile",
+		may: []string{"bench", "rack/check", "rdma/fabric", "machine/facts", "vm/guest", "host/change", "internal/atomicfile",
 			"internal/steps", "internal/trace", "internal/userdirs", "lab", "plan", "rack/slurm", "machine/topology", "vm"},
 		why: "what makes the nodes of a lab is behind rack.Runtime, so that another hypervisor is a package " +
 			"of its own",
@@ -284,13 +284,13 @@ var rules = map[string]rule{
 	"rack/placed": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack/emulated": whyRack}},
 	"rack/vcenter": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack/emulated": whyRack,
 		"rack/placed": whyRack}},
-	"verify": {any: true, never: map[string]string{"cmd/...": whyCmd,
+	"rack/verify": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"report/...": "what was found is shown later: report reads findings"}},
 	"vm/images": {may: []string{"vm/image", "internal/atomicfile", "internal/userfile", "rack", "vm"},
 		why: "it lists, carries and removes what others have made"},
 	"ui": {any: true, never: map[string]string{"cmd/...": whyCmd, "host": "the pages show, and change nothing"}},
-	"course": {may: []string{"check", "rdma/fabric", "machine/finding", "vm/guest", "internal/atomicfile", "internal/strictyaml",
-		"rack", "verify"},
+	"rack/course": {may: []string{"rack/check", "rdma/fabric", "machine/finding", "vm/guest", "internal/atomicfile", "internal/strictyaml",
+		"rack", "rack/verify"},
 		why: "it does to a lab what users can do to it by other commands"},
 	"plan/planner": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"rack": "a plan follows from a host and a lab: " +
@@ -299,7 +299,7 @@ var rules = map[string]rule{
 		"study/rig": "a study measures by its own design: this measures a lab once"}},
 	"results": {may: []string{"bench", "internal/atomicfile", "internal/userfile", "report"},
 		why: "results on disk; how they were measured, and where users keep them, is their callers' business"},
-	"doctor": {any: true, never: map[string]string{"cmd/...": whyCmd,
+	"rack/doctor": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"report/...": "what is missing is found first and shown later"}},
 	"cmd/rackless":   {any: true},
 	"docs":           {why: "documents as files, embedded: who prints them knows what they are"},
@@ -347,8 +347,8 @@ var rules = map[string]rule{
 		never: pure()},
 	"internal/userfile": {may: []string{"internal/trace"},
 		why: "bounded reads: what is in a file is its reader's business"},
-	"machine/pciids":    {why: "names by number: a table and its search"},
-	"internal/labbench": {any: true, never: map[string]string{"cmd/...": whyCmd}},
+	"machine/pciids": {why: "names by number: a table and its search"},
+	"rack/labbench":  {any: true, never: map[string]string{"cmd/...": whyCmd}},
 }
 
 // testOnly are imports for tests; in a program they would be dead weight or worse (testing registers flags).

@@ -11,11 +11,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/check"
 	"github.com/rackless/rackless/rdma/connectx"
 	"github.com/rackless/rackless/vm/guest"
 )

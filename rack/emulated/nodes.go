@@ -15,12 +15,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/check"
 	"github.com/rackless/rackless/vm/guest"
 	"github.com/rackless/rackless/vm/qemu"
 )

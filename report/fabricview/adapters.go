@@ -3,8 +3,8 @@ package fabricview
 import (
 	"fmt"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/rack/check"
 	"github.com/rackless/rackless/report/show"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/synthetic"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/mend"
+	"github.com/rackless/rackless/rack/mend"
 )
 
 var update = flag.Bool("update", false, "write the golden files of this package anew")
@@ -52,7 +52,7 @@ const twoNodes = "pack:2 [numa(memory=64GiB)] core:8 pu:2"
 const (
 	emulator = "<emulatorpin cpuset='0-1'/>"
 	threads  = "<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='2'/></cpu>"
-	snapshot = "../machine/diagnose/testdata/cases/"
+	snapshot = "../../machine/diagnose/testdata/cases/"
 )
 
 // machines are virtual machines with the host that each is held against: a snapshot that has a domain of the name, a
@@ -62,10 +62,10 @@ var machines = []struct{ name, text, beside, host, wrong, left, after string }{
 	{name: "vm-a", host: snapshot + "siblings-torn.tar.gz", wrong: "RL066"},
 	{name: "gpu-vm", host: snapshot + "flat-guest.tar.gz", wrong: "RL037 RL067 RL077", left: "RL037 RL077",
 		after: "RL037 RL077 RL087"}, // with cells, it is seen that its devices are on none
-	{name: "../machine/inspect/testdata/devices/libvirt/insights-rhel_7_4_xml.xml", host: twoNodes},
-	{name: "../machine/inspect/testdata/devices/libvirt/insights-xml_rhosp.xml", host: "numa:2 core:12 pu:1", wrong: "RL064"},
-	{name: "../machine/inspect/testdata/devices/libvirt/insights-xml_numa.xml", host: "numa:2 core:3 pu:1", wrong: "RL064"},
-	{name: "../machine/inspect/testdata/devices/libvirt/insights-xml_numa.xml", wrong: "RL064", left: "RL064"},
+	{name: "../../machine/inspect/testdata/devices/libvirt/insights-rhel_7_4_xml.xml", host: twoNodes},
+	{name: "../../machine/inspect/testdata/devices/libvirt/insights-xml_rhosp.xml", host: "numa:2 core:12 pu:1", wrong: "RL064"},
+	{name: "../../machine/inspect/testdata/devices/libvirt/insights-xml_numa.xml", host: "numa:2 core:3 pu:1", wrong: "RL064"},
+	{name: "../../machine/inspect/testdata/devices/libvirt/insights-xml_numa.xml", wrong: "RL064", left: "RL064"},
 
 	{name: "right", host: twoNodes, text: domain("vm", 4, 4, pins(emulator, 2, 3, 4, 5), threads)},
 	{name: "right, floating", host: twoNodes, text: domain("vm", 4, 4, threads)},

@@ -4,8 +4,8 @@ import (
 	_ "embed"
 	"sync"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/rack/check"
 	"github.com/rackless/rackless/rdma/fabric"
 )
 

@@ -9,12 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/rack/check"
 )
 
 // A fakeHost is a verification of a host that changes from round to round: its governors are those

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/rack/check"
 )
 
 func TestWatchPrintsWhatChanges(t *testing.T) {

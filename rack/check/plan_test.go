@@ -34,7 +34,7 @@ func exampleHost(t fataler, name string) *topology.Host {
 	t.Helper()
 	data, ok := hostJSON.Load(name)
 	if !ok {
-		h, err := inspect.ReadFile(contextOf(t), filepath.Join("..", "examples", "hosts", name))
+		h, err := inspect.ReadFile(contextOf(t), filepath.Join("../..", "examples", "hosts", name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +235,7 @@ func r740(t *testing.T) *planCase { return newPlanCase(t, "r740.ttar", "r740-eig
 func newPlanCase(t *testing.T, host, labFile string) *planCase {
 	t.Helper()
 	h := exampleHost(t, host)
-	text, err := os.ReadFile(filepath.Join("..", "examples", labFile))
+	text, err := os.ReadFile(filepath.Join("../..", "examples", labFile))
 	if err != nil {
 		t.Fatal(err)
 	}

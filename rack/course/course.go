@@ -15,8 +15,8 @@ import (
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/verify"
 	"github.com/rackless/rackless/rdma/fabric"
-	"github.com/rackless/rackless/verify"
 	"github.com/rackless/rackless/vm/guest"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/mend"
+	"github.com/rackless/rackless/rack/mend"
 )
 
 // Hosts that descriptions are held against, as package synthetic has them: CPUs 0 and 1 are a core where cores have two
@@ -20,7 +20,7 @@ const (
 	noThreads = "numa:2(memory=64GiB) core:8 pu:1"       // 0-7, 8-15
 	desktop   = "apart [numa(memory=64GiB)] core:8 pu:2" // siblings n and n+8
 	isolated  = "isolated " + twoNodes                   // 4-15 and 20-31 are
-	epyc      = "../examples/hosts/epyc-7551p.ttar"      // siblings n and n+32; nodes of 8 cores; GPUs 06:00 and 21:00
+	epyc      = "../../examples/hosts/epyc-7551p.ttar"   // siblings n and n+32; nodes of 8 cores; GPUs 06:00 and 21:00
 )
 
 // An answer is what is wrong with a machine on a host, found by hand: by reading the description against the host, not
@@ -304,7 +304,7 @@ func TestMachinesOfOtherPeople(t *testing.T) {
 			})
 		}
 	}
-	check("collected", "../machine/inspect/testdata/devices/libvirt", collected)
+	check("collected", "../../machine/inspect/testdata/devices/libvirt", collected)
 	check("synthetic", "", synthetics)
 	if dir := os.Getenv("RACKLESS_CORPUS"); dir != "" {
 		check("others", filepath.Join(dir, "libvirt"), others)

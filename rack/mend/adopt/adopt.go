@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/inspect"
-	"github.com/rackless/rackless/mend"
+	"github.com/rackless/rackless/rack/mend"
 	"github.com/rackless/rackless/vm/libvirt"
 )
 

@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
@@ -26,6 +25,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/check"
 )
 
 // A Target is what is checked. Parts that are nil are left out.

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/check"
 	"github.com/rackless/rackless/rdma/fabric"
 )
 
