@@ -9,11 +9,11 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	"github.com/rackless/rackless/appraise"
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/appraise"
 )
 
 // The form of JUnit's reports that servers of continuous integration read: a suite for each kind of

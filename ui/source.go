@@ -25,11 +25,11 @@ import (
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/live"
 	"github.com/rackless/rackless/report/studyview"
-	"github.com/rackless/rackless/results"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/lock"
+	"github.com/rackless/rackless/study/results"
 	"github.com/rackless/rackless/study/store"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
-	"github.com/rackless/rackless/results"
+	"github.com/rackless/rackless/study/results"
 )
 
 // A baseline is kept apart from the measurements: those may be removed, and a CI job has only the

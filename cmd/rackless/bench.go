@@ -17,11 +17,11 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/finding"
-	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/rack/check"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/results"
+	"github.com/rackless/rackless/study/measure"
+	"github.com/rackless/rackless/study/results"
 )
 
 // benchFlags are the options of the verb bench.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/results"
+	"github.com/rackless/rackless/study/results"
 )
 
 // pages returns the repository's pages for readers, by path from its root.

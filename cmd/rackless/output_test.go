@@ -13,8 +13,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/rackless/rackless/appraise"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/study/appraise"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -31,8 +31,8 @@ import (
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/recommendview"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/results"
 	"github.com/rackless/rackless/study/document"
+	"github.com/rackless/rackless/study/results"
 	"github.com/rackless/rackless/vm/images"
 )
 

@@ -18,9 +18,9 @@ import (
 	"github.com/rackless/rackless/internal/tally"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/studyview"
-	"github.com/rackless/rackless/results"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/results"
 	"github.com/rackless/rackless/study/stats"
 	"github.com/rackless/rackless/study/store"
 )

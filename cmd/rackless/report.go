@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/results"
+	"github.com/rackless/rackless/study/results"
 )
 
 // newReportCmd makes rackless report. It works on stored results alone, so the lab need not run.

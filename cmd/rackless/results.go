@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/appraise"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
@@ -19,6 +18,7 @@ import (
 	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/appraise"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/importer"
 	"github.com/rackless/rackless/study/store"

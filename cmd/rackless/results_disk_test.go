@@ -12,7 +12,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/report"
-	"github.com/rackless/rackless/results"
+	"github.com/rackless/rackless/study/results"
 )
 
 // A disk that is full before a result is written, or becomes so in any of its files: the figures

@@ -17,7 +17,6 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/finding"
-	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/check"
@@ -28,6 +27,7 @@ import (
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/lock"
+	"github.com/rackless/rackless/study/measure"
 	"github.com/rackless/rackless/study/rig"
 	"github.com/rackless/rackless/study/store"
 )

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/report"
-	"github.com/rackless/rackless/results"
+	"github.com/rackless/rackless/study/results"
 )
 
 // ownTest stands in writesFiles for what another test does.

@@ -209,7 +209,7 @@ var rules = map[string]rule{
 	"study/importer": {may: []string{"bench", "internal/lazyregexp", "machine/dump/paste", "study"},
 		why: "results of others, from bytes: opening files is its caller's business, keeping them that of " +
 			"study/conduct", never: timed()},
-	"appraise": {may: []string{"bench", "machine/facts", "machine/finding", "internal/lazyregexp", "study/importer",
+	"study/appraise": {may: []string{"bench", "machine/facts", "machine/finding", "internal/lazyregexp", "study/importer",
 		"machine/topology"},
 		why: "figures, a host and what is wrong with it are given; where they come from, and how the answer is " +
 			"shown is its caller's business", never: pure()},
@@ -225,7 +225,7 @@ var rules = map[string]rule{
 	"study/rig": {any: true, never: map[string]string{"cmd/...": whyCmd, "report": "what is measured is shown later",
 		"study/store": "a rig measures; who writes it down is not its business"}},
 	"report": {
-		may: []string{"appraise", "bench", "rack/check", "machine/finding", "lab",
+		may: []string{"study/appraise", "bench", "rack/check", "machine/finding", "lab",
 			"report/chart", "report/show", "study/stats"},
 		why: "a report is made from results alone, so that one can be made on another machine a year later",
 	},
@@ -295,9 +295,9 @@ var rules = map[string]rule{
 	"plan/planner": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"rack": "a plan follows from a host and a lab: " +
 			"what runs is not asked", "plan/render": "a plan is made first and written later"}},
-	"measure": {any: true, never: map[string]string{"cmd/...": whyCmd,
+	"study/measure": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"study/rig": "a study measures by its own design: this measures a lab once"}},
-	"results": {may: []string{"bench", "internal/atomicfile", "internal/userfile", "report"},
+	"study/results": {may: []string{"bench", "internal/atomicfile", "internal/userfile", "report"},
 		why: "results on disk; how they were measured, and where users keep them, is their callers' business"},
 	"rack/doctor": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"report/...": "what is missing is found first and shown later"}},

@@ -7,19 +7,19 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/rackless/rackless/appraise"
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/machine/diagnose"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/appraise"
 	"github.com/rackless/rackless/study/importer"
 )
 
 // log imports one file of bench's fixtures, with some of its text changed.
 func log(t *testing.T, name string, replace ...string) []*importer.Study {
 	t.Helper()
-	data, err := os.ReadFile("../bench/testdata/" + name)
+	data, err := os.ReadFile("../../bench/testdata/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
