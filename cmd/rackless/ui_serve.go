@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/report/ui"
 	"github.com/rackless/rackless/study/lock"
-	"github.com/rackless/rackless/ui"
 )
 
 // newUICmd makes rackless ui. It listens on the loopback address only, because the pages show a user's own labs.

@@ -288,7 +288,7 @@ var rules = map[string]rule{
 		"report/...": "what was found is shown later: report reads findings"}},
 	"vm/images": {may: []string{"vm/image", "internal/atomicfile", "internal/userfile", "rack", "vm"},
 		why: "it lists, carries and removes what others have made"},
-	"ui": {any: true, never: map[string]string{"cmd/...": whyCmd, "host": "the pages show, and change nothing"}},
+	"report/ui": {any: true, never: map[string]string{"cmd/...": whyCmd, "host": "the pages show, and change nothing"}},
 	"rack/course": {may: []string{"rack/check", "rdma/fabric", "machine/finding", "vm/guest", "internal/atomicfile", "internal/strictyaml",
 		"rack", "rack/verify"},
 		why: "it does to a lab what users can do to it by other commands"},
