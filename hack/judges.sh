@@ -47,7 +47,7 @@ for judge; do
 	nova) install nova 'nova==34.0.0' ;;
 	kubevirt)
 		(cd / && "${GO:-go}" mod download kubevirt.io/kubevirt@v1.6.0)
-		build kubevirt render/export
+		build kubevirt plan/render/export
 		;;
 	axe)
 		# One file of it is read, in the browser of the tests.
@@ -61,9 +61,9 @@ for judge; do
 		(cd / && "${GO:-go}" mod download kubevirt.io/kubevirt@v1.6.0 \
 			github.com/k8snetworkplumbingwg/network-attachment-definition-client@v1.7.7 \
 			github.com/k8snetworkplumbingwg/sriov-network-operator@v1.6.0)
-		build apiserver render/export
+		build apiserver plan/render/export
 		;;
-	kubelet) build kubelet render/export ;;
+	kubelet) build kubelet plan/render/export ;;
 	nccl)
 		# Not among all: it takes a checkout of github.com/NVIDIA/nccl, which NCCL_SOURCE names (v2.30.7 was tried), and g++.
 		install cuda nvidia-cuda-runtime-cu12==12.4.127 nvidia-cuda-nvcc-cu12==12.4.131 nvidia-cuda-cccl-cu12==12.9.27
@@ -78,7 +78,7 @@ for judge; do
 		g++ -std=c++17 -w -fpermissive -no-pie -DNCCL_OS_LINUX=1 -I"$cache/nccl/include" -I"$NCCL_SOURCE/src/include" \
 			-I"$NCCL_SOURCE/src/include/plugin" -I"$NCCL_SOURCE/src/graph" -I"$cuda/cuda_runtime/include" \
 			-I"$cuda/cuda_nvcc/include" -I"$cuda/cuda_cccl/include" -o "$cache/nccl/nccl" \
-			"$(dirname "$0")/../render/testdata/nccl/main.cc" $sources -Wl,--unresolved-symbols=ignore-all -lpthread
+			"$(dirname "$0")/../plan/render/testdata/nccl/main.cc" $sources -Wl,--unresolved-symbols=ignore-all -lpthread
 		;;
 	*)
 		echo "judges.sh: $judge: want kubelet, ansible, nova, kubevirt, apiserver, axe, openmpi or nccl" >&2

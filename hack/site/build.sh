@@ -18,7 +18,7 @@ mkdir -p "$source/static/studies" "$pages/studies"
 cp docs/studies/*.md "$pages/studies/"
 mv "$pages/studies/README.md" "$pages/studies/_index.md"
 cp -r docs/studies/studies.db.gz docs/studies/cluster-tests "$source/static/studies/"
-cp finding/codes.md "$pages/reference/codes.md"
+cp machine/finding/codes.md "$pages/reference/codes.md"
 printf -- '---\nlayout: search\ntitle: Search\n---\n' >"$pages/search.md"
 printf -- '---\nbuild: {render: never}\n---\n' >"$pages/reference/_index.md"
 {

@@ -25,7 +25,7 @@ type machine struct {
 // newMachine makes the machine that every test starts from.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	dir := hostfixture.MemoryDir(t)
+	dir := machinetest.MemoryDir(t)
 	m := &machine{root: filepath.Join(dir, "root"), journal: filepath.Join(dir, "var", "journal")}
 	for path, text := range map[string]string{
 		"etc/default/grub": "GRUB_CMDLINE_LINUX=quiet\n",

@@ -22,7 +22,7 @@ type bench struct {
 
 // newBench returns a bench whose journal is rolled back at the end, should the test have failed before.
 func newBench(t testing.TB, s *change.System, kinds change.Kinds) *bench {
-	b := &bench{t, s, maps.Clone(kinds), filepath.Join(hostfixture.MemoryDir(t), "journal")}
+	b := &bench{t, s, maps.Clone(kinds), filepath.Join(machinetest.MemoryDir(t), "journal")}
 	maps.Copy(b.kinds, change.BasicKinds())
 	t.Cleanup(func() {
 		if err := b.rollback(); err != nil {

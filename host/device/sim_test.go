@@ -70,13 +70,13 @@ func newSim(t testing.TB) *sim {
 		needs: map[string][]string{"vfio_pci": {"vfio_pci_core", "vfio_virqfd", "irqbypass", "vfio"},
 			"vfio_iommu_type1": {"vfio"}},
 	}
-	root := hostfixture.MemoryDir(t)
+	root := machinetest.MemoryDir(t)
 	m.s = &change.System{Root: root, Run: m.program}
 	m.net = &simNetwork{m: m, vfs: map[int]VFSettings{}, routes: map[netip.Addr][]string{}}
 	m.k = &kernel{net: m.net, write: m.write, patience: time.Millisecond}
-	tree := hostfixture.New()
+	tree := machinetest.New()
 	m.host = &topology.Host{}
-	for i, f := range []hostfixture.Function{
+	for i, f := range []machinetest.Function{
 		{Addr: simPort, Root: "pci0000:40", Class: "0x060400", ID: "1022:1453", Driver: "pcieport", Port: "root port",
 			Group: 40},
 		{Addr: simGPU, Above: []string{simPort}, Root: "pci0000:40", Class: "0x030000", ID: "1002:740f",
@@ -119,7 +119,7 @@ func newSim(t testing.TB) *sim {
 				Autoprobe: new(true)}
 		}
 		if f.Driver == "igb" {
-			tree.AddPort(dir, hostfixture.Port{Netdev: fmt.Sprintf("eno%d", i), MAC: "02:00:00:00:00:01", MTU: 1500,
+			tree.AddPort(dir, machinetest.Port{Netdev: fmt.Sprintf("eno%d", i), MAC: "02:00:00:00:00:01", MTU: 1500,
 				Mbps: 1000})
 			tree.File(dir+"/net/"+fmt.Sprintf("eno%d", i)+"/flags", "0x1002")
 		}
@@ -142,7 +142,7 @@ func newSim(t testing.TB) *sim {
 }
 
 // unpack writes a tree to the disk, since ops change it there.
-func (m *sim) unpack(tree *hostfixture.Tree) {
+func (m *sim) unpack(tree *machinetest.Tree) {
 	m.t.Helper()
 	files := tree.FS()
 	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {

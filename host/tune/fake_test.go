@@ -110,7 +110,7 @@ type machine struct {
 
 func newMachine(t testing.TB) *machine {
 	t.Helper()
-	dir := hostfixture.MemoryDir(t)
+	dir := machinetest.MemoryDir(t)
 	m := &machine{t: t, root: filepath.Join(dir, "root"), journal: filepath.Join(dir, "state", "journal"),
 		pids: map[string]int{"irqbalance.service": 800, "libvirtd.service": 900}}
 	for path, text := range map[string]string{

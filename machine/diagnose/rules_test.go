@@ -107,10 +107,10 @@ func compareGolden(t *testing.T, file, got string) {
 	}
 	want, err := os.ReadFile(file)
 	if err != nil {
-		t.Fatalf("%v; to make it: go test ./diagnose -update", err)
+		t.Fatalf("%v; to make it: go test ./machine/diagnose -update", err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got); if the change is meant: go test ./diagnose -update\n%s", file, diff)
+		t.Errorf("%s differs (-want +got); if the change is meant: go test ./machine/diagnose -update\n%s", file, diff)
 	}
 }
 

@@ -28,15 +28,15 @@ const (
 // to the finding, with every reader in it.
 type treeCase struct {
 	name    string
-	change  func(*hostfixture.Tree)
+	change  func(*machinetest.Tree)
 	id      string
 	subject string // "" where nothing must be found
 	reads   string // part of the evidence
 	tenants []string
 }
 
-func write(files ...string) func(*hostfixture.Tree) {
-	return func(t *hostfixture.Tree) {
+func write(files ...string) func(*machinetest.Tree) {
+	return func(t *machinetest.Tree) {
 		for i := 0; i < len(files); i += 2 {
 			t.File(files[i], files[i+1])
 		}
@@ -49,7 +49,7 @@ var treeCases = []treeCase{
 	{name: "the same link trained", id: "RL003",
 		change: write(gpu1+"/current_link_speed", "8.0 GT/s PCIe", port+"/current_link_speed", "8.0 GT/s PCIe")},
 	{name: "the same link while nvidia's driver saves power", id: "RL004", subject: "0000:21:00.0",
-		change: func(t *hostfixture.Tree) {
+		change: func(t *machinetest.Tree) {
 			t.Remove(gpu1 + "/driver")
 			t.Link(gpu1+"/driver", "sys/bus/pci/drivers/nvidia")
 		}},
@@ -59,13 +59,13 @@ var treeCases = []treeCase{
 		change: write(gpu0+"/current_link_width", "8")},
 	{name: "all lanes", id: "RL002"},
 	{name: "a slot of an older generation", id: "RL001", subject: "0000:06:00.0", reads: "max_link_speed=8.0 GT/s"},
-	{name: "a slot as good as the card", id: "RL001", change: func(t *hostfixture.Tree) {
+	{name: "a slot as good as the card", id: "RL001", change: func(t *machinetest.Tree) {
 		for _, p := range []string{"sys/devices/pci0000:00/0000:00:03.1", port} {
 			t.File(p+"/max_link_speed", "16.0 GT/s PCIe")
 		}
 	}},
 	{name: "a device whose node the firmware does not say", id: "RL010", subject: "0000:41:00.0", reads: "numa_node=-1",
-		change: func(t *hostfixture.Tree) {
+		change: func(t *machinetest.Tree) {
 			t.File(nic0+"/numa_node", "-1")
 			t.File("sys/devices/pci0000:40/0000:40:01.1/numa_node", "-1")
 		}},
@@ -74,14 +74,14 @@ var treeCases = []treeCase{
 	{name: "GPU and NIC on one node", id: "RL011", change: write(nic0+"/numa_node", "0", nic1+"/numa_node", "1")},
 	{name: "GPU and NIC on one node below different root complexes", id: "RL012", subject: "0000:06:00.0",
 		change: write(nic0+"/numa_node", "0", nic1+"/numa_node", "1")},
-	{name: "an H100 with 25 Gb/s beside it", id: "RL013", subject: "0000:06:00.0", change: func(t *hostfixture.Tree) {
+	{name: "an H100 with 25 Gb/s beside it", id: "RL013", subject: "0000:06:00.0", change: func(t *machinetest.Tree) {
 		t.File(gpu0+"/device", "0x2330")
 		t.File(gpu0+"/class", "0x030200")
 		t.File(nic0+"/numa_node", "0")
 	}},
 	{name: "a card for which nothing is usual", id: "RL013"},
 	{name: "no IOMMU though the command line asks for it", id: "RL020", subject: "host", reads: "amd_iommu=on",
-		change: func(t *hostfixture.Tree) {
+		change: func(t *machinetest.Tree) {
 			t.Remove("sys/class/iommu/ivhd0")
 			t.Remove("sys/kernel/iommu_groups")
 			t.EmptyDir("sys/class/iommu")
@@ -90,7 +90,7 @@ var treeCases = []treeCase{
 		}},
 	{name: "an IOMMU", id: "RL020"},
 	{name: "a group that a GPU shares with a NIC", id: "RL021", subject: "0000:06:00.0,0000:41:00.0",
-		change: func(t *hostfixture.Tree) {
+		change: func(t *machinetest.Tree) {
 			t.Remove(nic0 + "/iommu_group")
 			t.Link(nic0+"/iommu_group", "sys/kernel/iommu_groups/20")
 			t.Link("sys/kernel/iommu_groups/20/devices/0000:41:00.0", nic0)
@@ -103,7 +103,7 @@ var treeCases = []treeCase{
 	{name: "memory that the firmware keeps for a device", id: "RL025", subject: "0000:06:00.0,0000:06:00.1",
 		change: write("sys/kernel/iommu_groups/20/reserved_regions", "0x00000000bdf83000 0x00000000bdf92fff direct")},
 	{name: "regions for interrupts alone", id: "RL025"},
-	{name: "a device that answers ones", id: "RL032", subject: "0000:06:00.0", change: func(t *hostfixture.Tree) {
+	{name: "a device that answers ones", id: "RL032", subject: "0000:06:00.0", change: func(t *machinetest.Tree) {
 		t.Raw(gpu0+"/config", strings.Repeat("\xff", 256))
 	}},
 	{name: "a device that answers", id: "RL032"},
@@ -116,14 +116,14 @@ var treeCases = []treeCase{
 	{name: "fewer hugepages than the command line asks for", id: "RL040", reads: "nr_hugepages=48",
 		subject: "host", change: write("sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "48")},
 	{name: "as many as it asks for", id: "RL040"},
-	{name: "no pool of the size asked for", id: "RL041", subject: "host", change: func(t *hostfixture.Tree) {
+	{name: "no pool of the size asked for", id: "RL041", subject: "host", change: func(t *machinetest.Tree) {
 		t.Remove("sys/kernel/mm/hugepages/hugepages-1048576kB")
 		for n := range 4 {
 			t.Remove(fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-1048576kB", n))
 		}
 	}},
 	{name: "the pool is there", id: "RL041"},
-	{name: "all hugepages on one node", id: "RL042", subject: "node 0", change: func(t *hostfixture.Tree) {
+	{name: "all hugepages on one node", id: "RL042", subject: "node 0", change: func(t *machinetest.Tree) {
 		for n, pages := range []string{"64", "0", "0", "0"} {
 			dir := fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-1048576kB", n)
 			t.File(dir+"/nr_hugepages", pages)
@@ -140,13 +140,13 @@ var treeCases = []treeCase{
 	{name: "isolation that takes one thread of a core", id: "RL050", subject: "34",
 		change: write(cpus+"/isolated", "2-29,35-61")},
 	{name: "isolation of whole cores", id: "RL050"},
-	{name: "interrupts on isolated CPUs", id: "RL051", subject: "5", change: func(t *hostfixture.Tree) {
+	{name: "interrupts on isolated CPUs", id: "RL051", subject: "5", change: func(t *machinetest.Tree) {
 		t.File("proc/irq/77/effective_affinity_list", "5")
 		t.File("proc/irq/77/smp_affinity_list", "0-63")
 		t.File("proc/interrupts", "            CPU0       CPU5\n  77:          0        120   PCI-MSI 524288-edge  "+
 			"    eno1")
 	}},
-	{name: "interrupts elsewhere", id: "RL051", change: func(t *hostfixture.Tree) {
+	{name: "interrupts elsewhere", id: "RL051", change: func(t *machinetest.Tree) {
 		t.File("proc/irq/77/effective_affinity_list", "0")
 		t.File("proc/irq/77/smp_affinity_list", "0-1")
 		t.File("proc/interrupts", "            CPU0       CPU5\n  77:        120          0   PCI-MSI 524288-edge  "+
@@ -155,7 +155,7 @@ var treeCases = []treeCase{
 	{name: "isolation asked for and not there", id: "RL052", subject: "2-29,34-61", reads: "isolcpus=2-29,34-61",
 		change: write(cpus+"/isolated", "")},
 	{name: "isolation as asked for", id: "RL052"},
-	{name: "an empty isolcpus", id: "RL053", subject: "host", change: func(t *hostfixture.Tree) {
+	{name: "an empty isolcpus", id: "RL053", subject: "host", change: func(t *machinetest.Tree) {
 		t.File("proc/cmdline", t.Text("proc/cmdline")+" isolcpus=")
 	}},
 	{name: "no empty list", id: "RL053"},
@@ -174,7 +174,7 @@ var treeCases = []treeCase{
 	{name: "an MTU that makes the RDMA MTU 1024", id: "RL082", subject: "0000:41:00.0", reads: "mtu=1500",
 		change: write(nic0+"/net/enp65s0f0np0/mtu", "1500")},
 	{name: "an MTU of 4200", id: "RL082"},
-	{name: "GIDs of RoCE v1 alone", id: "RL090", subject: "0000:41:00.0", change: func(t *hostfixture.Tree) {
+	{name: "GIDs of RoCE v1 alone", id: "RL090", subject: "0000:41:00.0", change: func(t *machinetest.Tree) {
 		gids := nic0 + "/infiniband/mlx5_0/ports/1/"
 		for _, i := range []string{"1", "3"} {
 			t.Remove(gids + "gids/" + i)
@@ -184,15 +184,15 @@ var treeCases = []treeCase{
 	}},
 	{name: "GIDs of both versions", id: "RL090"},
 	{name: "a GPU of the host beside an RDMA NIC without a peer memory module", id: "RL096", subject: "0000:06:00.0",
-		change: func(t *hostfixture.Tree) {
+		change: func(t *machinetest.Tree) {
 			nvidiaOnHost(t)
 		}},
-	{name: "the peer memory module is loaded", id: "RL096", change: func(t *hostfixture.Tree) {
+	{name: "the peer memory module is loaded", id: "RL096", change: func(t *machinetest.Tree) {
 		nvidiaOnHost(t)
 		t.File("proc/modules", t.Text("proc/modules")+"\nnvidia_peermem 16384 0 - Live 0x0")
 	}},
 	{name: "a BAR of 256 MiB", id: "RL100", subject: "0000:06:00.0", reads: "256 MiB"},
-	{name: "a BAR as large as the GPU's memory", id: "RL100", change: func(t *hostfixture.Tree) {
+	{name: "a BAR as large as the GPU's memory", id: "RL100", change: func(t *machinetest.Tree) {
 		for _, g := range []string{gpu0, gpu1} {
 			t.File(g+"/resource", strings.Replace(t.Text(g+"/resource"), "0x000001000fffffff", "0x00000107ffffffff", 1))
 		}
@@ -202,9 +202,9 @@ var treeCases = []treeCase{
 // switchWithACS puts a GPU and a NIC of the host below a switch whose downstream ports have this
 // ACS control register: bits 0 to 4 are source validation, translation blocking, request redirect,
 // completion redirect and upstream forwarding.
-func switchWithACS(control uint16) func(*hostfixture.Tree) {
-	return func(t *hostfixture.Tree) {
-		f := hostfixture.Function{
+func switchWithACS(control uint16) func(*machinetest.Tree) {
+	return func(t *machinetest.Tree) {
+		f := machinetest.Function{
 			Root: "pci0000:60", Class: "0x060400", ID: "1000:c030", Node: 3, Group: -1, Driver: "pcieport",
 			Speed: "8.0 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 16, MaxW: 16,
 		}
@@ -230,7 +230,7 @@ func switchWithACS(control uint16) func(*hostfixture.Tree) {
 }
 
 // nvidiaOnHost gives the first GPU to nvidia's driver.
-func nvidiaOnHost(t *hostfixture.Tree) {
+func nvidiaOnHost(t *machinetest.Tree) {
 	t.Remove(gpu0 + "/driver")
 	t.Link(gpu0+"/driver", "sys/bus/pci/drivers/nvidia")
 	t.File(gpu0+"/device", "0x2230") // an RTX A6000
@@ -238,8 +238,8 @@ func nvidiaOnHost(t *hostfixture.Tree) {
 }
 
 // bond joins the two ports of the first NIC.
-func bond(mode string) func(*hostfixture.Tree) {
-	return func(t *hostfixture.Tree) {
+func bond(mode string) func(*machinetest.Tree) {
+	return func(t *machinetest.Tree) {
 		const dir = "sys/devices/virtual/net/bond0"
 		t.File(dir+"/bonding/mode", mode)
 		t.File(dir+"/bonding/xmit_hash_policy", "layer3+4 1")
@@ -294,7 +294,7 @@ func TestFromTheFileToTheFinding(t *testing.T) {
 	for _, c := range treeCases {
 		t.Run(c.id+" "+c.name, func(t *testing.T) {
 			t.Parallel()
-			m := hostfixture.Load("../../examples/hosts/epyc-7551p.ttar")
+			m := machinetest.Load("../../examples/hosts/epyc-7551p.ttar")
 			if c.change != nil {
 				c.change(m)
 			}

@@ -32,10 +32,10 @@ var corpusPlaces = []struct{ prefix, dir string }{
 	{"hwloc/linux", "testdata/hwloc/linux"},
 	{"hwloc/linux-old/", "testdata/hwloc/linux-old"},
 	{"hwloc/x86linux/", "testdata/hwloc/x86linux"},
-	{"hwloc/", "hwlocxml/testdata"},
-	{"nccl-topo/", "nccl/testdata"},
-	{"lspci/", "lspci/testdata"},
-	{"nvidia-topo/", "smi/testdata"},
+	{"hwloc/", "../dump/hwlocxml/testdata"},
+	{"nccl-topo/", "../dump/nccl/testdata"},
+	{"lspci/", "../dump/lspci/testdata"},
+	{"nvidia-topo/", "../dump/smi/testdata"},
 }
 
 // corpusFiles finds the files by their SHA-256: a copy may have another name.

@@ -1,4 +1,4 @@
-package hostfixture
+package machinetest
 
 import "os"
 

@@ -184,7 +184,7 @@ func TestAdviceNeverPromisesMoreThanThereIsToGain(t *testing.T) {
 	t.Parallel()
 	given := 0
 	for seed := range uint64(600) {
-		p := planfixture.Small(seed)
+		p := plantest.Small(seed)
 		r, err := solve(t.Context(), p)
 		if err != nil {
 			continue

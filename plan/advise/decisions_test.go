@@ -134,7 +134,7 @@ func TestTheRunnerUpIsTheBestOfAllOtherSets(t *testing.T) {
 	t.Parallel()
 	checked := 0
 	for seed := range uint64(1600) {
-		p := planfixture.Small(seed)
+		p := plantest.Small(seed)
 		r, err := solve(t.Context(), p)
 		if err != nil || !r.Optimal {
 			continue
@@ -236,7 +236,7 @@ func TestExchangesKeepTheRules(t *testing.T) {
 	t.Parallel()
 	tried := 0
 	for seed := range uint64(300) {
-		p := planfixture.Small(seed)
+		p := plantest.Small(seed)
 		r, err := solve(t.Context(), p)
 		if err != nil {
 			continue

@@ -134,7 +134,7 @@ func TestTheMemoryOfATenantIsGone(t *testing.T) {
 func TestTenantsFromLibvirtAndFromAFileAreTheSame(t *testing.T) {
 	t.Parallel()
 	read, err := inspect.Read(t.Context(), inspect.Source{Name: "epyc", Run: virsh,
-		FS: hostfixture.Load("../../examples/hosts/epyc-7551p.ttar").FS()})
+		FS: machinetest.Load("../../examples/hosts/epyc-7551p.ttar").FS()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package planfixture
+package plantest
 
 // A Rand is a source of random numbers that gives the same ones for the same seed everywhere
 // (splitmix64, Steele et al. 2014).

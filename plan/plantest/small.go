@@ -1,6 +1,6 @@
-// Package planfixture makes small random Problems for the tests of the planner's packages, with every special case that
+// Package plantest makes small random Problems for the tests of the planner's packages, with every special case that
 // a Problem can have.
-package planfixture
+package plantest
 
 import (
 	"fmt"

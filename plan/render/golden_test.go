@@ -26,10 +26,10 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatalf("%v; make it with: go test ./render -run '^%s$' -update", err, t.Name())
+		t.Fatalf("%v; make it with: go test ./plan/render -run '^%s$' -update", err, t.Name())
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s differs from what is rendered now (-want +got); if it should: go test ./render -update\n%s", path,
+		t.Errorf("%s differs from what is rendered now (-want +got); if it should: go test ./plan/render -update\n%s", path,
 			diff)
 	}
 }

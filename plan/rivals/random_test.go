@@ -23,13 +23,13 @@ func TestRandomProblems(t *testing.T) {
 	t.Parallel()
 	placed, kept := map[string]int{}, map[string]int{}
 	for seed := range uint64(1500) {
-		p := planfixture.Small(seed)
+		p := plantest.Small(seed)
 		best, err := search.Solve(context.Background(), p, search.Options{})
 		infeasible := errors.Is(err, search.ErrInfeasible)
 		if err != nil && !infeasible {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		first, again := rivals.Compare(p), rivals.Compare(planfixture.Small(seed))
+		first, again := rivals.Compare(p), rivals.Compare(plantest.Small(seed))
 		if diff := cmp.Diff(first, again); diff != "" {
 			t.Fatalf("seed %d: not the same twice (-first +again)\n%s", seed, diff)
 		}
@@ -185,7 +185,7 @@ func unserved(wants []plan.Want, devices []int) string {
 
 func TestErrorsNameWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	p := planfixture.Small(1)
+	p := plantest.Small(1)
 	for _, tt := range []struct {
 		name   string
 		change func(p *plan.Problem)
@@ -213,7 +213,7 @@ func TestErrorsNameWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p := planfixture.Small(1)
+			p := plantest.Small(1)
 			tt.change(p)
 			for _, o := range rivals.Compare(p) {
 				if o.Placement != nil || o.Refused != tt.want {
@@ -241,7 +241,7 @@ func FuzzCompare(f *testing.F) {
 	}
 	number := regexp.MustCompile(`-?[0-9]+`)
 	f.Fuzz(func(t *testing.T, seed uint64, at uint16, value int64, at2 uint16, value2 int64) {
-		text, err := json.Marshal(planfixture.Small(seed))
+		text, err := json.Marshal(plantest.Small(seed))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 // node that asks for a.
 func partlyUsed(seed uint64, a ask) *plan.Problem {
 	p := largeShape().Problem()
-	r := planfixture.NewRand(seed)
+	r := plantest.NewRand(seed)
 	for n := range p.NUMANodes {
 		take := 0
 		if r.Chance(60) {
@@ -90,7 +90,7 @@ func TestBoundsOfPartialChoicesKeepTheBest(t *testing.T) {
 	t.Parallel()
 	checked := 0
 	for seed := range uint64(1500) {
-		p := planfixture.Small(seed)
+		p := plantest.Small(seed)
 		p.Requests = p.Requests[:1]
 		p.Affinity = nil
 		m, err := newModel(p)
@@ -141,7 +141,7 @@ func TestADivePlacesWhatFits(t *testing.T) {
 	t.Parallel()
 	placed := 0
 	for seed := range uint64(800) {
-		p := planfixture.Small(seed)
+		p := plantest.Small(seed)
 		p.Requests = p.Requests[:1]
 		p.Affinity = nil
 		m, err := newModel(p)

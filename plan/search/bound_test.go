@@ -50,7 +50,7 @@ func TestAnyPricesGiveABound(t *testing.T) {
 	t.Parallel()
 	tight, loose := 0, 0
 	for seed := range uint64(1500) {
-		p := planfixture.Small(seed)
+		p := plantest.Small(seed)
 		cost, ok := leastCost(t, p)
 		if !ok {
 			continue
@@ -59,7 +59,7 @@ func TestAnyPricesGiveABound(t *testing.T) {
 		if tr == nil {
 			continue
 		}
-		r := planfixture.NewRand(seed)
+		r := plantest.NewRand(seed)
 		for range 4 {
 			draw := func(list []int64) {
 				for k := range list {
@@ -94,13 +94,13 @@ func TestAnyPricesGiveABound(t *testing.T) {
 
 // equalLabs returns equal lab nodes on a small machine where not all can be as near to their devices, memory or cores.
 func equalLabs(seed uint64) *plan.Problem {
-	r := planfixture.NewRand(seed)
+	r := plantest.NewRand(seed)
 	s := shape{Packages: r.In(1, 2), Nodes: r.In(1, 2), L3s: r.In(0, 2), Cores: r.In(1, 3), Threads: 2,
 		GPUs: r.In(0, 3), NICs: r.In(0, 2), VFs: r.In(1, 3),
 		Pages: int64(r.In(1, 6)), PairsUnderSwitch: true, Far: 21}
 	p := s.Problem()
-	p.Weights.Unequal = int64(planfixture.Pick(r, 1, 10, 50, 400))
-	p.Weights.L3Shared = int64(planfixture.Pick(r, 0, 50, 700))
+	p.Weights.Unequal = int64(plantest.Pick(r, 1, 10, 50, 400))
+	p.Weights.L3Shared = int64(plantest.Pick(r, 0, 50, 700))
 	a := ask{Cores: r.In(1, 2), Pages: int64(r.In(0, 3)), GPUs: min(s.GPUs, r.In(0, 1)),
 		VFs: min(s.NICs, r.In(0, 1))}
 	return withAsks(p, times(r.In(2, 3), a)...)

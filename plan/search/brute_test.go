@@ -149,7 +149,7 @@ func TestSolveAgreesWithBruteForce(t *testing.T) {
 	}
 	var solved, infeasible, skipped int
 	for seed := range uint64(problems) {
-		p := planfixture.Small(seed)
+		p := plantest.Small(seed)
 		cost, found, ok := brute(p, 4000)
 		if !ok {
 			skipped++

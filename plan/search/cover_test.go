@@ -57,7 +57,7 @@ func TestCoverIsNeverMoreThanTheFewestShares(t *testing.T) {
 	t.Parallel()
 	exact, below := 0, 0
 	for seed := range uint64(6000) {
-		r := planfixture.NewRand(seed)
+		r := plantest.NewRand(seed)
 		var c covering
 		var sizes, asked []int
 		var tenant []bool

@@ -53,7 +53,7 @@ func largeMixed() *plan.Problem {
 // largeUnequal asks largeShape for 64 lab nodes of unequal size that fill nine cores in ten, the first
 // so many with a virtual function.
 func largeUnequal(seed uint64, vfs int) *plan.Problem {
-	r := planfixture.NewRand(seed)
+	r := plantest.NewRand(seed)
 	asks := make([]ask, 64)
 	left := 460
 	for i := range asks {
@@ -121,11 +121,11 @@ func machineNames() []string {
 // mix returns one of the machines with 2 to 16 lab nodes that fill 30 to 95 percent of its cores:
 // equal or not, with devices or without. Most have a placement.
 func mix(seed uint64) (string, *plan.Problem) {
-	r := planfixture.NewRand(seed)
+	r := plantest.NewRand(seed)
 	name := machineNames()[r.Intn(len(machineNames()))]
 	s := machines()[name]
 	if r.Chance(70) {
-		s.Workload = planfixture.Pick(r, lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth,
+		s.Workload = plantest.Pick(r, lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth,
 			lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth,
 			lab.WorkloadGPUCompute)
 	}

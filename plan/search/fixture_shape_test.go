@@ -37,7 +37,7 @@ type shape struct {
 // Problem returns the machine with nothing asked of it.
 func (s shape) Problem() *plan.Problem {
 	s.Workload = cmp.Or(s.Workload, lab.WorkloadMixed)
-	p := planfixture.Empty(s.Workload)
+	p := plantest.Empty(s.Workload)
 	p.ReserveCores = s.Reserve
 	withCores := s.Packages * s.Nodes
 	total := withCores + s.MemoryNodes

@@ -808,7 +808,7 @@ func TestSolveAgreesWithHiGHS(t *testing.T) {
 		seeds = 40
 	}
 	for seed := range seeds {
-		p := planfixture.Small(10_000 + seed)
+		p := plantest.Small(10_000 + seed)
 		if p.Weights.Unequal < 100 { // see unequal
 			problems[fmt.Sprintf("small %d", seed)] = p
 		}

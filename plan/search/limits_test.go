@@ -16,7 +16,7 @@ import (
 func huge(gpus bool) *plan.Problem {
 	s := shape{Packages: 8, Nodes: 8, L3s: 8, Cores: 8, Threads: 2, GPUs: 500, NICs: 1500, VFs: 64,
 		Pages: 512, Reserve: 16}
-	r := planfixture.NewRand(1)
+	r := plantest.NewRand(1)
 	var asks []ask
 	for k := range 500 {
 		a := ask{Cores: r.In(1, 12), Pages: int64(r.In(1, 40)), VFs: r.Intn(3)}

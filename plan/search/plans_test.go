@@ -126,7 +126,7 @@ func TestRandomProblemsMakePlansThatPassCheck(t *testing.T) {
 	t.Parallel()
 	const small, mixed = 8000, 300
 	problems := map[string]func(seed uint64) *plan.Problem{
-		"small": planfixture.Small,
+		"small": plantest.Small,
 		"mixed": func(seed uint64) *plan.Problem { _, p := mix(seed); return p },
 	}
 	for name, count := range map[string]int{"small": small, "mixed": mixed} {

@@ -147,7 +147,7 @@ func TestSolveRefusesImpossibleNumbers(t *testing.T) {
 func TestAStoppedSearchStillBoundsTheCost(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(400) {
-		p := planfixture.Small(seed)
+		p := plantest.Small(seed)
 		cost, found := solve(t, p)
 		for _, steps := range []int64{1, 10, 50, 200, 1000, 5000} {
 			r, err := Solve(context.Background(), p, Options{Steps: steps})
@@ -219,7 +219,7 @@ func TestACancelledSearchStops(t *testing.T) {
 }
 
 // small draws a problem that is quickly solved.
-func small(t *rapid.T) *plan.Problem { return planfixture.Small(rapid.Uint64().Draw(t, "seed")) }
+func small(t *rapid.T) *plan.Problem { return plantest.Small(rapid.Uint64().Draw(t, "seed")) }
 
 func TestMoreIsNeverWorse(t *testing.T) {
 	t.Parallel()
@@ -327,7 +327,7 @@ func FuzzSolve(f *testing.F) {
 	}
 	f.Add(uint64(1), int64(1)<<62, uint8(4))
 	f.Fuzz(func(t *testing.T, seed uint64, value int64, where uint8) {
-		p := planfixture.Small(seed)
+		p := plantest.Small(seed)
 		hostile(p, int(seed>>32), value, where)
 		r, err := Solve(context.Background(), p, Options{Steps: 200_000})
 		if err != nil {
@@ -392,7 +392,7 @@ func TestHugeProblemsStop(t *testing.T) {
 	t.Parallel()
 	s := shape{Packages: 8, Nodes: 8, L3s: 8, Cores: 8, Threads: 2, GPUs: 64, NICs: 64, VFs: 64, Pages: 512,
 		Reserve: 16}
-	r := planfixture.NewRand(1)
+	r := plantest.NewRand(1)
 	var asks []ask
 	for range 500 {
 		asks = append(asks, ask{Cores: r.In(1, 12), Pages: int64(r.In(1, 80)), VFs: r.Intn(3)})

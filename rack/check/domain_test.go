@@ -275,7 +275,7 @@ func TestTheMemoryOfARealGuestIsFound(t *testing.T) {
 		"qemu-shared": `/memfd:memory-backend-memfd\040(deleted)`} {
 		t.Run(name, func(t *testing.T) {
 			read := func(suffix string) string {
-				b, err := os.ReadFile(filepath.Join("../..", "facts", "testdata", name+suffix))
+				b, err := os.ReadFile(filepath.Join("../../machine/facts/testdata", name+suffix))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -288,10 +288,10 @@ func golden(t *testing.T, path, got string) {
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatalf("%v; make it with: go test ./mend -update", err)
+		t.Fatalf("%v; make it with: go test ./rack/mend -update", err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got); if it should: go test ./mend -update\n%s", path, diff)
+		t.Errorf("%s differs (-want +got); if it should: go test ./rack/mend -update\n%s", path, diff)
 	}
 }
 

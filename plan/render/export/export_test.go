@@ -27,7 +27,7 @@ var cases = []struct{ name, lab, host string }{
 	{"r740-one", "r740-one.yaml", "r740.ttar"},
 	{"r740-eight", "r740-eight.yaml", "r740.ttar"},
 	{"pair", "pair.yaml", ""},
-	{"slurm", "../render/export/testdata/slurm.yaml", ""},
+	{"slurm", "../plan/render/export/testdata/slurm.yaml", ""},
 }
 
 func input(t testing.TB, labFile, host string) render.Input {
@@ -102,10 +102,10 @@ func golden(t *testing.T, path string, got []byte) {
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatalf("%v; make it with: go test ./render/export -update", err)
+		t.Fatalf("%v; make it with: go test ./plan/render/export -update", err)
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s differs (-want +got); if it should: go test ./render/export -update\n%s", path, diff)
+		t.Errorf("%s differs (-want +got); if it should: go test ./plan/render/export -update\n%s", path, diff)
 	}
 }
 

@@ -75,7 +75,7 @@ func TestFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(string(want), got.String()); diff != "" {
-			t.Errorf("%s (-want +got); if it should: go test ./render/slurm -update\n%s", path, diff)
+			t.Errorf("%s (-want +got); if it should: go test ./plan/render/slurm -update\n%s", path, diff)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package planfixture
+package plantest
 
 import (
 	"testing"

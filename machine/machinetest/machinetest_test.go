@@ -1,4 +1,4 @@
-package hostfixture_test
+package machinetest_test
 
 import (
 	"io/fs"
@@ -12,7 +12,7 @@ const example = "../../examples/hosts/epyc-7551p.ttar"
 
 func TestAFactCanBeTakenAway(t *testing.T) {
 	t.Parallel()
-	m := hostfixture.Load(example)
+	m := machinetest.Load(example)
 	m.Remove("sys/class/iommu")
 	m.Remove("sys/bus/pci")
 	if b, err := m.FS().ReadDir("sys/class/iommu"); err == nil {
@@ -23,15 +23,15 @@ func TestAFactCanBeTakenAway(t *testing.T) {
 // What AddFunction and AddPort write is what a kernel shows of such a device: the example says the same.
 func TestAFunctionIsWrittenAsTheExampleHasIt(t *testing.T) {
 	t.Parallel()
-	want := hostfixture.Load(example)
-	got := hostfixture.New()
-	got.AddFunction(hostfixture.Function{Addr: "0000:00:01.2", Root: "pci0000:00", Class: "0x060400", ID: "1022:1453",
+	want := machinetest.Load(example)
+	got := machinetest.New()
+	got.AddFunction(machinetest.Function{Addr: "0000:00:01.2", Root: "pci0000:00", Class: "0x060400", ID: "1022:1453",
 		Group: 2, Driver: "pcieport", Speed: "5.0 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 1, MaxW: 2,
 		Port: "root port", Buses: [2]uint8{2, 2}})
-	dir := got.AddFunction(hostfixture.Function{Addr: "0000:02:00.0", Above: []string{"0000:00:01.2"},
+	dir := got.AddFunction(machinetest.Function{Addr: "0000:02:00.0", Above: []string{"0000:00:01.2"},
 		Root: "pci0000:00", Class: "0x020000", ID: "8086:1521", Group: 15, Driver: "igb", Speed: "5.0 GT/s PCIe",
 		Max: "5.0 GT/s PCIe", Width: 1, MaxW: 1})
-	got.AddPort(dir, hostfixture.Port{Netdev: "eno1", MAC: "02:00:00:00:02:00", MTU: 1500, Mbps: 1000})
+	got.AddPort(dir, machinetest.Port{Netdev: "eno1", MAC: "02:00:00:00:02:00", MTU: 1500, Mbps: 1000})
 	have, machine := got.FS(), want.FS()
 	if err := fs.WalkDir(have, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

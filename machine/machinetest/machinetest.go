@@ -1,7 +1,7 @@
-// Package hostfixture makes /sys and /proc trees for tests: those of an example with single facts changed, and
+// Package machinetest makes /sys and /proc trees for tests: those of an example with single facts changed, and
 // devices described in a few lines, with the files that a kernel would show, with links, in the kernel's own formats.
 // Real machines' dumps are better where there are any.
-package hostfixture
+package machinetest
 
 import (
 	"encoding/binary"
