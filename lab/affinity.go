@@ -14,7 +14,10 @@ import (
 // resolveAffinity expands the names in affinities and checks that they do not contradict each other.
 func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, nodes []Node,
 	expanded map[string][]string) []Affinity {
-	byName := lists.By(slices.Collect(lists.Refs(nodes)), func(n *Node) string { return n.Name })
+	byName := make(map[string]*Node, len(nodes))
+	for i := range nodes {
+		byName[nodes[i].Name] = &nodes[i]
+	}
 	var result []Affinity
 	for _, f := range all {
 		a := Affinity{NUMA: or(f.NUMA, nil, ""), NIC: or(f.NIC, nil, "")}

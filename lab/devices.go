@@ -258,8 +258,12 @@ func (r DeviceRequest) flow() string {
 	if r == (DeviceRequest{Count: r.Count}) {
 		return count
 	}
+	rate := ""
+	if r.RateMbps > 0 {
+		rate = formatRate(r.RateMbps)
+	}
 	return mapping("count", count, "vendor", known(r.Vendor), "model", known(r.Model),
-		"numa_node", given(r.NUMANode), "rate", words.If(r.RateMbps > 0, formatRate(r.RateMbps)))
+		"numa_node", given(r.NUMANode), "rate", rate)
 }
 
 // flowList writes requests as the value of a key; count is what they are without requests, as in

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // An Effect says what it takes to apply a change to a running lab.
@@ -122,7 +121,13 @@ func byName(nodes []Node) map[string]Node {
 // summary says what a node is, for a change that adds or removes it whole.
 func summary(n Node) string {
 	s := fmt.Sprintf("cpus %s, memory %s, image %s, nics %s", n.cpus(), n.memory(), n.Image, n.nics())
-	return s + words.If(n.GPUs > 0, ", gpus "+n.gpus()) + words.If(n.VFs > 0, ", vfs "+n.vfs())
+	if n.GPUs > 0 {
+		s += ", gpus " + n.gpus()
+	}
+	if n.VFs > 0 {
+		s += ", vfs " + n.vfs()
+	}
+	return s
 }
 
 // orNone returns what a change says of a value that may be absent: an empty one would stand for a

@@ -5,7 +5,6 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // The types of this file are the lab file as the user wrote it: what is absent is nil. The JSON
@@ -225,8 +224,13 @@ type orAuto[T any] struct {
 	value T // undefined with auto
 }
 
-// or returns the value, or the fallback where it is left to the planner.
-func (v orAuto[T]) or(fallback T) T { return words.Either(v.auto, fallback, v.value) }
+// or returns the value, or the fallback if it is left to the planner.
+func (v orAuto[T]) or(fallback T) T {
+	if v.auto {
+		return fallback
+	}
+	return v.value
+}
 
 // fileDevices are requests for devices of one kind; empty for a count of 0.
 type fileDevices []fileDevice

@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // The limits of version 1 of the lab file. The JSON schema is built from the same constants.
@@ -159,7 +158,10 @@ func homes() []Home { return []Home{HomeOwn, HomeShared} }
 
 // HomeOf returns where /home of a node is.
 func (l *Lab) HomeOf(n Node) Home {
-	return words.Either(l.Home == HomeShared && n.HasDisk(), HomeShared, HomeOwn)
+	if l.Home == HomeShared && n.HasDisk() {
+		return HomeShared
+	}
+	return HomeOwn
 }
 
 // A Setting is a choice that may be left to the planner.
@@ -359,7 +361,9 @@ func (l *Lab) HostNames() []string {
 	for _, n := range l.Nodes {
 		for i, nic := range n.NICs {
 			name := n.Name
-			name += words.If(i > 0, "-"+nic.Name)
+			if i > 0 {
+				name += "-" + nic.Name
+			}
 			if nic.Addr.IsValid() {
 				lines = append(lines, nic.Addr.Addr().String()+" "+name)
 			}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // Parse reads a lab file. The name is only used in messages. What it returns is complete and valid: every default is
@@ -58,7 +57,10 @@ func (d *decoder) resolve(f *file) *Lab {
 	if f.Host != nil && f.Host.Reserve != nil {
 		l.Reserve = d.resolveReserve(f.Host.Reserve)
 	}
-	defaults := words.Value(f.Defaults)
+	var defaults settings
+	if f.Defaults != nil {
+		defaults = *f.Defaults
+	}
 	// Before anything is expanded, so that what is refused takes no memory.
 	if !d.checkTotal(f.Nodes) {
 		return nil
@@ -118,7 +120,10 @@ func (e *entry) node() Node {
 	o, s := &e.own, &e.shared
 	cpus := or(o.CPUs, s.CPUs, orAuto[int]{value: DefaultCPUs})
 	image := or(o.Image, s.Image, DefaultImage)
-	enough := words.Either(image != DefaultImage, DefaultFullMemory, DefaultMemory)
+	enough := DefaultMemory
+	if image != DefaultImage {
+		enough = DefaultFullMemory
+	}
 	memory := or(o.Memory, s.Memory, orAuto[Bytes]{value: enough})
 	gpus, nics, vfs := or(o.GPUs, s.GPUs, anyOf(DefaultGPUs)), e.nics(), e.vfs()
 	e.checkPorts(nics.count(), vfs.count())
@@ -138,7 +143,10 @@ func (e *entry) vfs() fileDevices { return or(e.own.VFs, e.shared.VFs, anyOf(Def
 // nics returns what whole NICs are asked for. A node with virtual functions has its ports already:
 // then the default is none.
 func (e *entry) nics() fileDevices {
-	fallback := words.Either(e.vfs().count() > 0, 0, DefaultNICs)
+	fallback := DefaultNICs
+	if e.vfs().count() > 0 {
+		fallback = 0
+	}
 	return or(e.own.NICs, e.shared.NICs, anyOf(fallback))
 }
 
@@ -180,7 +188,10 @@ func (e *entry) checkPorts(nics, vfs int) {
 	if nics+vfs <= MaxNICs {
 		return
 	}
-	key := words.Either(vfs > 0, "vfs", "nics")
+	key := "nics"
+	if vfs > 0 {
+		key = "vfs"
+	}
 	path, at := e.written(key)
 	e.failOnce(at, Error{Key: path, What: "too many ports", Have: fmt.Sprintf("nics %d and vfs %d", nics, vfs),
 		Want: fmt.Sprintf("at most %d together", MaxNICs)})
@@ -195,9 +206,13 @@ func (e *entry) checkPages(pages Hugepages, n Node) {
 	path, at := e.written("memory")
 	fault := Error{Key: path, What: "memory is not whole pages", Have: n.Memory.String(),
 		Want: fmt.Sprintf("a multiple of %s, because hugepages is %s (line %d)", page, pages, e.Keys["hugepages"].Line)}
-	fault.Have += words.If(path == e.path, ", the default")
+	if path == e.path {
+		fault.Have += ", the default"
+	}
 	fault.Fix = fmt.Sprintf("write memory: %s", (n.Memory+page-1)/page*page)
-	fault.Fix += words.If(pages == Hugepages1GiB && n.Memory%(2*MiB) == 0, ", or hugepages: 2MiB")
+	if pages == Hugepages1GiB && n.Memory%(2*MiB) == 0 {
+		fault.Fix += ", or hugepages: 2MiB"
+	}
 	e.failOnce(at, fault)
 }
 

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"text/template"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 //go:embed write.yaml.tmpl
@@ -41,15 +39,21 @@ func (l *Lab) YAML() []byte {
 // flow writes a node as an entry of nodes, and its NICs as a comment: beside it if there is one, else a line each. It
 // is Go rather than template because Parse writes every lab to see its size.
 func (n Node) flow() string {
+	vfs := ""
+	if n.VFs > 0 {
+		vfs = n.vfs()
+	}
 	var b strings.Builder
 	b.Grow(128 + 48*len(n.NICs)) // enough for most
 	b.WriteString(scalar(n.Name))
 	b.WriteString(": ")
 	b.WriteString(mapping("cpus", n.cpus(), "memory", n.memory(), "image", scalar(n.Image), "nics", n.nics(),
-		"gpus", n.gpus(), "nic", unless(n.NIC, DefaultNIC), "vfs", words.If(n.VFs > 0, n.vfs()),
-		"smt", unless(n.SMT, DefaultSetting), "guest_numa", unless(n.GuestNUMA, DefaultSetting),
-		"setup", sequence(n.Setup, Step.flow)))
-	before := words.Either(len(n.NICs) > 1, "\n    # ", " # ")
+		"gpus", n.gpus(), "nic", unless(n.NIC, DefaultNIC), "vfs", vfs, "smt", unless(n.SMT, DefaultSetting),
+		"guest_numa", unless(n.GuestNUMA, DefaultSetting), "setup", sequence(n.Setup, Step.flow)))
+	before := " # "
+	if len(n.NICs) > 1 {
+		before = "\n    # "
+	}
 	for _, nic := range n.NICs {
 		for _, s := range []string{before, nic.Name, " ", nic.Addr.String(), " ", nic.MAC} {
 			b.WriteString(s)
@@ -60,14 +64,27 @@ func (n Node) flow() string {
 
 // unless writes a word other than the default.
 func unless[T ~string](value, otherwise T) string {
-	return words.If(value != otherwise, word(string(value)))
+	if value == otherwise {
+		return ""
+	}
+	return word(string(value))
 }
 
 // The values of a node's keys, as a lab file writes them.
 
-func (n Node) cpus() string { return words.Either(n.AutoCPUs, string(Auto), strconv.Itoa(n.CPUs)) }
+func (n Node) cpus() string {
+	if n.AutoCPUs {
+		return string(Auto)
+	}
+	return strconv.Itoa(n.CPUs)
+}
 
-func (n Node) memory() string { return words.Either(n.AutoMemory, string(Auto), n.Memory.String()) }
+func (n Node) memory() string {
+	if n.AutoMemory {
+		return string(Auto)
+	}
+	return n.Memory.String()
+}
 
 func (n Node) gpus() string { return flowList(n.GPURequests, n.GPUs) }
 func (n Node) nics() string { return flowList(n.NICRequests, len(n.NICs)-n.VFs) }
@@ -77,7 +94,10 @@ func (n Node) vfs() string  { return flowList(n.VFRequests, n.VFs) }
 func (r Reserve) flow() string {
 	var nodes []string
 	for _, n := range r.NUMA {
-		cores := words.If(n.Cores > 0, strconv.Itoa(n.Cores))
+		cores := ""
+		if n.Cores > 0 {
+			cores = strconv.Itoa(n.Cores)
+		}
 		nodes = append(nodes, strconv.Itoa(n.Node), mapping("cores", cores, "memory", given(n.Memory)))
 	}
 	return mapping("cores", given(r.Cores), "memory", given(r.Memory), "numa_nodes", mapping(nodes...))
@@ -128,20 +148,31 @@ func mapping(pairs ...string) string {
 	var b strings.Builder
 	b.Grow(128) // enough for most
 	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			before := words.Either(b.Len() == 0, "{", ", ")
-			b.WriteString(before + pairs[i] + ": " + pairs[i+1])
+		if pairs[i+1] == "" {
+			continue
 		}
+		if b.Len() == 0 {
+			b.WriteString("{")
+		} else {
+			b.WriteString(", ")
+		}
+		b.WriteString(pairs[i] + ": " + pairs[i+1])
 	}
-	return words.If(b.Len() > 0, b.String()+"}")
+	if b.Len() == 0 {
+		return ""
+	}
+	return b.String() + "}"
 }
 
 // sequence writes a list in brackets, and nothing for an empty one.
 func sequence[T any](all []T, text func(T) string) string {
-	return words.If(len(all) > 0, "["+list(all, text)+"]")
+	if len(all) == 0 {
+		return ""
+	}
+	return "[" + list(all, text) + "]"
 }
 
-// given writes what may be missing, and known a text that may be "".
+// given writes a value that may be missing; "" if it is.
 func given[T any](value *T) string {
 	if value == nil {
 		return ""
@@ -149,7 +180,13 @@ func given[T any](value *T) string {
 	return fmt.Sprint(*value)
 }
 
-func known(s string) string { return words.If(s != "", scalar(s)) }
+// known writes a text that may be empty, which is not known.
+func known(s string) string {
+	if s == "" {
+		return ""
+	}
+	return scalar(s)
+}
 
 func flowLink(ports []string) string { return sequence(ports, scalar) }
 
