@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -309,9 +308,13 @@ func (a *assembly) pfCounts(vfs [][]ownVF) []PFCount {
 	byPF := map[int]*PFCount{}
 	for _, own := range vfs {
 		for _, v := range own {
-			c := lists.Made(byPF, v.device, PFCount{PF: a.p.Devices[v.device].ID})
-			if s := a.sriov(c.PF); s != nil {
-				c.Count = max(c.Count, words.Value(s.Enabled))
+			c := byPF[v.device]
+			if c == nil {
+				c = &PFCount{PF: a.p.Devices[v.device].ID}
+				byPF[v.device] = c
+			}
+			if s := a.sriov(c.PF); s != nil && s.Enabled != nil {
+				c.Count = max(c.Count, *s.Enabled)
 			}
 			c.Lab++
 			c.Count = max(c.Count, v.index+1)

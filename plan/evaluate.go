@@ -196,7 +196,8 @@ func newEvaluation(l *Layout, pl *Placement) *evaluation {
 		}
 		e.owners[c.L3][owner] = true
 	}
-	for c := range lists.Refs(l.p.Cores) {
+	for i := range l.p.Cores {
+		c := &l.p.Cores[i]
 		e.hybrid = e.hybrid || c.Efficiency
 		if c.Tenant != "" {
 			own(c, tenantOwner)

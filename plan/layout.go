@@ -23,7 +23,8 @@ type Layout struct {
 // NewLayout makes the Layout of a problem.
 func NewLayout(p *Problem) *Layout {
 	l := &Layout{p: p, Cores: make(map[int]*Core, len(p.Cores)), wiring: p.Wiring()}
-	for c := range lists.Refs(p.Cores) {
+	for i := range p.Cores {
+		c := &p.Cores[i]
 		l.Cores[c.ID] = c
 	}
 	return l

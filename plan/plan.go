@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -213,13 +212,16 @@ func (n *Node) Topology() (sockets, cores, threads int, equal bool) {
 // are left out.
 func (n *Node) CPUs() topology.CPUSet { return topology.ValidCPUs(n.VCPUs) }
 
-// DeviceName is "GPU 0000:06:00.0", or the ID alone where it says what it is, as the names of a
+// DeviceName returns "GPU 0000:06:00.0", or the ID alone if it names the kind, as the names of a
 // GPU matrix do: "GPU0".
 func DeviceName(kind, id string) string {
 	if kind == KindGPU || kind == KindNIC {
 		kind = strings.ToUpper(kind)
 	}
-	return words.Either(strings.HasPrefix(id, kind), id, kind+" "+id)
+	if strings.HasPrefix(id, kind) {
+		return id
+	}
+	return kind + " " + id
 }
 
 // kernelArgs returns what the kernel of the host has to be started with, and the reason of each. Sources: the kernel's
@@ -252,7 +254,10 @@ func (a *assembly) kernelArgs(pl *Plan) (args, why []string) {
 	if len(pl.Hugepages) == 0 {
 		return args, why
 	}
-	size := words.Either(a.p.HugepageBytes == 1<<30, "1G", "2M")
+	size := "2M"
+	if a.p.HugepageBytes == 1<<30 {
+		size = "1G"
+	}
 	counts := lists.Map(lists.Filter(pl.Hugepages, func(n Hugepages) bool { return n.Count+n.Held > 0 }),
 		func(n Hugepages) string { return fmt.Sprintf("%d:%d", n.NUMANode, n.Count+n.Held) })
 	// Per node since Linux 5.16: a plain number is spread evenly, and a strict memory policy then

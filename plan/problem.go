@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -121,10 +120,13 @@ type Device struct {
 	Net int `json:"net,omitempty"`
 }
 
-// Card returns the address of the card that the device is a function of, "" where the ID is no address.
+// Card returns the address of the card that the device is a function of, "" if the ID is no address.
 func (d *Device) Card() string {
 	card, _, ok := strings.Cut(d.ID, ".")
-	return words.If(ok && strings.Contains(card, ":"), card)
+	if !ok || !strings.Contains(card, ":") {
+		return ""
+	}
+	return card
 }
 
 // A PairPath is what lies between a GPU and a NIC, or between two GPUs. A and B are indexes of

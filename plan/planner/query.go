@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
@@ -141,7 +140,10 @@ func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Plann
 	within, cancel := context.WithTimeout(ctx, q.Limit)
 	defer cancel()
 	// What is asked beside the plan has a part of the time: a plan that took all of its own is explained too.
-	forPlan := words.Either(q.Explain, q.Limit*2/3, q.Limit)
+	forPlan := q.Limit
+	if q.Explain {
+		forPlan = q.Limit * 2 / 3
+	}
 	solving, cancelSolving := context.WithTimeout(within, forPlan)
 	defer cancelSolving()
 	r, err := search.Solve(solving, p, search.Options{Steps: q.Steps})

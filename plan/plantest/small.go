@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 )
@@ -54,7 +53,10 @@ func Empty(w lab.Workload) *plan.Problem {
 // and sometimes with memory that is not local to its own cores.
 func smallNodes(r *Rand, p *plan.Problem, nodes int) {
 	symmetric := r.Chance(80)
-	ids := words.Either(r.Chance(20), []int{3, 5, 8}, []int{0, 1, 2})
+	ids := []int{0, 1, 2}
+	if r.Chance(20) {
+		ids = []int{3, 5, 8}
+	}
 	d := make([][]int, nodes)
 	for i := range d {
 		d[i] = make([]int, nodes)
@@ -64,7 +66,10 @@ func smallNodes(r *Rand, p *plan.Problem, nodes int) {
 				d[i][j] = d[j][i]
 			}
 			if i == j {
-				d[i][j] = words.Either(r.Chance(2), 13, 10)
+				d[i][j] = 10
+				if r.Chance(2) {
+					d[i][j] = 13
+				}
 			}
 		}
 	}
@@ -104,7 +109,10 @@ func smallCores(r *Rand, p *plan.Problem, nodes int) {
 			c.L3 = r.In(-1, l3s-1)
 			c.Efficiency = r.Chance(20)
 		}
-		threads := words.Either(c.Efficiency || r.Chance(5), 1, 2)
+		threads := 2
+		if c.Efficiency || r.Chance(5) {
+			threads = 1
+		}
 		for range threads {
 			c.CPUs = append(c.CPUs, cpu)
 			cpu++
