@@ -206,7 +206,9 @@ type RequestError struct {
 func (e *RequestError) Error() string {
 	text := ""
 	for _, part := range []string{e.Node, e.Key} {
-		text += words.If(part != "", part+": ")
+		if part != "" {
+			text += part + ": "
+		}
 	}
 	return text + e.What
 }

@@ -91,7 +91,10 @@ func (b *problemBuilder) bundle() {
 			next++
 		}
 		d.Bundle = numbers[root]
-		all := words.Either(len(members[root]) > 0, members[root], f.card)
+		all := members[root]
+		if len(all) == 0 {
+			all = f.card
+		}
 		d.Refused = cmp.Or(b.refusal(f, all, groupOf), held[*f.addr])
 		if len(all) > maxBundle {
 			all = f.card

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 )
@@ -45,7 +44,10 @@ func (b *problemBuilder) online(cpus topology.CPUSet) topology.CPUSet {
 	if !b.host.CPUs.Online.IsEmpty() {
 		cpus = cpus.Intersect(b.host.CPUs.Online)
 	}
-	return cpus.Difference(words.Value(b.host.CPUs.Offline))
+	if offline := b.host.CPUs.Offline; offline != nil {
+		cpus = cpus.Difference(*offline)
+	}
+	return cpus
 }
 
 // takeCores takes the cores that the host lists. A core none of whose CPUs is online is left out: it
@@ -53,7 +55,9 @@ func (b *problemBuilder) online(cpus topology.CPUSet) topology.CPUSet {
 func (b *problemBuilder) takeCores() {
 	var lost topology.CPUSet
 	slow := b.slowCores()
-	for c := range lists.Refs(b.host.Cores) {
+	isolated := b.host.CPUs.Isolated
+	for i := range b.host.Cores {
+		c := &b.host.Cores[i]
 		cpus := b.online(c.CPUs)
 		if cpus.IsEmpty() {
 			continue
@@ -67,7 +71,7 @@ func (b *problemBuilder) takeCores() {
 			ID: c.ID, CPUs: slices.Collect(cpus.All()), NUMANode: node,
 			Package: known(c.Package), L3: known(c.L3), Efficiency: c.Kind == topology.KindEfficiency || slow > 0 &&
 				*c.MaxKHz < slow,
-			Isolated: cpus.Difference(words.Value(b.host.CPUs.Isolated)).IsEmpty(),
+			Isolated: isolated != nil && cpus.IsSubsetOf(*isolated),
 		})
 	}
 	if !lost.IsEmpty() {
@@ -105,7 +109,10 @@ func (b *problemBuilder) slowCores() int64 {
 
 // known returns the number of a package or cache, -1 if it is not known.
 func known(p *int) int {
-	return max(words.ValueOr(p, -1), -1) // no reader gives other negative numbers
+	if p == nil {
+		return -1
+	}
+	return max(*p, -1) // no reader gives other negative numbers
 }
 
 // nodeOfCore returns the NUMA node of a core: as stated, else the node whose CPUs have its own, else

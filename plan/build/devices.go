@@ -98,7 +98,8 @@ func (b *problemBuilder) addLinks() {
 // knows where they are.
 func (b *problemBuilder) noteUnknownNodes() {
 	var ids []string
-	for d := range lists.Refs(b.p.Devices) {
+	for i := range b.p.Devices {
+		d := &b.p.Devices[i]
 		if d.NUMANode == nil && (d.Whole || d.VFs > 0) && (b.wantsDevices(d.Kind) ||
 			d.Kind == plan.KindNIC && b.wantsDevices(plan.KindVF)) {
 			ids = append(ids, plan.DeviceName(d.Kind, words.Plain(d.ID)))
@@ -215,8 +216,16 @@ func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
 // linkRate returns the rate of a NIC's link in Mb/s, 0 if it is not known: that of the network device,
 // else of an RDMA port that is up.
 func linkRate(n *topology.NIC) int64 {
-	rate := lists.Max(n.Ports, func(p topology.Netdev) int64 { return words.Value(p.SpeedMbps) })
-	if rate = max(rate, words.Value(n.SpeedMbps)); rate > 0 {
+	var rate int64
+	if n.SpeedMbps != nil {
+		rate = max(rate, *n.SpeedMbps)
+	}
+	for _, port := range n.Ports {
+		if port.SpeedMbps != nil {
+			rate = max(rate, *port.SpeedMbps)
+		}
+	}
+	if rate > 0 {
 		return rate
 	}
 	for _, d := range n.Devices {

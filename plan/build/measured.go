@@ -201,5 +201,8 @@ func (b *problemBuilder) addPaths() {
 // pathClass asks the host. NVLinks join GPUs only: if a source reports one to a NIC, the PCIe path counts.
 func (b *problemBuilder) pathClass(i, j int) topology.PathClass {
 	path := b.tree.Path(b.p.Devices[i].ID, b.p.Devices[j].ID)
-	return words.Either(path.Class == topology.PathNVLink && b.p.Devices[j].Kind != plan.KindGPU, path.PCIe, path.Class)
+	if path.Class == topology.PathNVLink && b.p.Devices[j].Kind != plan.KindGPU {
+		return path.PCIe
+	}
+	return path.Class
 }

@@ -57,7 +57,8 @@ func (b *problemBuilder) memory() *memoryUse {
 			if node.MemoryBytes == nil || *node.MemoryBytes > 0 {
 				b.note("NUMA node %d: %s memory, not given to the lab", node.ID, cmp.Or(node.Kind, "gpu"))
 			}
-		} else if node != nil && n > 1 && node.Kind == "" && node.CPUs.IsEmpty() && words.Value(m.bytes[at]) > 0 {
+		} else if node != nil && n > 1 && node.Kind == "" && node.CPUs.IsEmpty() &&
+			m.bytes[at] != nil && *m.bytes[at] > 0 {
 			alone, aloneBytes = alone.Union(b.nodeSet(at)), aloneBytes+*node.MemoryBytes
 		} else if m.bytes[at] == nil {
 			unknown = unknown.Union(b.nodeSet(at))
@@ -141,7 +142,8 @@ func (b *problemBuilder) reserveMemory(m *memoryUse) {
 // but a program that is no tenant may hold some too, and a tenant that is shut off uses none yet.
 func (b *problemBuilder) holdMemory(m *memoryUse) {
 	huge := make([]uint64, len(m.bytes))
-	for t := range lists.Refs(b.tenants) {
+	for i := range b.tenants {
+		t := &b.tenants[i]
 		name := tenantName(t)
 		if t.MemoryBytes == nil {
 			b.note("tenant %s: its memory is not known and not taken off", name)

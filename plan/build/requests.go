@@ -17,7 +17,8 @@ import (
 // addRequests turns the nodes of the lab into Requests: first what they ask for themselves, then
 // what is left is shared among those that ask for "auto".
 func (b *problemBuilder) addRequests() {
-	for n := range lists.Refs(b.lab.Nodes) {
+	for i := range b.lab.Nodes {
+		n := &b.lab.Nodes[i]
 		r := plan.Request{Name: n.Name, GuestNUMA: string(b.setting(n.Name, "guest_numa", n.GuestNUMA))}
 		if b.lab.ShownNUMA(n) == lab.Off {
 			r.GuestNUMA = string(lab.Off)
@@ -142,16 +143,22 @@ func threadsFor(s *coreSupply, vcpus int, atLeastTwo bool, most int) int {
 		}
 		widest = max(widest, t)
 	}
-	return words.Either(!atLeastTwo && vcpus <= min(s.with(1), most), 1, widest)
+	if !atLeastTwo && vcpus <= min(s.with(1), most) {
+		return 1
+	}
+	return widest
 }
 
 // tooManyCPUs says that a lab node alone asks for more cores than there are.
 func (b *problemBuilder) tooManyCPUs(s *coreSupply, r *plan.Request, most int) string {
 	text := fmt.Sprintf("%d need %s", r.VCPUs, words.Count(r.Cores, "core"))
-	text += words.If(r.Threads > 1, fmt.Sprintf(" with %d threads each", r.Threads))
+	if r.Threads > 1 {
+		text += fmt.Sprintf(" with %d threads each", r.Threads)
+	}
 	text += fmt.Sprintf(", and %s can give %d: it has %s", b.name, max(most, 0), b.coresThere(s.free))
-	wide := s.with(r.Threads)
-	text += words.If(wide < s.free, fmt.Sprintf(", %d of them so wide", wide))
+	if wide := s.with(r.Threads); wide < s.free {
+		text += fmt.Sprintf(", %d of them so wide", wide)
+	}
 	return text + fmt.Sprintf(", and keeps %d for itself", b.p.ReserveCores)
 }
 
@@ -319,7 +326,9 @@ func (b *problemBuilder) memoryThere(m *memoryUse, pages int64) string {
 	}
 	text := fmt.Sprintf("%s can give %s: it has %s, keeps %s", b.name, bytesText(uint64(pages)*b.p.PageBytes),
 		roundText(m.total()), roundText(keep))
-	text += words.If(held > 0, ", tenants hold "+roundText(held))
+	if held > 0 {
+		text += ", tenants hold " + roundText(held)
+	}
 	return text + fmt.Sprintf(", and counts in pages of %s", bytesText(b.p.PageBytes))
 }
 

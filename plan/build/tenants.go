@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
@@ -58,14 +57,16 @@ func (b *problemBuilder) holdCores() {
 	// CPUs that are offline, or that no core has, are in many a cpuset; "all" means all that there are.
 	var all topology.CPUSet
 	coreOf := map[int]*plan.Core{}
-	for c := range lists.Refs(b.p.Cores) {
+	for i := range b.p.Cores {
+		c := &b.p.Cores[i]
 		for _, cpu := range c.CPUs {
 			coreOf[cpu] = c
 		}
 		all = all.Union(topology.CPUs(c.CPUs...))
 	}
 	var floating, off []string
-	for t := range lists.Refs(b.tenants) {
+	for i := range b.tenants {
+		t := &b.tenants[i]
 		name := tenantName(t)
 		held, floats := tenantCPUs(t, all)
 		shared := map[string]bool{}

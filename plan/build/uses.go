@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
@@ -29,7 +28,8 @@ func (b *problemBuilder) findUses() {
 		setOnce(b.uses, a, why)
 		setOnce(b.blocked, a, why)
 	}
-	for d := range lists.Refs(b.host.PCI) {
+	for i := range b.host.PCI {
+		d := &b.host.PCI[i]
 		if b.withoutIOMMU() && (d.IsGPU() || d.IsNIC()) {
 			block(d.Address, "this is a virtual machine without an IOMMU, which its hypervisor would have to give it, "+
 				"and VFIO gives no device away without one")
@@ -168,7 +168,11 @@ func (b *problemBuilder) netdevsBehind(netdev string) []string {
 	if netdev == "" {
 		return nil
 	}
-	return append([]string{netdev}, words.Value(b.host.Bond(netdev)).Members...)
+	behind := []string{netdev}
+	if bond := b.host.Bond(netdev); bond != nil {
+		behind = append(behind, bond.Members...)
+	}
+	return behind
 }
 
 // findScreen finds the screen of the host: the function that the firmware shows its messages on,
@@ -177,7 +181,7 @@ func (b *problemBuilder) netdevsBehind(netdev string) []string {
 func (b *problemBuilder) findScreen() {
 	screens, boot := b.host.Screens()
 	if boot != nil && boot.Driver != vfioPCI {
-		if g := b.host.GPU(boot.Address); g != nil && words.Value(g.ConnectedMon) {
+		if g := b.host.GPU(boot.Address); g != nil && g.ConnectedMon != nil && *g.ConnectedMon {
 			setOnce(b.uses, boot.Address, "the host's console is on it, and a monitor is connected")
 		}
 	}

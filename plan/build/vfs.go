@@ -73,13 +73,17 @@ func (b *problemBuilder) countVFs() {
 
 func isMLX5(device string) bool { return strings.HasPrefix(device, "mlx5_") }
 
-// totalVFs returns how many virtual functions there can be: what the firmware offers, or those that
-// exist where it does not tell.
+// totalVFs returns how many virtual functions there can be: as many as the firmware offers, or those
+// that exist if it does not tell.
 func totalVFs(s *topology.SRIOV) int {
 	if s == nil {
 		return 0
 	}
-	return min(max(len(s.VFs), words.Value(s.Total)), MaxNICVFs)
+	total := len(s.VFs)
+	if s.Total != nil {
+		total = max(total, *s.Total)
+	}
+	return min(total, MaxNICVFs)
 }
 
 // virtualFunctions returns the virtual functions of pf with their addresses: those that exist, and

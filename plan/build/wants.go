@@ -79,11 +79,23 @@ func requestText(r lab.DeviceRequest) string {
 	if r.Address != "" {
 		return r.Address
 	}
-	parts := slices.Concat(lists.If(r.Vendor != "", "vendor "+words.Plain(r.Vendor)),
-		lists.If(r.Model != "", "model "+words.Plain(r.Model)),
-		lists.If(r.NUMANode != nil, fmt.Sprintf("NUMA node %d", words.Value(r.NUMANode))),
-		lists.If(r.RateMbps > 0, "at least "+rateText(r.RateMbps)))
-	return fmt.Sprint(r.Count) + words.If(len(parts) > 0, " of "+strings.Join(parts, ", "))
+	var parts []string
+	if r.Vendor != "" {
+		parts = append(parts, "vendor "+words.Plain(r.Vendor))
+	}
+	if r.Model != "" {
+		parts = append(parts, "model "+words.Plain(r.Model))
+	}
+	if r.NUMANode != nil {
+		parts = append(parts, fmt.Sprintf("NUMA node %d", *r.NUMANode))
+	}
+	if r.RateMbps > 0 {
+		parts = append(parts, "at least "+rateText(r.RateMbps))
+	}
+	if len(parts) == 0 {
+		return fmt.Sprint(r.Count)
+	}
+	return fmt.Sprintf("%d of %s", r.Count, strings.Join(parts, ", "))
 }
 
 // rateText prints a rate of a link: 25 Gb/s.
@@ -108,7 +120,10 @@ func (b *problemBuilder) offerText(kind string, n int, devices []int) string {
 		return fmt.Sprint(n)
 	}
 	ids := b.ids(devices)
-	of := words.If(kind == plan.KindVF, "of ")
+	of := ""
+	if kind == plan.KindVF {
+		of = "of "
+	}
 	return fmt.Sprintf("%d (%s%s)", n, of, listText(ids))
 }
 
@@ -132,7 +147,12 @@ func (b *problemBuilder) othersRefused(kind string, r lab.DeviceRequest) string 
 }
 
 // deviceKind returns the kind of the devices that give what is asked for.
-func deviceKind(kind string) string { return words.Either(kind == plan.KindVF, plan.KindNIC, kind) }
+func deviceKind(kind string) string {
+	if kind == plan.KindVF {
+		return plan.KindNIC
+	}
+	return kind
+}
 
 // notGiven returns why a device does not give what is asked for, or "".
 func (b *problemBuilder) notGiven(kind string, device int) string {
@@ -181,7 +201,10 @@ func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest)
 		return any // too few, perhaps: the caller says so
 	}
 	parts := lists.Map(excluded.Keys, func(why string) string { return listText(excluded.Of(why)) + " " + why })
-	text := words.Either(there == 0, "it has no "+kindWord(deviceKind(kind))+" at all", strings.Join(parts, "; "))
+	text := strings.Join(parts, "; ")
+	if there == 0 {
+		text = "it has no " + kindWord(deviceKind(kind)) + " at all"
+	}
 	if kind == plan.KindGPU && lab.IsPartOfGPU(r.Model) {
 		b.fail(node, key, partOfGPU, words.Plain(r.Model))
 		return nil
@@ -215,7 +238,10 @@ func (b *problemBuilder) mismatch(i int, r lab.DeviceRequest) string {
 }
 
 func plainOr(name, unknown string) string {
-	return words.Either(name == "", unknown, words.Plain(name))
+	if name == "" {
+		return unknown
+	}
+	return words.Plain(name)
 }
 
 func containsFold(s, part string) bool {
@@ -297,7 +323,10 @@ func (b *problemBuilder) cardOf(a topology.PCIAddr, kind string) int {
 // elsewhere says what an address is that is no device of the kind, or "": a device of another kind,
 // a screen, a virtual function.
 func (b *problemBuilder) elsewhere(kind, name string) string {
-	other := words.Either(deviceKind(kind) == plan.KindNIC, plan.KindGPU, plan.KindNIC)
+	other := plan.KindNIC
+	if deviceKind(kind) == plan.KindNIC {
+		other = plan.KindGPU
+	}
 	if found := b.lookUp(name, other); len(found) > 0 {
 		return fmt.Sprintf("%s is a %s: ask for it under %ss", words.Plain(name), kindWord(other), other)
 	}
@@ -333,7 +362,9 @@ func (b *problemBuilder) devicesThere(kind string) string {
 		return d.Kind == deviceKind(kind) && (kind != plan.KindVF || d.VFs > 0)
 	})
 	what := kindWord(deviceKind(kind)) + "s"
-	what += words.If(kind == plan.KindVF, " with virtual functions")
+	if kind == plan.KindVF {
+		what += " with virtual functions"
+	}
 	if len(ids) == 0 {
 		return "it has no " + what
 	}
