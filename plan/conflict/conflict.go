@@ -11,7 +11,6 @@ import (
 	"sort"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -323,7 +322,13 @@ func amount(p *plan.Problem, r *plan.Request, what string) int64 {
 }
 
 // wantsOf returns what a request asks for in devices of a kind.
-func wantsOf(r *plan.Request, what string) []plan.Want { return words.Value(wantList(r, what)) }
+func wantsOf(r *plan.Request, what string) []plan.Want {
+	list := wantList(r, what)
+	if list == nil {
+		return nil
+	}
+	return *list
+}
 
 // wantList returns where a request keeps its wants of a kind, nil for what are no devices.
 func wantList(r *plan.Request, what string) *[]plan.Want {

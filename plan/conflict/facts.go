@@ -67,7 +67,9 @@ func (c *conflict) lifts() []lift {
 		what := demandOf(dev.Kind)
 		if !dev.Whole && dev.Tenant == "" && c.parts.all[what] && c.wouldServe(d, what) {
 			text := words.Plain(dev.ID) + " stays"
-			text += words.If(dev.Refused != "", ": "+words.Plain(dev.Refused))
+			if dev.Refused != "" {
+				text += ": " + words.Plain(dev.Refused)
+			}
 			add(plan.Fact{Kind: plan.FactRefused, Devices: []string{dev.ID}, Text: text}, givable(d))
 		}
 	}
@@ -143,7 +145,10 @@ func (c *conflict) tenantFact(name string) plan.Fact {
 
 // demandOf returns what asks for whole devices of a kind.
 func demandOf(kind string) string {
-	return words.Either(kind == plan.KindGPU, plan.DemandGPUs, plan.DemandNICs)
+	if kind == plan.KindGPU {
+		return plan.DemandGPUs
+	}
+	return plan.DemandNICs
 }
 
 // bundles returns the bundles of several devices of which the conflict could use one. A bundle of one
@@ -174,7 +179,11 @@ func (c *conflict) bundleFact(bundle int) plan.Fact {
 			group = cmp.Or(group, dev.Group)
 		}
 	}
-	f.Text = andList(names) + words.Either(group == "", " can only go together", " are tied by "+words.Plain(group))
+	if group == "" {
+		f.Text = andList(names) + " can only go together"
+	} else {
+		f.Text = andList(names) + " are tied by " + words.Plain(group)
+	}
 	return f
 }
 

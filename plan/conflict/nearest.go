@@ -25,7 +25,10 @@ func (c *conflict) nearest() string {
 	alone := ""
 	if len(offers) == 0 && len(c.set) > 0 && len(c.set) < len(c.all) {
 		if own := c.offers(c.set); len(own) > 0 {
-			fit := words.Either(len(c.set) == 1, " alone fits ", " alone fit ")
+			fit := " alone fit "
+			if len(c.set) == 1 {
+				fit = " alone fits "
+			}
 			alone = "; " + c.nodeList(c.set) + fit + strings.Join(own, ", or ")
 		}
 	}
@@ -106,11 +109,16 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 		if !c.plays(r, what) {
 			continue
 		}
-		n := words.Either(what == plan.DemandMemory, r.Pages, amount(c.p, r, what))
+		n := amount(c.p, r, what)
+		if what == plan.DemandMemory {
+			n = r.Pages
+		}
 		who, amounts, threads[r.Threads] = append(who, i), append(amounts, n), true
 	}
-	// A lab file cannot ask for no memory: an offer has to be something that can be written.
-	floor := words.Either(what == plan.DemandMemory, 1, least(what))
+	floor := least(what)
+	if what == plan.DemandMemory {
+		floor = 1 // a lab file cannot ask for no memory, and an offer has to be something that can be written
+	}
 	names := c.names(who)
 	helps := func(n int64) bool { return c.can(keep, atMost(what, names, n)) }
 	if len(who) == 0 || slices.Max(amounts) <= floor || !helps(floor) {
@@ -119,12 +127,20 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 	most := slices.Max(amounts)
 	low := largest(floor, most-1, helps)
 	sum := lists.Sum(amounts, func(n int64) int64 { return max(0, n-low) })
-	less := words.Either(len(who) > 1, " less in all", " less")
-	of := words.If(len(who) > 1, " each") + words.If(len(who) < len(keep), " for "+c.nodeList(who))
-	// number writes the cut with what was asked for: "26 instead of 28 vCPUs", "at most 26 vCPUs"
-	// where not all asked for the same.
+	less, of := " less", ""
+	if len(who) > 1 {
+		less, of = " less in all", " each"
+	}
+	if len(who) < len(keep) {
+		of += " for " + c.nodeList(who)
+	}
+	// number writes the cut beside the amount that was asked for: "26 instead of 28 vCPUs", "at most 26 vCPUs"
+	// if not all asked for the same.
 	number := func(to, from, unit string) string {
-		return words.Either(most == slices.Min(amounts), to+" instead of "+from+unit, "at most "+to+unit)
+		if most == slices.Min(amounts) {
+			return to + " instead of " + from + unit
+		}
+		return "at most " + to + unit
 	}
 	switch {
 	case what == plan.DemandCores:

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -64,9 +63,12 @@ func without(what string, names []string) edit {
 	}
 }
 
-// least is the least of something that a lab node can ask for. It needs a core with a thread.
+// least returns the least of something that a lab node can ask for. It needs a core with a thread.
 func least(what string) int64 {
-	return words.Either[int64](what == plan.DemandCores || what == plan.DemandSMT, 1, 0)
+	if what == plan.DemandCores || what == plan.DemandSMT {
+		return 1
+	}
+	return 0
 }
 
 // ownCores returns the edit that gives each virtual CPU of some requests a core of its own, as smt: off does.
@@ -117,7 +119,8 @@ func withoutBusy(p *plan.Problem) {
 // atMost returns the edit that cuts what the named lab nodes ask for or, where names is nil, all.
 func atMost(what string, names []string, most int64) edit {
 	return func(p *plan.Problem) {
-		for r := range lists.Refs(p.Requests) {
+		for i := range p.Requests {
+			r := &p.Requests[i]
 			if names != nil && !slices.Contains(names, r.Name) {
 				continue
 			}

@@ -67,11 +67,16 @@ func (c *conflict) demandText(r *plan.Request, what string) string {
 // wantText repeats how the lab names the devices, if it says more than a number: "2 GPUs" alone would hide
 // that it was the vendor that ruled out the others.
 func wantText(wants []plan.Want) string {
-	texts := slices.Compact(lists.Flat(wants, func(w plan.Want) []string {
-		says := strings.ContainsFunc(w.Text, func(r rune) bool { return r < '0' || r > '9' })
-		return lists.If(says, words.Plain(w.Text))
-	}))
-	return words.If(len(texts) > 0, " ("+andList(texts)+")")
+	var texts []string
+	for _, w := range wants {
+		if strings.ContainsFunc(w.Text, func(r rune) bool { return r < '0' || r > '9' }) {
+			texts = append(texts, words.Plain(w.Text))
+		}
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return " (" + andList(slices.Compact(texts)) + ")"
 }
 
 func deviceWord(what string) string {
@@ -98,16 +103,26 @@ func (c *conflict) affinityText(k int) string {
 	if parts == nil {
 		return ""
 	}
-	who := words.Either(len(c.members(k)) == len(c.set), "they", c.nodeList(c.members(k)))
+	members := c.members(k)
+	who := c.nodeList(members)
+	if len(members) == len(c.set) {
+		who = "they"
+	}
 	return who + " must be on " + strings.Join(parts, " and ")
 }
 
 func (c *conflict) reserveText() string {
 	text := "the host keeps " + words.Count(c.p.ReserveCores, "core")
-	on := lists.Flat(c.p.NUMANodes, func(n plan.NUMANode) []string {
-		return lists.If(n.ReserveCores > 0, fmt.Sprintf("%d of them on NUMA node %d", n.ReserveCores, n.ID))
-	})
-	return text + words.If(len(on) > 0, ", "+andList(on))
+	var on []string
+	for _, n := range c.p.NUMANodes {
+		if n.ReserveCores > 0 {
+			on = append(on, fmt.Sprintf("%d of them on NUMA node %d", n.ReserveCores, n.ID))
+		}
+	}
+	if len(on) > 0 {
+		text += ", " + andList(on)
+	}
+	return text
 }
 
 // manyInRow is from how many lab nodes on that follow each other only the first and the last are named.
@@ -152,15 +167,20 @@ func (c *conflict) message() string {
 	clauses = append(clauses, c.there())
 	clauses = slices.DeleteFunc(clauses, func(s string) bool { return s == "" })
 	text := strings.Join(clauses, ", and ")
-	facts := lists.Flat(c.facts, func(f plan.Fact) []string {
-		return lists.If(f.Kind != plan.FactMemory && f.Kind != plan.FactVFs, f.Text) // those two are in what there is
-	})
+	var facts []string
+	for _, f := range c.facts {
+		if f.Kind != plan.FactMemory && f.Kind != plan.FactVFs { // c.there has said these two
+			facts = append(facts, f.Text)
+		}
+	}
 	tied := slices.ContainsFunc(c.facts, func(f plan.Fact) bool { return f.Kind == plan.FactBundle })
 	if c.parts.all[plan.DemandVFs] && (c.parts.all[plan.DemandNICs] || tied) {
 		facts = append(facts, "a NIC that is given away, or anything that goes together with it, gives no virtual "+
 			"functions")
 	}
-	text += words.If(len(facts) > 0, ": "+strings.Join(facts, "; "))
+	if len(facts) > 0 {
+		text += ": " + strings.Join(facts, "; ")
+	}
 	return head + text
 }
 
@@ -169,10 +189,13 @@ func (c *conflict) reserveMessage() string {
 	free, on := freeCores(c.p)
 	text := fmt.Sprintf("of %s %d are no tenant's", words.Count(len(c.p.Cores), "core"), free)
 	for _, n := range c.p.NUMANodes {
-		text += words.If(on[n.ID] < n.ReserveCores, fmt.Sprintf(", %d of them on NUMA node %d", on[n.ID], n.ID))
+		if on[n.ID] < n.ReserveCores {
+			text += fmt.Sprintf(", %d of them on NUMA node %d", on[n.ID], n.ID)
+		}
 	}
-	facts := lists.Map(c.facts, func(f plan.Fact) string { return f.Text })
-	text += words.If(len(facts) > 0, ": "+strings.Join(facts, "; "))
+	if len(c.facts) > 0 {
+		text += ": " + strings.Join(lists.Map(c.facts, func(f plan.Fact) string { return f.Text }), "; ")
+	}
 	return "no lab node can be placed: " + c.reserveText() + ", and " + text
 }
 
@@ -269,7 +292,10 @@ func (c *conflict) there() string {
 		return c.p.Affinity[k].NUMA != "" && !c.parts.noNUMA
 	}) {
 		_, on := freeCores(c.p)
-		have := words.Either(len(on) == 1, " has", " have")
+		have := " have"
+		if len(on) == 1 {
+			have = " has"
+		}
 		parts = append(parts, words.Count(len(on), "NUMA node")+have+" cores to give")
 	}
 	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
@@ -298,11 +324,18 @@ func (c *conflict) memoryThere() string {
 			on = append(on, fmt.Sprintf("%s on NUMA node %d", c.bytes(*n.Pages), n.ID))
 		}
 	}
-	return "there is " + c.bytes(sum) + " to give" + words.If(len(on) != 1, " ("+andList(on)+")")
+	text := "there is " + c.bytes(sum) + " to give"
+	if len(on) != 1 {
+		text += " (" + andList(on) + ")"
+	}
+	return text
 }
 
 func thereAre(n int64, one string) string {
-	return words.Either(n == 1, "there is 1 "+one, "there are "+words.Count(n, one))
+	if n == 1 {
+		return "there is 1 " + one
+	}
+	return "there are " + words.Count(n, one)
 }
 
 // devicesOf counts the devices that are given whole for a demand.
@@ -346,15 +379,24 @@ func (c *conflict) coresThere() string {
 		free -= c.p.ReserveCores
 	}
 	all := len(c.p.Cores)
-	text := words.Either(free < all, fmt.Sprintf("of %s %d can be given", words.Count(all, "core"), max(0, free)),
-		thereAre(int64(all), "core"))
-	text += words.If(c.parts.all[plan.DemandSMT], fmt.Sprintf(", %d of them with several threads",
-		min(wide, max(0, free))))
-	why := lists.If(c.parts.all[plan.DemandReserve], c.reserveText())
+	text := thereAre(int64(all), "core")
+	if free < all {
+		text = fmt.Sprintf("of %s %d can be given", words.Count(all, "core"), max(0, free))
+	}
+	if c.parts.all[plan.DemandSMT] {
+		text += fmt.Sprintf(", %d of them with several threads", min(wide, max(0, free)))
+	}
+	var why []string
+	if c.parts.all[plan.DemandReserve] {
+		why = append(why, c.reserveText())
+	}
 	for _, name := range slices.Sorted(maps.Keys(held)) {
 		if !slices.ContainsFunc(c.facts, func(f plan.Fact) bool { return f.Tenant == name }) {
 			why = append(why, fmt.Sprintf("tenant %s holds %d", words.Plain(name), held[name]))
 		}
 	}
-	return text + words.If(len(why) > 0, " ("+strings.Join(why, ", ")+")")
+	if len(why) > 0 {
+		text += " (" + strings.Join(why, ", ") + ")"
+	}
+	return text
 }
