@@ -63,7 +63,9 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, r *search.Re
 			continue // certain is only what lies below the bound, not below the cost of the plan
 		}
 		why := a.effect(c.problem, &found.Placement, after)
-		why += words.If(c.note != "", "; "+c.note)
+		if c.note != "" {
+			why += "; " + c.note
+		}
 		all = append(all, gained{plan.Advice{What: c.what, Gain: gain, Why: why}, c.key})
 	}
 	// Stable: of equal gains the change that was thought of first is the easier one.
@@ -150,9 +152,12 @@ func (a *advisor) ports() {
 		if d.Kind != plan.KindNIC || d.RateMbps != 0 || d.RateUnknown || !d.Whole && d.VFs == 0 || !wanted(a.p, i) {
 			continue
 		}
-		rate := lists.Max(a.p.Devices, func(o plan.Device) int64 {
-			return words.Either(o.Kind == plan.KindNIC && o.Model == d.Model && o.Model != "", o.RateMbps, 0)
-		})
+		var rate int64
+		for _, o := range a.p.Devices {
+			if o.Kind == plan.KindNIC && o.Model == d.Model && o.Model != "" {
+				rate = max(rate, o.RateMbps)
+			}
+		}
 		if rate == 0 {
 			continue
 		}
@@ -355,8 +360,8 @@ func (a *advisor) placesFor(device, node, near int) {
 	if port := a.freePort(d.ID, node, near); port != nil {
 		to.below = &port.Address
 		note = fmt.Sprintf("port %s has nothing below it", port.Address)
-		if width := words.Value(port.Link).MaxWidth; width != nil {
-			note += " and " + words.Count(*width, "lane")
+		if port.Link != nil && port.Link.MaxWidth != nil {
+			note += " and " + words.Count(*port.Link.MaxWidth, "lane")
 		}
 	}
 	add(to, what, note)
@@ -435,7 +440,8 @@ func (a *advisor) relocated(m move) *plan.Problem {
 		}
 	}
 	tree := topology.NewTree(h)
-	for path := range lists.Refs(q.Paths) {
+	for i := range q.Paths {
+		path := &q.Paths[i]
 		x, y := &q.Devices[path.A], &q.Devices[path.B]
 		if !moved[cardKey(x.ID)] && !moved[cardKey(y.ID)] || strings.HasPrefix(path.Class, "NV") {
 			continue

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -28,10 +27,12 @@ type part struct {
 // partsOf returns the GPUs and NICs of a host.
 func partsOf(h *topology.Host) []part {
 	var all []part
-	for g := range lists.Refs(h.GPUs) {
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
 		all = append(all, part{g.ID(), g.Address, &g.NUMANode, g})
 	}
-	for n := range lists.Refs(h.NICs) {
+	for i := range h.NICs {
+		n := &h.NICs[i]
 		all = append(all, part{n.ID(), n.Address, &n.NUMANode, nil})
 	}
 	return all
@@ -81,7 +82,7 @@ func (c *card) ids() []string { return lists.Map(c.parts, func(p part) string { 
 // linked reports whether the card is joined to others by NVLink. Such a GPU is a module on a board
 // of its own, or wears a bridge: it does not change places with a card.
 func (c *card) linked(h *topology.Host) bool {
-	bridged := func(p part) bool { return p.gpu != nil && words.ValueOr(p.gpu.NVLinks, 0) > 0 }
+	bridged := func(p part) bool { return p.gpu != nil && p.gpu.NVLinks != nil && *p.gpu.NVLinks > 0 }
 	ids := c.ids()
 	return slices.ContainsFunc(c.parts, bridged) || slices.ContainsFunc(h.Reported, func(p topology.Path) bool {
 		return p.Class == topology.PathNVLink && (slices.Contains(ids, p.A) || slices.Contains(ids, p.B))

@@ -126,8 +126,10 @@ func (d *decider) devices(one *draft, i int) {
 		one.RunnerUp = "other devices"
 		one.because("no other devices meet the request: the host has none left, or what is left breaks a rule")
 	case notAsked:
-		why := words.Either(d.left > 0, "the search for one was stopped before it found any",
-			fmt.Sprintf("at most %d changed plans are searched for", MaxDecisionSolves))
+		why := fmt.Sprintf("at most %d changed plans are searched for", MaxDecisionSolves)
+		if d.left > 0 {
+			why = "the search for one was stopped before it found any"
+		}
 		one.because("no runner-up: " + why)
 	}
 	several := len(d.p.NUMANodes) > 1
@@ -154,10 +156,13 @@ func (d *decider) gpusApart(i int) bool {
 
 // homes returns the NUMA nodes of devices, ascending.
 func (d *decider) homes(devices []int) []int {
-	return lists.Distinct(lists.Flat(devices, func(k int) []int {
-		n := d.p.Devices[k].NUMANode
-		return lists.If(n != nil, words.Value(n))
-	}))
+	var nodes []int
+	for _, k := range devices {
+		if n := d.p.Devices[k].NUMANode; n != nil {
+			nodes = append(nodes, *n)
+		}
+	}
+	return lists.Distinct(nodes)
 }
 
 // paths says what lies between the GPUs and NICs of a lab node. It reports whether there are such
@@ -177,8 +182,11 @@ func (d *decider) paths(one *draft, i int) (pairs, measured bool) {
 			word := fmt.Sprintf("%s to %s", q.Class, d.p.Devices[n].ID)
 			if q.LossPercent != nil {
 				measured = true
-				word += words.Either(*q.LossPercent == 0, " (measured: as fast as the best pair)",
-					fmt.Sprintf(" (measured: %d %% below the best pair)", *q.LossPercent))
+				if *q.LossPercent == 0 {
+					word += " (measured: as fast as the best pair)"
+				} else {
+					word += fmt.Sprintf(" (measured: %d %% below the best pair)", *q.LossPercent)
+				}
 			}
 			parts = append(parts, word)
 		}
@@ -215,7 +223,11 @@ func (d *decider) cores(one *draft, i int) {
 		one.RunnerUp = fmt.Sprintf("cores of other NUMA nodes than %d", main)
 		one.because("no single change to other NUMA nodes keeps the rules: their cores or memory are taken")
 	}
-	one.because(words.Either(len(at) > 0, seenWrongNodes, seenPinned))
+	if len(at) > 0 {
+		one.because(seenWrongNodes)
+	} else {
+		one.because(seenPinned)
+	}
 	if d.p.Workload == lab.WorkloadGPUCompute {
 		one.because(seenMatmul)
 	}
@@ -316,7 +328,10 @@ func (d *decider) guestNUMA(one *draft, i int) {
 		one.because("cores, and memory with them, are of one NUMA node of the host")
 		return
 	}
-	other := words.Either(!n.GuestNUMA, string(lab.On), string(lab.Off))
+	other := string(lab.On)
+	if n.GuestNUMA {
+		other = string(lab.Off)
+	}
 	d.otherSetting(one, i, other, func(r *plan.Request) { r.GuestNUMA = other })
 	one.because(seenStream)
 	if len(d.base.Placement.Nodes[i].GPUs) > 0 {
@@ -408,8 +423,10 @@ func (d *decider) emulator(one *draft, i int) {
 // housekeeping says which cores the host keeps, and why as many as that.
 func (d *decider) housekeeping() draft {
 	free := d.Free(&d.base.Placement)
-	one := draft{plan.Decision{What: AboutHousekeeping,
-		Choice: coresText(d.CoresOn(free)) + words.If(len(free) > 0, ": CPUs "+d.cpusOf(free))}}
+	one := draft{plan.Decision{What: AboutHousekeeping, Choice: coresText(d.CoresOn(free))}}
+	if len(free) > 0 {
+		one.Choice += ": CPUs " + d.cpusOf(free)
+	}
 	if extra := len(free) - d.p.ReserveCores; extra > 0 {
 		one.becausef("the host keeps at least %s; %d more are left over", words.Count(d.p.ReserveCores, "core"), extra)
 	} else {
@@ -447,8 +464,10 @@ func (d *decider) pageSize() draft {
 	const gib = 1 << 30
 	one := draft{plan.Decision{What: AboutPageSize}}
 	if d.p.HugepageBytes == 0 {
-		one.Choice = words.Either(d.lab.Hugepages == lab.HugepagesOff, "no hugepages, as the lab asks",
-			"no hugepages: the host has none")
+		one.Choice = "no hugepages: the host has none"
+		if d.lab.Hugepages == lab.HugepagesOff {
+			one.Choice = "no hugepages, as the lab asks"
+		}
 		one.because(seenHuge)
 		return one
 	}

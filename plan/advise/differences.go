@@ -46,7 +46,8 @@ func Differences(before, after *plan.Plan) []string {
 	for i := range before.Nodes {
 		old[before.Nodes[i].Name] = &before.Nodes[i]
 	}
-	for n := range lists.Refs(after.Nodes) {
+	for i := range after.Nodes {
+		n := &after.Nodes[i]
 		was := old[n.Name]
 		delete(old, n.Name)
 		if was == nil {
@@ -114,8 +115,14 @@ func nodeMemory(n *plan.Node) string {
 // cardsOnly lists the devices of n that other has not, or has on another NUMA node.
 func cardsOnly(n, other *plan.Node) string {
 	text := func(c *plan.NodeDevice) string {
-		name := words.Either(c.Kind == plan.KindVF, "VF of "+c.ID, plan.DeviceName(c.Kind, c.ID))
-		return name + words.If(c.NUMANode != nil, fmt.Sprintf(" (NUMA node %d)", words.Value(c.NUMANode)))
+		name := plan.DeviceName(c.Kind, c.ID)
+		if c.Kind == plan.KindVF {
+			name = "VF of " + c.ID
+		}
+		if c.NUMANode != nil {
+			name += fmt.Sprintf(" (NUMA node %d)", *c.NUMANode)
+		}
+		return name
 	}
 	have := map[string]int{} // a lab node may have several VFs of one NIC
 	for i := range other.Cards {

@@ -1,6 +1,7 @@
 package advise
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -70,21 +71,26 @@ func devicesOf(p *plan.Problem, n *plan.NodePlacement) string {
 func coresText(on map[int]int64) string {
 	var parts []string
 	for _, node := range slices.Sorted(maps.Keys(on)) {
-		parts = append(parts, words.Either(len(parts) == 0,
-			fmt.Sprintf("%s on NUMA node %d", words.Count(on[node], "core"), node),
-			fmt.Sprintf("%d on node %d", on[node], node)))
+		if len(parts) == 0 {
+			parts = append(parts, fmt.Sprintf("%s on NUMA node %d", words.Count(on[node], "core"), node))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d on node %d", on[node], node))
+		}
 	}
-	return words.Either(len(parts) == 0, "no cores", words.List(parts))
+	return cmp.Or(words.List(parts), "no cores")
 }
 
 // memoryText is "16 GiB on NUMA node 0 and 16 GiB on node 2".
 func memoryText(p *plan.Problem, memory []plan.NodePage) string {
 	var parts []string
 	for _, m := range memory {
-		where := words.Either(len(parts) > 0, "node", "NUMA node")
+		where := "NUMA node"
+		if len(parts) > 0 {
+			where = "node"
+		}
 		parts = append(parts, fmt.Sprintf("%s on %s %d", words.Exact(uint64(m.Pages)*p.PageBytes), where, m.NUMANode))
 	}
-	return words.Either(len(parts) == 0, "no memory", words.List(parts))
+	return cmp.Or(words.List(parts), "no memory")
 }
 
 // cpusOf is the CPU list of cores.

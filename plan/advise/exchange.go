@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -96,7 +95,11 @@ func (o *oracle) otherCores(i, tries int) (best *plan.Placement, cost int64) {
 			if other == i || other >= 0 && o.CoresOn(pl.Nodes[other].Cores)[to.ID] == 0 {
 				continue
 			}
-			for _, freeFirst := range []bool{true, false}[:words.Either(other < 0, 1, 2)] {
+			orders := []bool{true, false} // free cores first, or those of the other node
+			if other < 0 {
+				orders = orders[:1]
+			}
+			for _, freeFirst := range orders {
 				if tries--; tries < 0 {
 					return best, cost
 				}

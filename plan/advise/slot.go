@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -174,7 +173,8 @@ func swapReported(h *topology.Host, a, b *card) {
 	for _, p := range h.Reported {
 		old[[2]string{p.A, p.B}], old[[2]string{p.B, p.A}] = p, p
 	}
-	for p := range lists.Refs(h.Reported) {
+	for i := range h.Reported {
+		p := &h.Reported[i]
 		if q, ok := old[[2]string{at(p.A), at(p.B)}]; ok {
 			p.Class, p.Links, p.PCIe = q.Class, q.Links, q.PCIe
 		}
@@ -206,7 +206,8 @@ func regroup(h *topology.Host) {
 
 // restore gives disks on the cards the NUMA nodes of their functions.
 func restore(h *topology.Host, cards ...*card) {
-	for disk := range lists.Refs(h.Storage) {
+	for i := range h.Storage {
+		disk := &h.Storage[i]
 		for _, c := range cards {
 			if d := c.function(disk.PCI); d != nil {
 				disk.NUMANode = deepCopy(d.NUMANode)
@@ -262,15 +263,22 @@ func freePorts(h *topology.Host, node int, c *card) []*topology.PCIDevice {
 		}
 	}
 	lanes := 0
-	if l := c.functions[0].Link; l != nil {
-		lanes = words.ValueOr(l.MaxWidth, words.ValueOr(l.Width, 0))
+	if l := c.functions[0].Link; l != nil && l.MaxWidth != nil {
+		lanes = *l.MaxWidth
+	} else if l != nil && l.Width != nil {
+		lanes = *l.Width
 	}
 	var wide, narrow []*topology.PCIDevice
-	for d := range lists.Refs(h.PCI) {
+	for i := range h.PCI {
+		d := &h.PCI[i]
 		port := d.Bridge != nil && (d.Bridge.Port == "root port" || d.Bridge.Port == "downstream port")
+		width := 0
+		if d.Link != nil && d.Link.MaxWidth != nil {
+			width = *d.Link.MaxWidth
+		}
 		switch {
-		case !port || taken[d.Address] || words.ValueOr(d.NUMANode, -1) != node:
-		case d.Link != nil && words.ValueOr(d.Link.MaxWidth, 0) >= lanes:
+		case !port || taken[d.Address] || d.NUMANode == nil || *d.NUMANode != node:
+		case d.Link != nil && width >= lanes:
 			wide = append(wide, d)
 		default:
 			narrow = append(narrow, d)
@@ -284,8 +292,9 @@ func freePorts(h *topology.Host, node int, c *card) []*topology.PCIDevice {
 // others lead to memory controllers and the chipset.
 func rootOn(h *topology.Host, node int, c *card) string {
 	best, rank := "", 0
-	for d := range lists.Refs(h.PCI) {
-		if words.ValueOr(d.NUMANode, -1) != node || d.Root == "" || c.function(&d.Address) != nil {
+	for i := range h.PCI {
+		d := &h.PCI[i]
+		if d.NUMANode == nil || *d.NUMANode != node || d.Root == "" || c.function(&d.Address) != nil {
 			continue
 		}
 		r := 1
