@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"slices"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/cmdline"
 	"github.com/rackless/rackless/machine/topology"
@@ -108,7 +107,8 @@ func newView(in Input) (*view, error) {
 		return nil, err
 	}
 	seen := map[topology.PCIAddr]bool{}
-	for n := range lists.Refs(v.plan.Nodes) {
+	for i := range v.plan.Nodes {
+		n := &v.plan.Nodes[i]
 		v.ports = append(v.ports, portsOf(n))
 		for _, c := range n.Cards {
 			if c.Kind == plan.KindVF {

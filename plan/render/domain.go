@@ -11,8 +11,6 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
@@ -43,7 +41,8 @@ func Domains(in Input) ([]Artifact, error) {
 	}
 	var artefacts []Artifact
 	var faults []error
-	for n := range lists.Refs(in.Plan.Nodes) {
+	for i := range in.Plan.Nodes {
+		n := &in.Plan.Nodes[i]
 		data, err := m.domain(n)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("render domain of node %q: %w", n.Name, err))
@@ -207,7 +206,12 @@ func (m *machine) tree(n *plan.Node) ([]slot, *tree, error) {
 }
 
 // virtType is libvirt's name of what executes the guest.
-func (m *machine) virtType() string { return words.Either(m.in.Emulated, "qemu", "kvm") }
+func (m *machine) virtType() string {
+	if m.in.Emulated {
+		return "qemu"
+	}
+	return "kvm"
+}
 
 func (m *machine) ioThreadWhy() string {
 	if m.in.Boot != nil {
@@ -218,7 +222,12 @@ func (m *machine) ioThreadWhy() string {
 
 // onReboot says what becomes of a guest that boots again. One that has its root in memory would be
 // nobody then, without name and addresses.
-func (m *machine) onReboot() string { return words.Either(m.in.Boot != nil, "destroy", "restart") }
+func (m *machine) onReboot() string {
+	if m.in.Boot != nil {
+		return "destroy"
+	}
+	return "restart"
+}
 
 func (m *machine) header(n *plan.Node) string {
 	text := fmt.Sprintf("%s. Node %s of lab %s. rackless is not needed to use this file: virsh define %s, then virsh "+
@@ -227,7 +236,9 @@ func (m *machine) header(n *plan.Node) string {
 	if m.in.Made == "" {
 		text = strings.TrimPrefix(text, ". ")
 	}
-	text += words.If(m.guessedArch, " What the host was read from does not tell its architecture: x86_64 was assumed.")
+	if m.guessedArch {
+		text += " What the host was read from does not tell its architecture: x86_64 was assumed."
+	}
 	return text
 }
 

@@ -9,7 +9,6 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 )
@@ -278,7 +277,9 @@ func numaTune(n *plan.Node, why reasons) *libvirtxml.DomainNUMATune {
 	t.Memory = &libvirtxml.DomainNUMATuneMemory{Mode: "strict", Nodeset: all.String()}
 	reason := "the pages were counted on these NUMA nodes of the host: rather no start than memory that is far or " +
 		"another guest's"
-	reason += words.If(spans, ". Not interleave, which takes from any node when one of these is out of pages")
+	if spans {
+		reason += ". Not interleave, which takes from any node when one of these is out of pages"
+	}
 	why.add("numatune/memory", reason)
 	return t
 }

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 )
@@ -36,7 +35,8 @@ type function struct {
 func (m *machine) slots(n *plan.Node) ([]slot, error) {
 	g := gathering{m: m, byDevice: map[topology.PCIAddr]int{}, taken: map[topology.PCIAddr]bool{}}
 	ports := 0
-	for c := range lists.Refs(n.Cards) {
+	for i := range n.Cards {
+		c := &n.Cards[i]
 		if c.Cell != nil && (*c.Cell < 0 || *c.Cell >= len(n.Cells)) {
 			return nil, fmt.Errorf("device %q is in cell %d; the guest has %d", c.ID, *c.Cell, len(n.Cells))
 		}

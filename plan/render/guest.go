@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 )
@@ -231,7 +230,9 @@ func (v *view) hostNames() []string {
 	for i := range v.plan.Nodes {
 		for k, p := range v.ports[i] {
 			name := v.plan.Nodes[i].Name
-			name += words.If(k > 0, "-"+p.nic.Name)
+			if k > 0 {
+				name += "-" + p.nic.Name
+			}
 			lines = append(lines, p.nic.Addr.Addr().String()+" "+oneLine(name))
 		}
 	}

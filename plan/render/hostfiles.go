@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -50,13 +49,19 @@ func UnitName(lab, suffix string) string { return "rackless-" + safeName(lab) + 
 // /dev/hugepages.
 func (v *view) hugepageMounts() []Artifact {
 	// The default of x86 and of arm64 with pages of 4 KiB is 2 MiB.
-	standard := words.ValueOr(v.host.Memory.DefaultHuge, 2<<20)
+	standard := uint64(2 << 20)
+	if v.host.Memory.DefaultHuge != nil {
+		standard = *v.host.Memory.DefaultHuge
+	}
 	var mounts []Artifact
 	for _, size := range v.plan.PageSizes() {
 		if size == standard {
 			continue
 		}
-		label := words.Either(size%(1<<30) == 0, fmt.Sprintf("%dG", size>>30), fmt.Sprintf("%dM", size>>20))
+		label := fmt.Sprintf("%dM", size>>20)
+		if size%(1<<30) == 0 {
+			label = fmt.Sprintf("%dG", size>>30)
+		}
 		mounts = append(mounts, text("systemd/dev-hugepages"+label+".mount", v.page("hugepages.mount", struct {
 			Label, Before string
 			KiB           uint64

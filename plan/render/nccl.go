@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 )
@@ -48,7 +46,8 @@ func ncclTopologies(in Input) ([]Artifact, error) {
 		return nil, err
 	}
 	var all []Artifact
-	for n := range lists.Refs(m.in.Plan.Nodes) {
+	for i := range m.in.Plan.Nodes {
+		n := &m.in.Plan.Nodes[i]
 		if !slices.ContainsFunc(n.Cards, func(c plan.NodeDevice) bool { return c.Kind == plan.KindGPU }) {
 			continue
 		}
@@ -76,7 +75,8 @@ func ncclTopologies(in Input) ([]Artifact, error) {
 func (m *machine) ncclTopology(n *plan.Node, t *tree) *ncclSystem {
 	hostTree := topology.NewTree(m.host)
 	physical := map[topology.PCIAddr]topology.PCIAddr{} // of virtual functions, which need not exist yet
-	for c := range lists.Refs(n.Cards) {
+	for i := range n.Cards {
+		c := &n.Cards[i]
 		if pf, err := topology.ParsePCIAddr(c.ID); err == nil && c.Kind == plan.KindVF {
 			if vf, err := m.address(functionOf(c)); err == nil {
 				physical[vf] = pf
@@ -143,13 +143,18 @@ func isSwitch(d *topology.PCIDevice) bool {
 }
 
 func newNCCLPCI(d *topology.PCIDevice, at topology.PCIAddr) *ncclPCI {
-	x := &ncclPCI{BusID: at.String(), Class: words.Value(d.Class)}
+	x := &ncclPCI{BusID: at.String()}
+	if d.Class != nil {
+		x.Class = *d.Class
+	}
 	if d.Link != nil {
 		gts, lanes := d.Link.Best()
 		if gts != nil {
 			x.Speed = strconv.FormatFloat(*gts, 'f', 1, 64) + " GT/s PCIe"
 		}
-		x.Width = words.Value(lanes)
+		if lanes != nil {
+			x.Width = *lanes
+		}
 	}
 	return x
 }

@@ -266,7 +266,10 @@ func numaText(n plan.Node) string {
 	}
 	var parts []string
 	for _, c := range n.Cells {
-		cpus := words.Either(c.VCPUs > 0, fmt.Sprintf("CPUs %d to %d", c.FirstVCPU, c.FirstVCPU+c.VCPUs-1), "no CPUs")
+		cpus := "no CPUs"
+		if c.VCPUs > 0 {
+			cpus = fmt.Sprintf("CPUs %d to %d", c.FirstVCPU, c.FirstVCPU+c.VCPUs-1)
+		}
 		parts = append(parts, fmt.Sprintf("node %d: %s, %d MB", c.Cell, cpus, c.Bytes>>20))
 	}
 	return fmt.Sprintf("available: %d nodes (0-%d); %s, less what the kernel keeps", len(n.Cells), len(n.Cells)-1,

@@ -1,12 +1,11 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // oneLine makes text from outside harmless where a line break would end a comment or a value:
@@ -59,5 +58,5 @@ func safeName(s string) string {
 			fmt.Fprintf(&b, "_%02x", c)
 		}
 	}
-	return words.Either(b.Len() == 0, "_", b.String())
+	return cmp.Or(b.String(), "_")
 }

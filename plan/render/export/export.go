@@ -17,7 +17,6 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/render"
@@ -77,7 +76,8 @@ func check(in *render.Input) error {
 		return errors.New("no plan or no lab")
 	}
 	in.Host = cmp.Or(in.Host, &topology.Host{})
-	for n := range lists.Refs(in.Plan.Nodes) {
+	for i := range in.Plan.Nodes {
+		n := &in.Plan.Nodes[i]
 		if len(n.VCPUs) == 0 || n.Threads < 1 || len(n.Cells) == 0 {
 			return fmt.Errorf("node %q of the plan has no vcpus, threads or cells: the plan was edited; make it "+
 				"again", n.Name)
@@ -271,7 +271,10 @@ func scalar(text string) (string, error) {
 func indented(by int, text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(strings.TrimSuffix(text, "\n") + "\n") {
-		b.WriteString(words.If(line != "\n", strings.Repeat(" ", by)) + line)
+		if line != "\n" {
+			b.WriteString(strings.Repeat(" ", by))
+		}
+		b.WriteString(line)
 	}
 	return b.String()
 }

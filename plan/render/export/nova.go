@@ -8,7 +8,6 @@ import (
 	"text/template"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
@@ -124,7 +123,8 @@ func (n *nova) page() novaPage {
 		p.Held = append(p.Held, fmt.Sprintf("reserved_host_memory_mb = %d", uint64(*m)/mib))
 	}
 	flavors := map[string]string{} // name by what it is
-	for node := range lists.Refs(n.in.Plan.Nodes) {
+	for i := range n.in.Plan.Nodes {
+		node := &n.in.Plan.Nodes[i]
 		p.CPUs = p.CPUs.Union(node.CPUs())
 		s := novaServer{Node: node.Name, Size: fmt.Sprintf("--vcpus %d --ram %d --disk 20", len(node.VCPUs),
 			node.MemoryBytes/mib)}
@@ -192,7 +192,10 @@ func (n *nova) flavor(node *plan.Node) (specs []string, notes []string) {
 		counts[name]++
 	}
 	if len(node.Cards) > 0 {
-		policy := words.Either(near(n.in.Host, node), "required", "preferred")
+		policy := "preferred"
+		if near(n.in.Host, node) {
+			policy = "required"
+		}
 		add("hw:pci_numa_affinity_policy=%s", policy)
 	}
 	for i, name := range order {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/render"
@@ -24,7 +23,8 @@ func Slurm(in render.Input) ([]render.Artifact, error) {
 	if in.Lab.Slurm != nil {
 		c.Controller = in.Lab.Slurm.Controller
 	}
-	for n := range lists.Refs(in.Plan.Nodes) {
+	for i := range in.Plan.Nodes {
+		n := &in.Plan.Nodes[i]
 		node, err := slurm.NodeOf(n.Name, guest(in.Host, n))
 		if err != nil {
 			return nil, fmt.Errorf("export slurm: %w", err)
@@ -42,7 +42,8 @@ func Slurm(in render.Input) ([]render.Artifact, error) {
 func switches(p *plan.Plan) []slurm.Switch {
 	var leaves group.By[string, string]
 	joined := false
-	for n := range lists.Refs(p.Nodes) {
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
 		leaf := "without-nic"
 		for _, c := range n.Cards {
 			if c.Kind != plan.KindGPU {
@@ -90,7 +91,10 @@ func guest(h *topology.Host, n *plan.Node) *topology.Host {
 	}
 	for _, c := range n.Cards {
 		a, _ := topology.ParsePCIAddr(c.ID) // check has seen to it that it is one
-		cell := words.Either(n.GuestNUMA, c.Cell, nil)
+		var cell *int
+		if n.GuestNUMA {
+			cell = c.Cell
+		}
 		if c.Kind == plan.KindGPU {
 			card := topology.GPU{Address: &a, Kind: topology.GPUDiscrete, Model: c.Model, NUMANode: cell}
 			for i := range h.GPUs {

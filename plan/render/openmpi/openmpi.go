@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -36,19 +35,25 @@ func Hostfile(nodes []Node) string {
 	return b.String()
 }
 
-// Rankfile binds each rank to a core of its node, with the reason. A core gets a second rank where a node has more
+// Rankfile binds each rank to a core of its node, with the reason. A core gets a second rank if a node has more
 // ranks than cores. The plan is nil in a lab without one.
 func Rankfile(lab string, p *plan.Plan, nodes []Node) string {
+	basis := "The plan says which cores are next to the network."
+	if p == nil {
+		basis = "No plan places its nodes: all cores of a node are alike."
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Ranks of lab %s, made by rackless. %s\n", lab, words.Either(p == nil,
-		"No plan places its nodes: all cores of a node are alike.",
-		"The plan says which cores are next to the network."))
+	fmt.Fprintf(&b, "# Ranks of lab %s, made by rackless. %s\n", lab, basis)
 	rank := 0
 	for _, n := range nodes {
 		cores := coresOf(p, n)
 		for k := 0; k < n.Ranks && len(cores) > 0; k++ {
 			c := cores[k%len(cores)]
-			fmt.Fprintf(&b, "rank %d=%s slot=%d%s\n", rank, n.Name, c.number, words.If(c.why != "", " # "+c.why))
+			fmt.Fprintf(&b, "rank %d=%s slot=%d", rank, n.Name, c.number)
+			if c.why != "" {
+				b.WriteString(" # " + c.why)
+			}
+			b.WriteByte('\n')
 			rank++
 		}
 	}
@@ -75,7 +80,10 @@ func coresOf(p *plan.Plan, node Node) (cores []core) {
 		return cores
 	}
 	n := &p.Nodes[i]
-	threads := words.Either(n.SMT, max(1, n.Threads), 1)
+	threads, cpus := 1, "CPU "
+	if n.SMT && n.Threads > 1 {
+		threads, cpus = n.Threads, "CPUs "
+	}
 	near, port := 0, ""
 	if ports := n.Ports(); len(ports) > 0 && ports[0].Card != nil && ports[0].Card.Cell != nil {
 		near, port = *ports[0].Card.Cell, ports[0].Name
@@ -90,14 +98,20 @@ func coresOf(p *plan.Plan, node Node) (cores []core) {
 	slices.SortStableFunc(cells, func(a, b plan.Cell) int { return cmp.Compare(distance(a), distance(b)) })
 	for _, c := range cells {
 		why := fmt.Sprintf("NUMA node %d", c.Cell)
-		if port != "" {
-			why += words.Either(c.Cell == near, ", which has "+port,
-				fmt.Sprintf(", at distance %d from that of %s", distance(c), port))
+		switch {
+		case port == "":
+		case c.Cell == near:
+			why += ", which has " + port
+		default:
+			why += fmt.Sprintf(", at distance %d from that of %s", distance(c), port)
 		}
 		for v := max(0, c.FirstVCPU); v+threads <= min(c.FirstVCPU+c.VCPUs, len(n.VCPUs)); v += threads {
-			on := lists.Map(n.VCPUs[v:v+threads], func(cpu int) string { return fmt.Sprint(cpu) })
-			cores = append(cores, core{v / threads, why + "; " + words.Either(n.Unpinned, "not pinned on the host",
-				words.Either(threads > 1, "CPUs ", "CPU ")+strings.Join(on, ", ")+" of the host")})
+			place := "not pinned on the host"
+			if !n.Unpinned {
+				on := lists.Map(n.VCPUs[v:v+threads], func(cpu int) string { return fmt.Sprint(cpu) })
+				place = cpus + strings.Join(on, ", ") + " of the host"
+			}
+			cores = append(cores, core{v / threads, why + "; " + place})
 		}
 	}
 	return cores

@@ -19,7 +19,6 @@ import (
 
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/render"
 )
@@ -168,7 +167,9 @@ func (c Cluster) memoryPerCPU() int64 {
 func (n Node) line() string {
 	s := fmt.Sprintf("CPUs=%d Sockets=%d CoresPerSocket=%d ThreadsPerCore=%d", n.Sockets*n.Cores*n.Threads,
 		n.Sockets, n.Cores, n.Threads)
-	s += words.If(n.MemoryMiB > 0, fmt.Sprintf(" RealMemory=%d", n.MemoryMiB))
+	if n.MemoryMiB > 0 {
+		s += fmt.Sprintf(" RealMemory=%d", n.MemoryMiB)
+	}
 	var gres []string
 	for i, d := range n.Devices {
 		word := d.word()
@@ -181,7 +182,12 @@ func (n Node) line() string {
 	return s + setting("Gres", strings.Join(gres, ","))
 }
 
-func (d Device) word() string { return words.Either(d.Type == "", d.Kind, d.Kind+":"+d.Type) }
+func (d Device) word() string {
+	if d.Type == "" {
+		return d.Kind
+	}
+	return d.Kind + ":" + d.Type
+}
 
 // kinds are the kinds of devices that nodes have, in the order of the constants.
 func (c Cluster) kinds() (kinds []string) {
@@ -212,8 +218,13 @@ func (n Node) devices() string {
 	return b.String()
 }
 
-// setting is a further setting of a line; "" where it has no value.
-func setting(name, value string) string { return words.If(value != "", " "+name+"="+value) }
+// setting returns a further setting of a line; "" if it has no value.
+func setting(name, value string) string {
+	if value == "" {
+		return ""
+	}
+	return " " + name + "=" + value
+}
 
 func (c Cluster) topologyConf() string {
 	var b strings.Builder
@@ -229,7 +240,11 @@ func (c Cluster) cgroupConf() string {
 	gpus := slices.ContainsFunc(c.Nodes, func(n Node) bool {
 		return slices.ContainsFunc(n.Devices, func(d Device) bool { return d.Kind == GPU && d.File != "" })
 	})
-	return "ConstrainCores=yes\nConstrainRAMSpace=yes\nConstrainDevices=" + words.Either(gpus, "yes", "no") + "\n"
+	devices := "no"
+	if gpus {
+		devices = "yes"
+	}
+	return "ConstrainCores=yes\nConstrainRAMSpace=yes\nConstrainDevices=" + devices + "\n"
 }
 
 // alike returns the names of nodes by what is said about them. Nodes of which nothing is said are left out.
