@@ -141,7 +141,10 @@ func (h *host) affinityKept(add func(string, ...any)) {
 func nameList(names []string) string { return words.Names(names, 4) }
 
 func coreList(ids []int) string {
-	return words.Either(len(ids) == 1, "core ", "cores ") + numbers(ids)
+	if len(ids) == 1 {
+		return "core " + numbers(ids)
+	}
+	return "cores " + numbers(ids)
 }
 
 // numbers writes numbers as Linux writes lists of CPUs: 0-3,8. Unlike topology.CPUSet it takes any number.
@@ -153,7 +156,11 @@ func numbers(ids []int) string {
 		for n < len(ids) && ids[n] == ids[0]+n {
 			n++
 		}
-		parts = append(parts, fmt.Sprint(ids[0])+words.If(n > 1, fmt.Sprintf("-%d", ids[n-1])))
+		part := fmt.Sprint(ids[0])
+		if n > 1 {
+			part += fmt.Sprintf("-%d", ids[n-1])
+		}
+		parts = append(parts, part)
 		ids = ids[n:]
 	}
 	return strings.Join(parts, ",")

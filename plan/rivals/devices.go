@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -37,7 +36,10 @@ func wants(r *plan.Request) []want {
 
 func (w want) text() string {
 	kind := [...]string{wantGPU: "GPUs", wantNIC: "NICs", wantVF: "virtual functions"}[w.kind]
-	return words.Either(w.Text != "", fmt.Sprintf("%s (%s)", kind, w.Text), kind)
+	if w.Text == "" {
+		return kind
+	}
+	return fmt.Sprintf("%s (%s)", kind, w.Text)
 }
 
 // left is how many units of a device request i may take for w: 1 or 0 whole, or virtual functions.

@@ -38,7 +38,10 @@ func newHost(p *plan.Problem) *host {
 	}
 	for _, n := range p.NUMANodes {
 		h.nodes = append(h.nodes, n.ID)
-		h.pages[n.ID] = min(max(words.ValueOr(n.Pages, unlimited), 0), unlimited)
+		h.pages[n.ID] = unlimited
+		if n.Pages != nil {
+			h.pages[n.ID] = min(max(*n.Pages, 0), unlimited)
+		}
 	}
 	slices.Sort(h.nodes)
 	for i, c := range p.Cores {

@@ -153,7 +153,8 @@ func keepForHost(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64
 func worthToHost(p *plan.Problem) map[int]int {
 	isolates := slices.ContainsFunc(p.Cores, func(c plan.Core) bool { return c.Isolated })
 	worth := map[int]int{}
-	for c := range lists.Refs(p.Cores) {
+	for i := range p.Cores {
+		c := &p.Cores[i]
 		switch {
 		case slices.Contains(c.CPUs, 0):
 			worth[c.ID] = 2

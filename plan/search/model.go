@@ -198,7 +198,11 @@ func (m *model) addCores() error {
 		}
 	}
 	// Cells, pools and caches are numbered by the lowest core ID in them, whatever the order of the problem.
-	cores := slices.SortedFunc(lists.Refs(p.Cores), func(a, b *plan.Core) int { return cmp.Compare(a.ID, b.ID) })
+	cores := make([]*plan.Core, len(p.Cores))
+	for i := range p.Cores {
+		cores[i] = &p.Cores[i]
+	}
+	slices.SortFunc(cores, func(a, b *plan.Core) int { return cmp.Compare(a.ID, b.ID) })
 	l3s := numbering[int]{}
 	l3Of := func(c *plan.Core) int {
 		if c.L3 < 0 {

@@ -3,8 +3,6 @@ package search
 import (
 	"cmp"
 	"slices"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // What the memory of a lab node costs were it alone on the host is a bound of what it costs beside
@@ -33,7 +31,11 @@ func (m *model) priceMemory() {
 	var caps []int64 // of all nodes, largest first
 	nearest := infinite
 	for a := range m.nodes {
-		caps = append(caps, words.Either(m.nodes[a].limited, m.nodes[a].pages, 1<<50))
+		pages := int64(1 << 50)
+		if m.nodes[a].limited {
+			pages = m.nodes[a].pages
+		}
+		caps = append(caps, pages)
 		for b := range m.nodes {
 			if a != b {
 				nearest = min(nearest, m.far(a, b))
@@ -119,7 +121,10 @@ func (m *model) memoryAt(r *request, a int) int64 {
 	var sum int64
 	left := r.pages
 	for _, b := range m.orderedNodes(func(x, y int) int { return cmp.Compare(price(x), price(y)) }) {
-		give := words.Either(m.nodes[b].limited, min(left, m.nodes[b].pages), left)
+		give := left
+		if m.nodes[b].limited {
+			give = min(left, m.nodes[b].pages)
+		}
 		sum += give * price(b)
 		left -= give
 	}

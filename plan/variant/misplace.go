@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 )
@@ -65,7 +64,8 @@ func homes(n *plan.Node) topology.CPUSet {
 // each: the host keeps one there.
 func (a *arranger) housekeeping() map[int][]*topology.Core {
 	free := map[int][]*topology.Core{}
-	for c := range lists.Refs(a.host.Cores) {
+	for i := range a.host.Cores {
+		c := &a.host.Cores[i]
 		if c.NUMANode != nil && !c.CPUs.IsEmpty() && c.CPUs.IsSubsetOf(a.plan.Housekeeping.CPUs) {
 			free[*c.NUMANode] = append(free[*c.NUMANode], c)
 		}
@@ -84,7 +84,8 @@ func (a *arranger) move(n *plan.Node, free map[int][]*topology.Core) error {
 	}
 	home := n.Cells[0].NUMANodes[0]
 	to, far := -1, 0
-	for node := range lists.Refs(a.host.NUMANodes) {
+	for i := range a.host.NUMANodes {
+		node := &a.host.NUMANodes[i]
 		if homes(n).Contains(node.ID) || len(free[node.ID]) < len(n.VCPUs) || !room(node, n) {
 			continue
 		}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 )
@@ -40,7 +39,8 @@ func Of(p *plan.Plan, h *topology.Host, level string) (*plan.Plan, error) {
 	}
 	v := copyOf(p)
 	a := arranger{host: h, plan: v}
-	for n := range lists.Refs(v.Nodes) {
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
 		if err := a.arrange(n, level); err != nil {
 			return nil, fmt.Errorf("node %s: %w", n.Name, err)
 		}
@@ -58,7 +58,8 @@ func Of(p *plan.Plan, h *topology.Host, level string) (*plan.Plan, error) {
 // Pages returns the plan with the memory of its lab nodes in pages of so many bytes; 0 means no hugepages.
 func Pages(p *plan.Plan, bytes uint64) (*plan.Plan, error) {
 	v := copyOf(p)
-	for n := range lists.Refs(v.Nodes) {
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
 		for k, m := range n.Memory {
 			if bytes > 0 && m.Bytes%bytes != 0 {
 				return nil, fmt.Errorf("node %s: %d bytes on NUMA node %d are no whole pages of %d bytes", n.Name,
@@ -77,7 +78,8 @@ func copyOf(p *plan.Plan) *plan.Plan {
 	v.Optimal, v.Cost, v.Bound, v.Terms = false, 0, 0, []plan.Term{}
 	v.Nodes = slices.Clone(p.Nodes)
 	v.Notes = slices.Clone(p.Notes)
-	for n := range lists.Refs(v.Nodes) {
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
 		n.VCPUs, n.Memory = slices.Clone(n.VCPUs), slices.Clone(n.Memory)
 		n.Cells, n.Cards = slices.Clone(n.Cells), slices.Clone(n.Cards)
 	}
@@ -130,7 +132,8 @@ func (a *arranger) arrange(n *plan.Node, level string) error {
 		}
 	}
 	var vcpus []int
-	for c := range lists.Refs(n.Cells) {
+	for i := range n.Cells {
+		c := &n.Cells[i]
 		first := len(vcpus)
 		var last *topology.Core
 		for _, cpu := range n.VCPUs[c.FirstVCPU : c.FirstVCPU+c.VCPUs] {

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
@@ -146,8 +144,13 @@ func (c *checker) readCores() {
 		s := stated[hc.ID]
 		delete(stated, hc.ID)
 		k := &coreView{id: hc.ID, cpus: c.onlineOf(hc.CPUs),
-			small: hc.Kind == topology.KindEfficiency || slow[i], owner: -1}
-		k.pkg, k.l3 = max(-1, words.ValueOr(hc.Package, -1)), max(-1, words.ValueOr(hc.L3, -1))
+			small: hc.Kind == topology.KindEfficiency || slow[i], pkg: -1, l3: -1, owner: -1}
+		if hc.Package != nil {
+			k.pkg = max(-1, *hc.Package)
+		}
+		if hc.L3 != nil {
+			k.l3 = max(-1, *hc.L3)
+		}
 		onNode := hc.NUMANode != nil && slices.Contains(m.nodes, *hc.NUMANode)
 		switch {
 		case onNode:
@@ -215,7 +218,10 @@ func (c *checker) onlineOf(cpus topology.CPUSet) []int {
 	if !c.h.CPUs.Online.IsEmpty() {
 		cpus = cpus.Intersect(c.h.CPUs.Online)
 	}
-	return slices.Collect(cpus.Difference(words.Value(c.h.CPUs.Offline)).All())
+	if offline := c.h.CPUs.Offline; offline != nil {
+		cpus = cpus.Difference(*offline)
+	}
+	return slices.Collect(cpus.All())
 }
 
 // believesTenants reports whether the host's own tenants count: not where the lab ignores them or
@@ -240,7 +246,8 @@ func (c *checker) readTenants() {
 	if !c.believesTenants() {
 		return
 	}
-	for t := range lists.Refs(c.h.Tenants) {
+	for i := range c.h.Tenants {
+		t := &c.h.Tenants[i]
 		hold(tenantName(t), c.heldBy(t).All())
 	}
 }

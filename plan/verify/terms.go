@@ -100,7 +100,8 @@ func (c *checker) recompute() []plan.Term {
 		prints[i] = c.footprint(i)
 	}
 	paths := make(map[[2]int]*plan.PairPath, 2*len(c.p.Paths))
-	for q := range lists.Refs(c.p.Paths) {
+	for i := range c.p.Paths {
+		q := &c.p.Paths[i]
 		paths[[2]int{q.A, q.B}], paths[[2]int{q.B, q.A}] = q, q
 	}
 	own := make([]int64, len(c.nodes))
@@ -122,7 +123,10 @@ func (c *checker) recompute() []plan.Term {
 			add(plan.TermDeviceShare, c.shareMissing(i, f)*int64(len(devices)),
 				part(w.DeviceShare, int64(r.Cores)*asked))
 		}
-		span := words.Either(r.GuestNUMA == "off", w.NUMASpanHidden, w.NUMASpan)
+		span := w.NUMASpan
+		if r.GuestNUMA == "off" {
+			span = w.NUMASpanHidden
+		}
 		add(plan.TermNUMASpan, int64(len(f.nodes)-1), span)
 		add(plan.TermCoreBalance, unevenness(f), part(w.CoreBalance, int64(r.Cores)))
 		if c.m.hybrid {

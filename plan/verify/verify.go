@@ -149,7 +149,8 @@ func (c *checker) align() {
 		c.index[c.p.Requests[i].Name] = i
 	}
 	last := -1
-	for n := range lists.Refs(c.pl.Nodes) {
+	for k := range c.pl.Nodes {
+		n := &c.pl.Nodes[k]
 		i, ok := c.index[n.Name]
 		switch {
 		case !ok:
