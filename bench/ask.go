@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -32,7 +31,10 @@ func (r *Runner) ask(ctx context.Context, node string, argv ...string) (Output, 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	lists.Put(&r.answers, key, out)
+	if r.answers == nil {
+		r.answers = map[string]Output{}
+	}
+	r.answers[key] = out
 	return out, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"unicode"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // A BadResultError says that a tool printed something that is not a result: a zero or impossible figure, a
@@ -25,8 +24,14 @@ type BadResultError struct {
 const maxErrorText = 200
 
 func (e *BadResultError) Error() string {
-	return "read result of " + e.Tool + words.If(e.Line > 0, fmt.Sprintf(", line %d", e.Line)) +
-		words.If(e.Text != "", fmt.Sprintf(" %q", e.Text)) + ": " + e.Reason
+	at := e.Tool
+	if e.Line > 0 {
+		at += fmt.Sprintf(", line %d", e.Line)
+	}
+	if e.Text != "" {
+		at += fmt.Sprintf(" %q", e.Text)
+	}
+	return "read result of " + at + ": " + e.Reason
 }
 
 // badResult is the error for output that is bad as a whole, where no line of it says why.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -176,8 +175,10 @@ func copyLinkCauses(j *Judgement, side *Side, now GPULink, idle bool) []Cause {
 	fix := fmt.Sprintf("read /sys/bus/pci/devices/%s/current_link_speed while it copies; if it is as low then, "+
 		"compare LnkCap and LnkSta of the card and of every port above it on the host (lspci -vv), and train "+
 		"the link again at the port above, or take another slot (RL003 in rackless explain says how)", now.Address)
-	what := words.If(now.Below != "", "the bridge "+now.Address+" above ") + "the GPU at " +
-		cmp.Or(now.Below, now.Address)
+	what := "the GPU at " + now.Address
+	if now.Below != "" {
+		what = "the bridge " + now.Address + " above the GPU at " + now.Below
+	}
 	evidence := fmt.Sprintf("%s on %s had %v after the copies: %s GB/s with packets of %d bytes, and the "+
 		"card can do %s", what, side.Node, now.PCILink, gbps(now.capacity()), maxPayload, best)
 	if !idle {

@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // Names of the tools, as in Sample.Tool.
@@ -257,7 +256,10 @@ func (e Engine) Metrics() []string { return slices.Clone(e.metrics) }
 // seconds returns the duration of a test that is limited by time. Two seconds show that a path works;
 // figures for comparisons get five.
 func (o Options) seconds() int {
-	return words.Either(o.Quick, cmp.Or(o.Seconds, 2), cmp.Or(o.Seconds, 5))
+	if o.Quick {
+		return cmp.Or(o.Seconds, 2)
+	}
+	return cmp.Or(o.Seconds, 5)
 }
 
 // check refuses what cannot be measured, before anything is started for nothing.
@@ -318,8 +320,12 @@ func (e Engine) version(outputs ...Output) string {
 	for _, out := range outputs {
 		printed = slices.Concat(printed, out.Stdout, []byte("\n"), out.Stderr, []byte("\n"))
 	}
+	lines := e.versions
+	if lines == nil {
+		lines = toolVersions
+	}
 	var found []string
-	for _, v := range words.Either(e.versions == nil, toolVersions, e.versions) {
+	for _, v := range lines {
 		if m := v.line.FindSubmatch(printed); m != nil {
 			found = append(found, v.name+string(m[1]))
 		}

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // These stand for an accelerator in Options.
@@ -164,14 +162,26 @@ func (p perftest) permitted() error {
 // name is the engine's name with its words in the one order that samples have.
 func (p perftest) name() string {
 	name := p.program
-	name += words.If(p.transport != "", "/"+strings.ToLower(p.transport))
-	name += words.If(p.pairs > 1, "/q"+strconv.Itoa(p.pairs))
-	name += words.If(p.dscp != "", "/dscp"+p.dscp)
-	for _, w := range perftestWords {
-		name += words.If(*w.of(&p), "/"+w.word)
+	if p.transport != "" {
+		name += "/" + strings.ToLower(p.transport)
 	}
-	name += words.If(p.gpu != "", "/cuda"+p.gpu)
-	name += words.If(p.dmabuf, "/dmabuf")
+	if p.pairs > 1 {
+		name += "/q" + strconv.Itoa(p.pairs)
+	}
+	if p.dscp != "" {
+		name += "/dscp" + p.dscp
+	}
+	for _, w := range perftestWords {
+		if *w.of(&p) {
+			name += "/" + w.word
+		}
+	}
+	if p.gpu != "" {
+		name += "/cuda" + p.gpu
+	}
+	if p.dmabuf {
+		name += "/dmabuf"
+	}
 	return name
 }
 
@@ -205,24 +215,48 @@ const slowTimeout = 18
 // args are the arguments both sides need; perftest wants them equal. -F keeps it from giving up
 // over the CPU frequencies, which mean nothing on an emulated CPU.
 func (p perftest) args(ep Endpoint, o Options) []string {
-	size, sized := p.size(ep, o), p.operation != "atomic" // for which perftest refuses a size
-	dscp, noDSCP := strconv.Atoi(p.dscp)
-	args := slices.Concat(
-		[]string{p.program, "-d", ep.Device, "-x", strconv.Itoa(ep.GIDIndex), "--report_gbits", "-F", "-p",
-			strconv.Itoa(o.Port)},
-		lists.If(p.timed, "-D", strconv.Itoa(o.seconds())),
-		lists.If(!p.timed, "-n", strconv.Itoa(p.iterations(o))),
-		lists.If(o.Accelerator != "kvm", "-u", strconv.Itoa(slowTimeout)),
-		lists.If(sized && size == 0, "-a"),
-		lists.If(sized && size != 0, "-s", strconv.FormatInt(size, 10)),
-		lists.If(p.raw(o), "-U"),
-		lists.If(p.transport != "", "-c", p.transport),
-		lists.If(p.pairs > 1, "-q", strconv.Itoa(p.pairs)),
-		lists.If(noDSCP == nil, "--tclass="+strconv.Itoa(dscp<<2)))
-	for _, w := range perftestWords {
-		args = append(args, lists.If(*w.of(&p), w.options...)...)
+	args := []string{p.program, "-d", ep.Device, "-x", strconv.Itoa(ep.GIDIndex), "--report_gbits", "-F", "-p",
+		strconv.Itoa(o.Port)}
+	if p.timed {
+		args = append(args, "-D", strconv.Itoa(o.seconds()))
+	} else {
+		args = append(args, "-n", strconv.Itoa(p.iterations(o)))
 	}
-	return slices.Concat(args, lists.If(p.gpu != "", "--use_cuda="+p.gpu), lists.If(p.dmabuf, "--use_cuda_dmabuf"))
+	if o.Accelerator != "kvm" {
+		args = append(args, "-u", strconv.Itoa(slowTimeout))
+	}
+	size := p.size(ep, o)
+	switch {
+	case p.operation == "atomic": // for which perftest refuses a size
+	case size == 0:
+		args = append(args, "-a")
+	default:
+		args = append(args, "-s", strconv.FormatInt(size, 10))
+	}
+	if p.raw(o) {
+		args = append(args, "-U")
+	}
+	if p.transport != "" {
+		args = append(args, "-c", p.transport)
+	}
+	if p.pairs > 1 {
+		args = append(args, "-q", strconv.Itoa(p.pairs))
+	}
+	if dscp, err := strconv.Atoi(p.dscp); err == nil {
+		args = append(args, "--tclass="+strconv.Itoa(dscp<<2))
+	}
+	for _, w := range perftestWords {
+		if *w.of(&p) {
+			args = append(args, w.options...)
+		}
+	}
+	if p.gpu != "" {
+		args = append(args, "--use_cuda="+p.gpu)
+	}
+	if p.dmabuf {
+		args = append(args, "--use_cuda_dmabuf")
+	}
+	return args
 }
 
 // datagramBytes is the largest datagram where the port does not tell its MTU: every RDMA port takes as much.
@@ -271,7 +305,10 @@ func (p perftest) flows() int {
 // cost is about how long a message of each size takes, in seconds, and how long a measurement of them may.
 func (p perftest) cost(o Options) (perIteration float64, budget time.Duration) {
 	cost := o.cost()
-	budget = words.Either(o.Quick, time.Second, 5*time.Second)
+	budget = 5 * time.Second
+	if o.Quick {
+		budget = time.Second
+	}
 	size := p.size(Endpoint{}, o)
 	var messages, moved float64 = 1, float64(size)
 	if size == 0 {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -169,7 +168,10 @@ func (l PCILink) trained() (best string, down bool) {
 // which Linux sends (RFC 7323).
 func tcpLimit(rate float64, mtu int, ipv6 bool) float64 {
 	const tcpBytes, ethernet = 20 + 12, 8 + 14 + 4 + 12
-	ip := words.Either(ipv6, ipv6Bytes, ipv4Bytes)
+	ip := ipv4Bytes
+	if ipv6 {
+		ip = ipv6Bytes
+	}
 	if rate <= 0 || mtu <= ip+tcpBytes {
 		return 0
 	}
@@ -333,7 +335,10 @@ func (r *route) judge(j *Judgement, resent float64) {
 		j.Text = "no expectation: neither the rate of the port nor its PCIe link is known"
 		return
 	}
-	wire := words.Either(!known, math.Inf(1), j.Wire)
+	wire := j.Wire
+	if !known {
+		wire = math.Inf(1)
+	}
 	atBest := fmt.Sprintf("%s Gb/s (%s)", gbps(wire), r.wireText(r.members(), largestIBMTU))
 	if j.Value >= WireShare*wire {
 		j.Verdict, j.Bound = VerdictWire, wire
@@ -350,7 +355,9 @@ func (r *route) judge(j *Judgement, resent float64) {
 	j.Text = fmt.Sprintf("%s of %s, which carries %s Gb/s", part(j.Value/j.Bound), what, gbps(j.Bound))
 	if j.Value >= reached*j.Bound {
 		j.Verdict, j.Causes = VerdictExplained, rank(bounds, j)
-		j.Text += words.If(known, "; the wire at its best: "+atBest)
+		if known {
+			j.Text += "; the wire at its best: " + atBest
+		}
 		return
 	}
 	j.Causes = rank(slices.Concat(bounds, r.sizeCauses(), r.placeCauses(), r.loadCauses(), lossCauses(resent)), j)
@@ -366,7 +373,10 @@ func (r *route) judge(j *Judgement, resent float64) {
 
 // wireText says what the limit of the wire was computed from.
 func (r *route) wireText(links, ibMTU int) string {
-	text := words.If(links > 1, fmt.Sprintf("%d links of ", links)) + fmt.Sprintf("%g Gb/s", r.rate())
+	text := fmt.Sprintf("%g Gb/s", r.rate())
+	if links > 1 {
+		text = fmt.Sprintf("%d links of %s", links, text)
+	}
 	if r.iperf {
 		return fmt.Sprintf("%s, MTU %d, headers counted", text, min(r.Client.MTU, r.Server.MTU))
 	}
@@ -375,7 +385,10 @@ func (r *route) wireText(links, ibMTU int) string {
 
 // gbps prints with four digits.
 func gbps(v float64) string {
-	return words.Either(v >= 100, fmt.Sprintf("%.1f", v), fmt.Sprintf("%.2f", v))
+	if v >= 100 {
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
 }
 
 // part prints a share in per cent, never rounded up to more than was reached.
@@ -387,7 +400,10 @@ func (r *route) linkCauses(wire float64) []Cause {
 	// Messages of one packet carry the same headers whatever the MTU is.
 	if mtu := r.ibMTU(); !r.iperf && mtu > 0 && mtu < largestIBMTU && r.bytes > int64(mtu) {
 		if c := r.wire(r.members(), mtu); c > 0 && c < wire {
-			at := words.Either(r.Server.IBMTU < r.Client.IBMTU, &r.Server, &r.Client)
+			at := &r.Client
+			if r.Server.IBMTU < r.Client.IBMTU {
+				at = &r.Server
+			}
 			out = append(out, Cause{What: fmt.Sprintf("IB MTU %d", mtu), Ceiling: c,
 				Evidence: fmt.Sprintf("active MTU of %s on %s is %d, so a packet carries %d bytes and %d of headers",
 					at.Device, at.Node, mtu, mtu, packetBytes+ipv4Bytes),
@@ -396,7 +412,10 @@ func (r *route) linkCauses(wire float64) []Cause {
 		}
 	}
 	if n, used := r.members(), min(r.members(), r.flows); used < n {
-		test := words.Either(r.engine.Tool == toolPerftest, r.engine.Name, "ib_write_bw")
+		test := "ib_write_bw"
+		if r.engine.Tool == toolPerftest {
+			test = r.engine.Name
+		}
 		flows, several, what := "1 queue pair", fmt.Sprintf("%s/q%d", test, 4*n), "one flow on a bond"
 		switch {
 		case r.iperf:
@@ -416,7 +435,10 @@ func (r *route) linkCauses(wire float64) []Cause {
 
 // bond are the links of the narrower bond: the other one cannot send more than it takes.
 func (r *route) bond() []string {
-	return words.Either(len(r.Server.Bond) < len(r.Client.Bond), r.Server.Bond, r.Client.Bond)
+	if len(r.Server.Bond) < len(r.Client.Bond) {
+		return r.Server.Bond
+	}
+	return r.Client.Bond
 }
 
 // pcieCauses are a PCIe link that carries less than the wire.
@@ -462,14 +484,20 @@ func (r *route) placeCauses() []Cause {
 			}
 			continue
 		}
-		fix := words.If(s.Near.Len() > 0, fmt.Sprintf("--cpu %v ", s.Near)) + fmt.Sprintf("--numa %d", *s.NUMANode)
 		// A tool that may run near and far is where the scheduler has put it: that is possible, and not shown.
 		near := slices.Contains(s.CPUNodes, *s.NUMANode)
 		if len(s.CPUNodes) == 0 || near && len(s.CPUNodes) == 1 {
 			continue
 		}
-		where := words.Either(near, "was free to run on CPUs of nodes", "ran on CPUs of node")
-		out = append(out, Cause{What: "wrong NUMA node", Possible: near, Fix: "measure with " + fix,
+		options := fmt.Sprintf("--numa %d", *s.NUMANode)
+		if s.Near.Len() > 0 {
+			options = fmt.Sprintf("--cpu %v %s", s.Near, options)
+		}
+		where := "ran on CPUs of node"
+		if near {
+			where = "was free to run on CPUs of nodes"
+		}
+		out = append(out, Cause{What: "wrong NUMA node", Possible: near, Fix: "measure with " + options,
 			Evidence: fmt.Sprintf("%s, and the tool %s %s", device, where, numbers(s.CPUNodes))})
 	}
 	return out
@@ -534,11 +562,14 @@ func rank(all []Cause, j *Judgement) []Cause {
 // reader would take silence for proof that all is well.
 func (r *route) examined() string {
 	side, _ := r.narrowest()
-	return examined(slices.Concat([]examinedFact{{"PCIe link", side != nil}},
-		lists.If(!r.iperf, examinedFact{"IB MTU", r.ibMTU() > 0}),
-		[]examinedFact{{"NUMA nodes", r.Client.NUMANode != nil && r.Server.NUMANode != nil},
-			{"stolen CPU time", r.Client.Steal != nil && r.Server.Steal != nil},
-			{"load of the host", r.HostCPUs > 0}}))
+	facts := []examinedFact{{"PCIe link", side != nil}}
+	if !r.iperf {
+		facts = append(facts, examinedFact{"IB MTU", r.ibMTU() > 0})
+	}
+	return examined(append(facts,
+		examinedFact{"NUMA nodes", r.Client.NUMANode != nil && r.Server.NUMANode != nil},
+		examinedFact{"stolen CPU time", r.Client.Steal != nil && r.Server.Steal != nil},
+		examinedFact{"load of the host", r.HostCPUs > 0}))
 }
 
 // examinedFact is a fact that may explain a bandwidth.
@@ -554,6 +585,12 @@ func examined(facts []examinedFact) string {
 		return strings.Join(lists.Map(some, func(f examinedFact) string { return f.what }), ", ")
 	}
 	known, unknown := of(true), of(false)
-	return "what is known" + words.Either(known == "", ", which is only the port's rate", ": "+known) +
-		words.If(unknown != "", "; not known: "+unknown)
+	text := "what is known: " + known
+	if known == "" {
+		text = "what is known, which is only the port's rate"
+	}
+	if unknown != "" {
+		text += "; not known: " + unknown
+	}
+	return text
 }

@@ -4,12 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
-
-	"github.com/rackless/rackless/internal/lists"
 )
 
 // A Figure is one number that a tool printed, in the unit that this package reports its metric in.
@@ -144,7 +143,12 @@ type Test struct {
 
 // of returns the test with a name, a new one where there is none yet.
 func (t *Tests) of(name string) *Test {
-	return lists.Obtain(&t.All, func(x Test) bool { return x.Name == name }, Test{Name: name})
+	i := slices.IndexFunc(t.All, func(x Test) bool { return x.Name == name })
+	if i < 0 {
+		i = len(t.All)
+		t.All = append(t.All, Test{Name: name})
+	}
+	return &t.All[i]
 }
 
 // add adds figures to those of the test with a name.

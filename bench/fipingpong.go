@@ -5,9 +5,6 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 var fiPingpongEngines = []Engine{{
@@ -28,7 +25,12 @@ func (fiPingpong) check(client, server Endpoint, o Options) error {
 const fiLargest = 1 << 20
 
 // size is the message size; 0 stands for the tool's own.
-func (fiPingpong) size(o Options) int64 { return words.Either(o.Bytes == 0 && o.Quick, 64, o.Bytes) }
+func (fiPingpong) size(o Options) int64 {
+	if o.Bytes == 0 && o.Quick {
+		return 64
+	}
+	return o.Bytes
+}
 
 // iterations are chosen as for perftest, by the largest size that the tool goes through, which takes most of the time.
 func (f fiPingpong) iterations(o Options) int {
@@ -40,9 +42,11 @@ func (f fiPingpong) iterations(o Options) int {
 
 // args are those of both sides. The endpoints are connected (msg), as RC of the other tools is.
 func (f fiPingpong) args(ep Endpoint, o Options) []string {
-	size := f.size(o)
-	return append([]string{"fi_pingpong", "-p", "verbs", "-e", "msg", "-d", ep.Device, "-I",
-		strconv.Itoa(f.iterations(o))}, lists.If(size != 0, "-S", strconv.FormatInt(size, 10))...)
+	args := []string{"fi_pingpong", "-p", "verbs", "-e", "msg", "-d", ep.Device, "-I", strconv.Itoa(f.iterations(o))}
+	if size := f.size(o); size != 0 {
+		args = append(args, "-S", strconv.FormatInt(size, 10))
+	}
+	return args
 }
 
 func (f fiPingpong) server(ep Endpoint, o Options) []string {

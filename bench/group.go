@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
 )
 
 // A Group says where the ranks of an engine run that measures several nodes together: the words after its name.
@@ -62,9 +61,23 @@ func (g *Group) apply(word string) error {
 
 // words are those that make the group.
 func (g Group) words() []string {
-	return slices.Concat(lists.If(g.Nodes > 0, fmt.Sprintf("n%d", g.Nodes)),
-		lists.If(g.PerNode > 0, fmt.Sprintf("p%d", g.PerNode)), lists.If(g.Transport != "", g.Transport),
-		lists.If(g.Library != "", g.Library), lists.If(g.Bare, "bare"))
+	var all []string
+	if g.Nodes > 0 {
+		all = append(all, fmt.Sprintf("n%d", g.Nodes))
+	}
+	if g.PerNode > 0 {
+		all = append(all, fmt.Sprintf("p%d", g.PerNode))
+	}
+	if g.Transport != "" {
+		all = append(all, g.Transport)
+	}
+	if g.Library != "" {
+		all = append(all, g.Library)
+	}
+	if g.Bare {
+		all = append(all, "bare")
+	}
+	return all
 }
 
 // Group returns where the ranks run of an engine that measures several nodes together; false for other engines.
@@ -191,7 +204,10 @@ var mpiEngines = []Engine{
 
 func mpiEngine(name string, p mpiTest, about string) Engine {
 	_, metric := osuTest(p.test)
-	metrics := append([]string{metric}, lists.If(metric == MetricBWAverage, MetricMessageRate)...)
+	metrics := []string{metric}
+	if metric == MetricBWAverage {
+		metrics = append(metrics, MetricMessageRate)
+	}
 	return Engine{Name: name, Tool: toolMPI, About: about, Suite: SuiteMPI, Local: true, group: &Group{},
 		Program: p.osu.program, Others: "mpicc.openmpi mpicc",
 		Package: "a compiler for MPI (image: debian-12+mpi in the lab file, or libopenmpi-dev and gcc), or the OSU " +

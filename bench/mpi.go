@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
 )
 
 func osuEngine(p osu, about string) Engine {
@@ -168,8 +167,11 @@ func (p osu) client(client, server Endpoint, o Options) []string {
 func (p osu) args(o Options) []string {
 	first, last := p.sizes(o)
 	n := p.iterations(o)
-	return append([]string{"-m", fmt.Sprintf("%d:%d", first, last)},
-		lists.If(n > 0, "-i", strconv.Itoa(n), "-x", strconv.Itoa(max(1, n/10)))...)
+	args := []string{"-m", fmt.Sprintf("%d:%d", first, last)}
+	if n > 0 {
+		args = append(args, "-i", strconv.Itoa(n), "-x", strconv.Itoa(max(1, n/10)))
+	}
+	return args
 }
 
 // sizes are the smallest and the largest message. Each one between is twice the one before.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 )
 
@@ -57,7 +56,10 @@ func gpus(ctx context.Context, ask execFunc, node string) (int, error) {
 }
 
 func (ncclTests) client(_, _ Endpoint, o Options) []string {
-	largest := words.Either(o.Quick, "64M", "1G")
+	largest := "1G"
+	if o.Quick {
+		largest = "64M"
+	}
 	return []string{"env", "NCCL_DEBUG=VERSION", "all_reduce_perf", "-b", "8", "-e", largest, "-f", "2", "-g",
 		strconv.Itoa(max(1, o.Threads))}
 }
@@ -113,7 +115,10 @@ func ParseNCCLKinds(output []byte) (Tests, error) {
 // ncclKind names the type and the operation of a row, as far as they are not the usual ones.
 func ncclKind(element, operation string) string {
 	part := func(text, usual string) string {
-		return words.If(text != "" && text != usual && text != "none", "/"+word(text))
+		if text == "" || text == usual || text == "none" {
+			return ""
+		}
+		return "/" + word(text)
 	}
 	return part(element, "float") + part(operation, "sum")
 }
@@ -128,7 +133,10 @@ var (
 // ncclFailure is the error for the output of a program that gave up: it quotes the first warning of NCCL, which is
 // nearest to the cause, or else the line in which the program says so. It is nil for outputs without such a line.
 func ncclFailure(output []byte) error {
-	sign := words.Either(ncclWarning.Match(output), ncclWarning, ncclGaveUp)
+	sign := ncclGaveUp
+	if ncclWarning.Match(output) {
+		sign = ncclWarning
+	}
 	return EachLine(toolNCCLTests, output, func(line string) error {
 		if !sign.MatchString(line) {
 			return nil

@@ -13,8 +13,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 func nvbandwidthEngine(name, about, testcase string) Engine {
@@ -68,8 +66,11 @@ func (n nvbandwidth) prepare(ctx context.Context, ask execFunc, ep, _ Endpoint, 
 // client asks nvbandwidth to leave itself where it was put: by itself it moves to the CPUs that are
 // nearest to each GPU.
 func (n nvbandwidth) client(ep, _ Endpoint, o Options) []string {
-	return append([]string{"nvbandwidth", "-t", n.testcase},
-		lists.If(o.PlaceOf(ep) != (Place{}), "--disableAffinity")...)
+	args := []string{"nvbandwidth", "-t", n.testcase}
+	if o.PlaceOf(ep) != (Place{}) {
+		args = append(args, "--disableAffinity")
+	}
+	return args
 }
 
 func (n nvbandwidth) parse(out Output, _ Options) ([]Figure, error) {
@@ -235,7 +236,10 @@ func (m *nvMatrix) unit(line string) error {
 
 // metric is that of the open test case.
 func (m *nvMatrix) metric() string {
-	return words.Either(m.latency, MetricLoadLatency, MetricCopyBandwidth)
+	if m.latency {
+		return MetricLoadLatency
+	}
+	return MetricCopyBandwidth
 }
 
 // row takes the values of a row.
@@ -266,8 +270,11 @@ func (m *nvMatrix) end() {
 	name := nvTestName(m.testcase)
 	m.res.add(name)
 	if len(m.values) > 0 {
-		worst := words.Either(m.latency, slices.Max[[]float64], slices.Min[[]float64])
-		m.res.add(name, newFigure(m.metric(), 0, 0, worst(m.values)))
+		worst := slices.Min(m.values)
+		if m.latency {
+			worst = slices.Max(m.values)
+		}
+		m.res.add(name, newFigure(m.metric(), 0, 0, worst))
 	}
 	m.testcase = ""
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // An OSUResult is the table of one of the OSU micro-benchmarks.
@@ -113,7 +112,9 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 				return fmt.Errorf("a table of %q is not read", Shorten(res.Test))
 			}
 			for _, by := range []string{title[1], title[3]} {
-				res.Program += words.If(by != "", "/"+strings.ToLower(by))
+				if by != "" {
+					res.Program += "/" + strings.ToLower(by)
+				}
 			}
 			res.Program += ranks
 		case title == nil && osuRanks.MatchString(line):

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // A Pair is one measurement to make: the client sends to the server (and reads from it, for ib_read_bw).
@@ -53,7 +51,10 @@ func Pairs(nodes []string, plan string) ([]Pair, error) {
 		seen[n] = true
 	}
 	if plan == PairsAuto {
-		plan = words.Either(len(nodes) > fewNodes, PairsRing, PairsAll)
+		plan = PairsAll
+		if len(nodes) > fewNodes {
+			plan = PairsRing
+		}
 	}
 	var pairs []Pair
 	switch plan {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 )
 
@@ -76,7 +75,10 @@ var perftestOthers = []struct{ inTitle, fact, word string }{
 
 // PerftestProgram is the program that prints a title, "perftest" where it is not known.
 func PerftestProgram(title string) string {
-	figure := words.Either(strings.Contains(title, "Latency"), "lat", "bw")
+	figure := "bw"
+	if strings.Contains(title, "Latency") {
+		figure = "lat"
+	}
 	for word, program := range map[string]string{"RDMA_Write": "ib_write", "RDMA_Read": "ib_read", "Send": "ib_send",
 		"Atomic": "ib_atomic", "Raw Ethernet": "raw_ethernet_send"} {
 		if strings.HasPrefix(title, word) {

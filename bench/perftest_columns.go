@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // mibToGb converts what perftest calls "MB/sec" (releases up to 5.x) or "MiB/sec" (later ones). Both are 2^20
@@ -47,7 +45,10 @@ func makePerftestColumns() []column {
 	}
 	// --out_json has its bandwidths in Gb/s or in MiB/s, and does not tell which: see bandwidthScale.
 	for _, unit := range []string{"Gb/sec", "MB/sec", "MiB/sec"} {
-		scale := words.Either(unit == "Gb/sec", 1, mibToGb)
+		scale := mibToGb
+		if unit == "Gb/sec" {
+			scale = 1
+		}
 		cols = append(cols,
 			column{title: "BW peak[" + unit + "]", json: "BW_peak", metric: MetricBWPeak, scale: scale,
 				mayBeZero: true},

@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -25,14 +23,19 @@ type Place struct {
 const notPinned = "not pinned"
 
 func (p Place) String() string {
-	parts := slices.Concat(lists.If(p.CPUs != "", "CPUs "+p.CPUs),
-		lists.If(p.Memory != "", "memory of NUMA node "+p.Memory))
+	var parts []string
+	if p.CPUs != "" {
+		parts = append(parts, "CPUs "+p.CPUs)
+	}
+	if p.Memory != "" {
+		parts = append(parts, "memory of NUMA node "+p.Memory)
+	}
 	return cmp.Or(strings.Join(parts, ", "), notPinned)
 }
 
 // PlaceOf is where the options put a node's tool.
 func (o Options) PlaceOf(ep Endpoint) Place {
-	return words.Either(ep.Place != (Place{}), ep.Place, Place{CPUs: o.CPU, Memory: o.NUMA})
+	return cmp.Or(ep.Place, Place{CPUs: o.CPU, Memory: o.NUMA})
 }
 
 // ServerPlace is where the server runs: on other CPUs or memory than the options have for both
@@ -49,8 +52,14 @@ func (p Place) wrap(argv []string) []string {
 	if len(argv) == 0 {
 		return argv
 	}
-	return slices.Concat(lists.If(p.CPUs != "", "taskset", "-c", p.CPUs),
-		lists.If(p.Memory != "", "numactl", "--membind="+p.Memory), argv)
+	var wrapped []string
+	if p.CPUs != "" {
+		wrapped = append(wrapped, "taskset", "-c", p.CPUs)
+	}
+	if p.Memory != "" {
+		wrapped = append(wrapped, "numactl", "--membind="+p.Memory)
+	}
+	return append(wrapped, argv...)
 }
 
 // Check refuses lists that are none.
@@ -141,7 +150,9 @@ func (e Engine) onNUMA(words []string) (Engine, error) {
 // engine is the engine with its NUMA nodes in its name, which tells its figures from those of others.
 func (p onNUMA) engine(e Engine) Engine {
 	e.Name += "/numa" + strconv.Itoa(p.cpus)
-	e.Name += words.If(p.memory != p.cpus, "-"+strconv.Itoa(p.memory))
+	if p.memory != p.cpus {
+		e.Name += "-" + strconv.Itoa(p.memory)
+	}
 	e.plugin = p
 	return e
 }

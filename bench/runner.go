@@ -105,7 +105,11 @@ type ExitError struct {
 }
 
 func (e *ExitError) Error() string {
-	return fmt.Sprintf("run %s on %s: exit status %d", e.Command, e.Node, e.Code) + words.If(e.Text != "", ": "+e.Text)
+	text := fmt.Sprintf("run %s on %s: exit status %d", e.Command, e.Node, e.Code)
+	if e.Text != "" {
+		text += ": " + e.Text
+	}
+	return text
 }
 
 // A measurement is one call of Run.
@@ -563,7 +567,10 @@ func (m *measurement) transcript(client, server Output) string {
 	var b strings.Builder
 	for _, s := range printed(client, server) {
 		who, stream, _ := strings.Cut(s.Name, " ")
-		node := words.Either(who == "server", m.server.Node, m.client.Node)
+		node := m.client.Node
+		if who == "server" {
+			node = m.server.Node
+		}
 		text := s.Text
 		// The beginning says what was run, the end why it failed.
 		if len(text) > maxOutput {

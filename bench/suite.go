@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // Suites: engines that belong together.
@@ -90,7 +88,10 @@ func (r *Runner) Fits(ctx context.Context, e Engine, opts Options, nodes ...Endp
 			return err
 		}
 		// The first node is its own server here: engines that look between two nodes see that, and leave it out.
-		server := words.Either(e.Local, Endpoint{}, nodes[max(0, i-1)])
+		var server Endpoint
+		if !e.Local {
+			server = nodes[max(0, i-1)]
+		}
 		if err := e.plugin.prepare(ctx, r.ask, ep, server, &opts); err != nil {
 			return err
 		}

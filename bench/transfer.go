@@ -7,13 +7,10 @@ import (
 	"crypto/sha256"
 	_ "embed" // for the programs that drive the libraries
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // A transfer is a test of a library that moves the caches of language models between machines: the client writes or
@@ -85,8 +82,14 @@ func (t *transfer) apply(word string) error {
 
 // name is that of the engine with the words that make the transfer.
 func (t transfer) name() string {
-	return t.by.tool + "_" + t.operation + words.If(t.requests > 0, fmt.Sprintf("/b%d", t.requests)) +
-		words.If(t.tcp, "/tcp")
+	name := t.by.tool + "_" + t.operation
+	if t.requests > 0 {
+		name += fmt.Sprintf("/b%d", t.requests)
+	}
+	if t.tcp {
+		name += "/tcp"
+	}
+	return name
 }
 
 func (t transfer) batch() int { return cmp.Or(t.requests, transferRequests) }
@@ -117,12 +120,18 @@ func (t transfer) client(client, server Endpoint, o Options) []string {
 
 // mooncakeArgs are those of both sides. The port is one of many by chance, unless it is the only one.
 func mooncakeArgs(t transfer, ep Endpoint, port int, mode string) []string {
-	return slices.Concat([]string{"env"},
-		lists.If(t.tcp, "MC_FORCE_TCP=true"), lists.If(!t.tcp, "MC_GID_INDEX="+strconv.Itoa(ep.GIDIndex)),
-		lists.If(port != 0, "MC_MIN_RPC_PORT="+strconv.Itoa(port), "MC_MAX_RPC_PORT="+strconv.Itoa(port)),
-		[]string{"transfer_engine_bench", "-mode=" + mode, "-metadata_server=P2PHANDSHAKE", "-logtostderr",
-			"-local_server_name=" + ep.Addr.String(), "-buffer_size=" + strconv.Itoa(transferBuffer), "-threads=1"},
-		lists.If(t.tcp, "-protocol=tcp"), lists.If(!t.tcp, "-protocol=rdma", "-device_name="+ep.Device))
+	args, protocol := []string{"env"}, []string{"-protocol=rdma", "-device_name=" + ep.Device}
+	if t.tcp {
+		args, protocol = append(args, "MC_FORCE_TCP=true"), []string{"-protocol=tcp"}
+	} else {
+		args = append(args, "MC_GID_INDEX="+strconv.Itoa(ep.GIDIndex))
+	}
+	if port != 0 {
+		args = append(args, "MC_MIN_RPC_PORT="+strconv.Itoa(port), "MC_MAX_RPC_PORT="+strconv.Itoa(port))
+	}
+	args = append(args, "transfer_engine_bench", "-mode="+mode, "-metadata_server=P2PHANDSHAKE", "-logtostderr",
+		"-local_server_name="+ep.Addr.String(), "-buffer_size="+strconv.Itoa(transferBuffer), "-threads=1")
+	return append(args, protocol...)
 }
 
 // mooncakeProgram gives Mooncake the ports that it needs for TCP.
@@ -225,7 +234,10 @@ func (t transfer) parse(out Output, o Options) ([]Figure, error) {
 	if made := float64(moved) * 8 / seconds / 1e9; made < rate*0.9 || made > rate*1.1 {
 		return bad("%q: %d batches are %.4f Gb/s", done[0], batches, made)
 	}
-	packets := words.Either(t.operation == "read", o.Packets.Received, o.Packets.Sent)
+	packets := o.Packets.Sent
+	if t.operation == "read" {
+		packets = o.Packets.Received
+	}
 	if byRDMA := packets*transferPacket >= moved; byRDMA == t.tcp {
 		return bad("%d packets passed the RDMA device, and %d bytes take %d: it moved them in another way", packets,
 			moved, moved/transferPacket)

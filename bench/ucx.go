@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 func ucxEngine(name, about string, bandwidth bool) Engine {
@@ -76,11 +74,17 @@ func (u ucx) prepare(ctx context.Context, ask execFunc, client, server Endpoint,
 func (u ucx) args(ep Endpoint, o Options) []string {
 	o.Bytes = u.size(o)
 	n := u.like().iterations(o)
-	return slices.Concat([]string{"env", "UCX_IB_GID_INDEX=" + strconv.Itoa(ep.GIDIndex), "ucx_perftest"},
-		lists.If(u.bandwidth, "-t", "put_bw", "-D", "zcopy"), lists.If(!u.bandwidth, "-t", "put_lat"),
-		lists.If(slices.Contains(o.WithMPI, ep.Node), "-P", "0"),
-		[]string{"-x", "rc_verbs", "-d", ep.Device + ":1", "-p", strconv.Itoa(o.Port), "-s",
-			strconv.FormatInt(o.Bytes, 10), "-n", strconv.Itoa(n), "-w", strconv.Itoa(max(1, n/10)), "-f"})
+	args := []string{"env", "UCX_IB_GID_INDEX=" + strconv.Itoa(ep.GIDIndex), "ucx_perftest"}
+	if u.bandwidth {
+		args = append(args, "-t", "put_bw", "-D", "zcopy")
+	} else {
+		args = append(args, "-t", "put_lat")
+	}
+	if slices.Contains(o.WithMPI, ep.Node) {
+		args = append(args, "-P", "0")
+	}
+	return append(args, "-x", "rc_verbs", "-d", ep.Device+":1", "-p", strconv.Itoa(o.Port), "-s",
+		strconv.FormatInt(o.Bytes, 10), "-n", strconv.Itoa(n), "-w", strconv.Itoa(max(1, n/10)), "-f")
 }
 
 func (u ucx) server(ep Endpoint, o Options) []string { return u.args(ep, o) }
@@ -90,8 +94,10 @@ func (u ucx) client(client, server Endpoint, o Options) []string {
 }
 
 func (u ucx) metrics() []string {
-	return words.Either(u.bandwidth, []string{MetricBWAverage, MetricMessageRate},
-		[]string{MetricLatencyTypical, MetricLatencyAverage})
+	if u.bandwidth {
+		return []string{MetricBWAverage, MetricMessageRate}
+	}
+	return []string{MetricLatencyTypical, MetricLatencyAverage}
 }
 
 // parse keeps what the test is run for. The table has a latency, a bandwidth and a rate in any case, but a bandwidth
