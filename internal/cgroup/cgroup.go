@@ -11,8 +11,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // noLimit is above any limit that means something: version 1 says "no limit" for memory with a number near 2^63.
@@ -60,7 +58,10 @@ func groups(root fs.FS, controller string) (dirs []string, v2 bool) {
 // is false where no group has a limit.
 func Limit(root fs.FS, controller, fileV1, fileV2 string) (limit int64, where string, ok bool) {
 	dirs, v2 := groups(root, controller)
-	file := words.Either(v2, fileV2, fileV1)
+	file := fileV1
+	if v2 {
+		file = fileV2
+	}
 	for _, d := range dirs {
 		if n, err := readNumber(root, path.Join(d, file)); err == nil && n < noLimit && (!ok || n < limit) {
 			limit, where, ok = n, "cgroup /"+d, true

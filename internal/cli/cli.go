@@ -124,7 +124,10 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 			names = []string{c.Name()}
 		}
 	}
-	hint := words.If(len(names) > 0, "; did you mean "+strings.Join(names, " or ")+"?")
+	hint := ""
+	if len(names) > 0 {
+		hint = "; did you mean " + strings.Join(names, " or ") + "?"
+	}
 	return Usagef(cmd, "unknown command %q%s", args[0], hint)
 }
 

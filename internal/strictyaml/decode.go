@@ -181,7 +181,10 @@ func Join(path, name string) string {
 		// The full name stays part of the path: paths are also what the decoder looks places up by.
 		name = strconv.Quote(name)
 	}
-	return words.Either(path == "", name, path+"."+name)
+	if path == "" {
+		return name
+	}
+	return path + "." + name
 }
 
 // QuoteFix advises quotes where a scalar was meant as text.

@@ -93,10 +93,16 @@ func excerpt(lines []string, line, column int) string {
 	}
 	first := max(1, line-excerptBefore)
 	// A long line is shown from a place that keeps the marker in sight; all lines shift alike, to stay aligned.
-	shift := words.Either(column > excerptWidth, column-excerptWidth/2, 0)
+	shift := 0
+	if column > excerptWidth {
+		shift = column - excerptWidth/2
+	}
 	var b strings.Builder
 	for n := first; n <= line; n++ {
-		mark := words.Either(n == line, ">", " ")
+		mark := " "
+		if n == line {
+			mark = ">"
+		}
 		fmt.Fprintln(&b, strings.TrimRight(fmt.Sprintf("%s %4d | %s", mark, n, window(lines[n-1], shift)), " "))
 	}
 	fmt.Fprintf(&b, "       | %s^", strings.Repeat(" ", max(0, column-1-shift)))
@@ -141,7 +147,10 @@ func Nearest(word string, candidates []string) string {
 // Meant asks whether the nearest candidate was meant; "" if none is near.
 func Meant(word string, candidates []string) string {
 	near := Nearest(word, candidates)
-	return words.If(near != "", "did you mean "+near+"?")
+	if near == "" {
+		return ""
+	}
+	return "did you mean " + near + "?"
 }
 
 // Distance is the Levenshtein distance: how many bytes to insert, delete or replace.
@@ -159,7 +168,10 @@ func Distance(a, b string) int {
 		diagonal := row[0]
 		row[0] = i + 1
 		for j := range len(b) {
-			cost := words.Either(a[i] == b[j], 0, 1)
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
 			diagonal, row[j+1] = row[j+1], min(diagonal+cost, row[j]+1, row[j+1]+1)
 		}
 	}

@@ -218,7 +218,10 @@ func unfinished(text []byte) int {
 	}
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if last := text[len(text)-n:]; utf8.RuneStart(last[0]) {
-			return words.Either(utf8.FullRune(last), 0, n)
+			if utf8.FullRune(last) {
+				return 0
+			}
+			return n
 		}
 	}
 	return 0

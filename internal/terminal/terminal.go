@@ -7,8 +7,6 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 	"golang.org/x/term"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // Of returns the file behind w if that is a terminal, otherwise nil. w may be a [Writer].
@@ -42,5 +40,8 @@ func Cut(line string, width int) string {
 
 // Paint colours a text by a code of ECMA-48 (section 8.3.117), or returns it as it is if color is false.
 func Paint(color bool, code, s string) string {
-	return words.Either(!color, s, "\x1b["+code+"m"+s+"\x1b[0m")
+	if !color {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }

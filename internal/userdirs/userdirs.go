@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // Dirs are the places where rackless keeps things.
@@ -27,8 +25,10 @@ type Dirs struct {
 // the account says where home is.
 func Default(getenv func(string) string, uid int) (Dirs, error) {
 	places := places{getenv, home(getenv, uid)}
-	run := words.Either(uid != 0, fmt.Sprintf("/tmp/rackless-%d", uid), "/run/rackless")
-	xdgRun := words.Either(uid == 0, "", "XDG_RUNTIME_DIR") // sudo may leave the caller's, which root should not fill
+	run, xdgRun := "/run/rackless", "" // sudo may leave the caller's XDG_RUNTIME_DIR, which root should not fill
+	if uid != 0 {
+		run, xdgRun = fmt.Sprintf("/tmp/rackless-%d", uid), "XDG_RUNTIME_DIR"
+	}
 	d := Dirs{
 		Run:   places.pick("RACKLESS_RUN", xdgRun, run),
 		Cache: places.pick("RACKLESS_CACHE", "XDG_CACHE_HOME", places.below(".cache/rackless")),
@@ -65,7 +65,12 @@ func home(getenv func(string) string, uid int) string {
 }
 
 // below returns a directory below home, or "" and not one below the current directory.
-func (p places) below(dir string) string { return words.If(p.home != "", filepath.Join(p.home, dir)) }
+func (p places) below(dir string) string {
+	if p.home == "" {
+		return ""
+	}
+	return filepath.Join(p.home, dir)
+}
 
 // pick returns what rackless's own variable names, else its directory below that of an XDG variable, else the fallback.
 func (p places) pick(own, xdg, fallback string) string {
