@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
@@ -81,7 +80,10 @@ func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Stu
 		// A metric that is judged is left out where its test has a better one. Any other one is left out where its test
 		// has one that is judged; else the first of them stays, so that the test appears with the reason why it is not
 		// judged.
-		better := words.Either(slices.Contains(judged, k.metric), instead[k.metric], judged)
+		better := judged
+		if slices.Contains(judged, k.metric) {
+			better = instead[k.metric]
+		}
 		of := [2]string{k.level, k.test}
 		if said[of] && !slices.Contains(judged, k.metric) || slices.ContainsFunc(series.Keys, func(o seriesKey) bool {
 			return o.level == k.level && o.test == k.test && slices.Contains(better, o.metric)
@@ -112,7 +114,10 @@ const quotedBytes = 65536
 // and others the largest.
 func quoted(all []importer.Sample) []importer.Sample {
 	bySize := func(a, b importer.Sample) int { return cmp.Compare(a.Bytes, b.Bytes) }
-	size := words.Either(all[0].Unit == bench.UnitUsec, slices.MinFunc(all, bySize), slices.MaxFunc(all, bySize)).Bytes
+	size := slices.MaxFunc(all, bySize).Bytes
+	if all[0].Unit == bench.UnitUsec {
+		size = slices.MinFunc(all, bySize).Bytes
+	}
 	if all[0].Metric == bench.MetricBWAverage && slices.ContainsFunc(all, func(x importer.Sample) bool {
 		return x.Bytes == quotedBytes
 	}) {
@@ -137,8 +142,10 @@ func (m *machine) figure(k seriesKey, all []importer.Sample) Figure {
 	case bench.MetricLatencyTypical, bench.MetricLatencyAverage:
 		m.latency(&f, all)
 	default:
-		f.Text = words.Either(k.metric == bench.MetricCollectiveTime && alone(all[0].Origin.Where), oneRank,
-			"no expectation: nothing of the machine says what this test should give")
+		f.Text = "no expectation: nothing of the machine says what this test should give"
+		if k.metric == bench.MetricCollectiveTime && alone(all[0].Origin.Where) {
+			f.Text = oneRank
+		}
 	}
 	f.Findings = m.related(f.Devices)
 	return f
@@ -258,7 +265,7 @@ var oneWay = map[string]string{"nvbandwidth_host_to_device_memcpy_sm": "gpu_band
 
 // copies judges what nvbandwidth copied between the host's memory and GPUs, or between GPUs.
 func (m *machine) copies(f *Figure, all []importer.Sample) {
-	e, err := bench.EngineByName(words.Either(oneWay[f.Test] == "", f.Test, oneWay[f.Test]))
+	e, err := bench.EngineByName(cmp.Or(oneWay[f.Test], f.Test))
 	switch {
 	case strings.HasPrefix(f.Test, "nvbandwidth_device_to_device_memcpy_"):
 		m.peers(f, importer.Where{Hosts: 1, Ranks: all[0].Origin.Ranks})
@@ -344,7 +351,10 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 		f.Text = fmt.Sprintf("no expectation: the log is of %d GPUs, and the machine has %d", len(of.Ranks), len(gpus))
 		return
 	}
-	together := words.Either(f.Metric == bench.MetricBusBandwidth, m.together(gpus), 0)
+	together := 0
+	if f.Metric == bench.MetricBusBandwidth {
+		together = m.together(gpus)
+	}
 	var worst topology.Expectation
 	var pair topology.Path
 	var unknown *topology.Path // the slowest of which nothing is known
@@ -377,9 +387,14 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 	if worst.Limit != nil {
 		usual += fmt.Sprintf(" at %s, which both go through", *worst.Limit)
 	}
-	usual += words.If(all, "; which of the GPUs were measured, their addresses do not tell")
+	if all {
+		usual += "; which of the GPUs were measured, their addresses do not tell"
+	}
 	f.Verdict, f.Text = Normal, usual
-	most := words.Either(worst.Link == "", 1.3, 2) * worst.GBpsMax // of NVLink more is known than the class of a path
+	most := 2 * worst.GBpsMax
+	if worst.Link == "" { // of NVLink more is known than the class of a path
+		most = 1.3 * worst.GBpsMax
+	}
 	switch {
 	case f.Value > most && !told:
 		f.Verdict, f.Text = Unknown, "no expectation: it is more than PCIe gives, so it went over NVLink, of which "+

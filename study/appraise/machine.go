@@ -8,7 +8,6 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/study/importer"
 )
@@ -68,7 +67,11 @@ func (m *machine) memory(f *Figure) {
 		return
 	}
 	// STREAM prints MB/s of 10^6 bytes. Bound is in the unit of the figure.
-	unit, c := words.Either(f.Unit == "MB/s", 1000.0, 1), channels[i]
+	unit := 1.0
+	if f.Unit == "MB/s" {
+		unit = 1000
+	}
+	c := channels[i]
 	value, all := f.Value/unit, c.gbps*float64(len(m.Packages))
 	f.Bound = all * unit
 	usual := fmt.Sprintf("%.3g%% of the %.4g GB/s that the memory channels of %d x %s carry (%s each)", 100*value/all,
@@ -123,7 +126,9 @@ func (m *machine) latency(f *Figure, all []importer.Sample) {
 				"idle states and frequencies of the CPUs; the process on the NUMA node of the NIC; emulation in " +
 				"place of a passed-through NIC"}}
 	}
-	f.Text += words.If(why != "", "; "+why)
+	if why != "" {
+		f.Text += "; " + why
+	}
 }
 
 // overNICs judges the bus bandwidth of a collective operation over several machines: rings and trees pass each byte
@@ -151,9 +156,11 @@ func (m *machine) overNICs(f *Figure, hosts int) {
 		p := port{gbps: rate(d) / 8, id: nic.ID()}
 		if nic.Address != nil {
 			link, ok := m.uplink(*nic.Address)
-			carried := linkShare * topology.LinkGBps(words.Value(link.SpeedGTs), words.Value(link.Width))
-			if ok && carried > 0 && carried < p.gbps {
-				p.gbps, p.limit = carried, "the PCIe link at "+link.Address
+			if ok && link.SpeedGTs != nil && link.Width != nil {
+				carried := linkShare * topology.LinkGBps(*link.SpeedGTs, *link.Width)
+				if carried > 0 && carried < p.gbps {
+					p.gbps, p.limit = carried, "the PCIe link at "+link.Address
+				}
 			}
 		}
 		fastest = max(fastest, rate(d)/8)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/study/importer"
 )
@@ -68,7 +67,9 @@ func (m *machine) message(f *Figure, all []importer.Sample) {
 	}
 	other := bench.Side{Node: "the other end", Rate: side.Rate, IBMTU: side.IBMTU, MTU: side.MTU}
 	f.take(all, e, bench.Path{Client: *side, Server: other})
-	f.Text += words.If(why != "", "; "+why)
+	if why != "" {
+		f.Text += "; " + why
+	}
 }
 
 // side is the end of a path that is this machine: the device that the log names, else its fastest, and then the reason

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
@@ -64,7 +63,8 @@ func Recommend(h *topology.Host, l *lab.Lab, p *plan.Problem, studies []Study, d
 	r := &Recommendation{Lab: l.Name, Workload: l.Workload, Rankings: []Ranking{}, Fitted: []Fitted{}, Kept: []string{},
 		Studies: []Source{}}
 	var all []Evidence
-	for s := range lists.Refs(studies) {
+	for i := range studies {
+		s := &studies[i]
 		carry, why := Where(s, h)
 		found, confounds, err := s.evidence(carry)
 		if err != nil {
@@ -77,7 +77,8 @@ func Recommend(h *topology.Host, l *lab.Lab, p *plan.Problem, studies []Study, d
 	rs := rules(h, l, p)
 	// Each setting is decided by itself: studies that change several at once are told apart in evidence, and together
 	// looks at the outcome.
-	for rule := range lists.Refs(rs) {
+	for i := range rs {
+		rule := &rs[i]
 		own := lists.Filter(all, func(e Evidence) bool { return e.Setting == rule.setting && e.matters(l.Workload) })
 		slices.SortStableFunc(own, func(a, b Evidence) int { return order(a.Carry) - order(b.Carry) })
 		if rule.setting == Reserve {
@@ -276,7 +277,12 @@ func (c *Choice) drop(p pair, w weighing) (out string) {
 }
 
 // or is where evidence is from, unless it has been said already.
-func (c Carry) or(other Carry) Carry { return words.Either(c == NoEvidence, other, c) }
+func (c Carry) or(other Carry) Carry {
+	if c == NoEvidence {
+		return other
+	}
+	return c
+}
 
 // farNodes says what is known about nodes that are pinned far from their devices, which is never recommended.
 func (c *Choice) farNodes(all []Evidence) {
@@ -313,9 +319,13 @@ func tell(all []Evidence) string {
 	// The first of the strongest.
 	e := slices.MaxFunc(all, func(a, b Evidence) int { return cmp.Compare(a.strength(), b.strength()) })
 	text := strings.ReplaceAll(e.Metric, "_", " ") + " of " + e.Test
-	text += words.If(e.Where != "", ", "+e.Where)
+	if e.Where != "" {
+		text += ", " + e.Where
+	}
 	text += ": " + e.shown() + " (" + e.Source + ")"
-	text += words.If(e.together, ", "+e.Remark)
+	if e.together {
+		text += ", " + e.Remark
+	}
 	if n := len(all) - 1; n > 0 {
 		text += fmt.Sprintf(", and %d more", n)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/study"
@@ -82,7 +81,10 @@ func (e *Evidence) matters(w lab.Workload) bool {
 // loss returns how much of the metric is lost at To, as a share: 0.29 for a latency that is 29 %
 // higher, 0.36 for a bandwidth that is 36 % lower.
 func (e *Evidence) loss() float64 {
-	return words.Either(e.lowerIsBetter, e.Ratio-1, 1-e.Ratio)
+	if e.lowerIsBetter {
+		return e.Ratio - 1
+	}
+	return 1 - e.Ratio
 }
 
 // turned is the same evidence told the other way round.
@@ -105,7 +107,10 @@ func (e Evidence) turned() Evidence {
 
 // shown is the effect, with the direction that it is told in where that is not the usual one.
 func (e *Evidence) shown() string {
-	return words.Either(e.isTurned, fmt.Sprintf("%s with %s in place of %s", e.Effect, e.From, e.To), e.Effect)
+	if e.isTurned {
+		return fmt.Sprintf("%s with %s in place of %s", e.Effect, e.From, e.To)
+	}
+	return e.Effect
 }
 
 // A Study is a study as it was made, with what is known about the machine that it was made on.
@@ -204,7 +209,8 @@ func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err e
 	}
 	// A study whose A/A comparison finds a difference has an error that all its other verdicts share.
 	doubt := doubt(found)
-	for c := range lists.Refs(found) {
+	for i := range found {
+		c := &found[i]
 		from, to := settingsOf(c.Factor, c.A), settingsOf(c.Factor, c.B)
 		changed := lists.Filter(lists.Keys(to), func(setting Setting) bool { return from[setting] != to[setting] })
 		for _, setting := range changed {
@@ -245,7 +251,8 @@ func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err e
 		}
 	}
 	// A step that changes several settings at once tells nothing of each where the same study took them one by one.
-	for e := range lists.Refs(all) {
+	for i := range all {
+		e := &all[i]
 		single := slices.ContainsFunc(all, func(o Evidence) bool {
 			return o.Setting == e.Setting && !o.together && o.To != levelWrong && o.From != levelWrong
 		})
@@ -341,8 +348,11 @@ func published(documents []Document, h *topology.Host, l *lab.Lab) []Evidence {
 	numa, threads := shape(h)
 	gpus := slices.ContainsFunc(l.Nodes, func(n lab.Node) bool { return n.GPUs > 0 })
 	var all []Evidence
-	for d := range lists.Refs(documents) {
-		carry := words.Either(d.ofKind(h), PublishedForKind, Published)
+	for i := range documents {
+		d, carry := &documents[i], Published
+		if d.ofKind(h) {
+			carry = PublishedForKind
+		}
 		for _, f := range d.Figures {
 			if f.NeedsNUMA && numa == 1 || f.NeedsSMT && threads == 1 || f.NeedsGPUs && !gpus {
 				continue
@@ -378,6 +388,8 @@ func (f *Figure) evidence(title string, carry Carry) Evidence {
 			e.Effect = fmt.Sprintf("x%g to x%g", f.Low, f.High)
 		}
 	}
-	e.Effect += words.If(f.Says != "" && e.Effect != f.Says, ": "+f.Says)
+	if f.Says != "" && e.Effect != f.Says {
+		e.Effect += ": " + f.Says
+	}
 	return e
 }

@@ -64,8 +64,11 @@ func (r *Recommendation) fit(p *plan.Problem, w lab.Workload, all []Evidence, pa
 		return
 	}
 	r.Model = &build.Model{Pairs: measured, Source: "rackless recommend; " + strings.Join(sources, "; ")}
+	if len(r.Fitted) > 0 {
+		r.Model.Weights = map[string]int64{}
+	}
 	for _, x := range r.Fitted {
-		lists.Put(&r.Model.Weights, x.Weight, x.Value)
+		r.Model.Weights[x.Weight] = x.Value
 	}
 }
 

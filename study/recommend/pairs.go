@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/study"
@@ -50,7 +48,8 @@ type pairSource struct {
 // same paths, else by the class of the path. It returns what was measured.
 func (r *Recommendation) rank(h *topology.Host, studies []Study, documents []Document) []pairSource {
 	var sources []pairSource
-	for s := range lists.Refs(studies) {
+	for i := range studies {
+		s := &studies[i]
 		carry, _ := Where(s, h)
 		if carry != MeasuredHere && carry != MeasuredOnKind {
 			continue
@@ -135,7 +134,10 @@ func classRank(c topology.PathClass) int {
 // between is the way over PCIe: NVLinks join GPUs only.
 func between(t *topology.Tree, gpu, nic string) topology.PathClass {
 	p := t.Path(gpu, nic)
-	return words.Either(p.Class == topology.PathNVLink, p.PCIe, p.Class)
+	if p.Class == topology.PathNVLink {
+		return p.PCIe
+	}
+	return p.Class
 }
 
 // gpuOf and nicOf find a device of the host by any of its names; "" where there is none, or more than one.
@@ -151,7 +153,8 @@ func gpuOf(h *topology.Host, name string) string {
 
 func nicOf(h *topology.Host, name string) string {
 	var found []string
-	for n := range lists.Refs(h.NICs) {
+	for i := range h.NICs {
+		n := &h.NICs[i]
 		if slices.Contains(slices.Concat([]string{n.ID(), n.Name}, n.RDMA, n.Netdevs), name) {
 			found = append(found, n.ID())
 		}

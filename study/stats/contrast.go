@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // Defaults of a Question.
@@ -119,7 +118,12 @@ type Effect struct {
 }
 
 // NoEffect is the value of Estimate that stands for no effect: 1 for Ratio, 0 for Difference.
-func (e Effect) NoEffect() float64 { return words.Either(e.Scale == Difference, 0.0, 1) }
+func (e Effect) NoEffect() float64 {
+	if e.Scale == Difference {
+		return 0
+	}
+	return 1
+}
 
 // Bounds are the effects between which all are equivalent.
 func (e Effect) Bounds() Interval {
@@ -204,7 +208,12 @@ func (e *Effect) setEstimate(estimate float64, r resampled) {
 }
 
 // back takes a value from the scale of the arithmetic to that of the effect.
-func (e *Effect) back(v float64) float64 { return words.Either(e.Scale == Difference, v, math.Exp(v)) }
+func (e *Effect) back(v float64) float64 {
+	if e.Scale == Difference {
+		return v
+	}
+	return math.Exp(v)
+}
 
 // finite refuses results that have left the range of numbers, which only absurd values lead to.
 func (e *Effect) finite() error {

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // A trend says how values change over time.
@@ -53,7 +52,10 @@ func Drifting(blocks []Block, q Question) ([]string, error) {
 
 // change writes a change on the scale of the arithmetic.
 func change(v float64, scale Scale) string {
-	return words.Either(scale == Difference, fmt.Sprintf("%+.3g", v), fmt.Sprintf("%+.1f %%", 100*math.Expm1(v)))
+	if scale == Difference {
+		return fmt.Sprintf("%+.3g", v)
+	}
+	return fmt.Sprintf("%+.1f %%", 100*math.Expm1(v))
 }
 
 // trendOf values in the order of time.

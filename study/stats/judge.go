@@ -85,10 +85,15 @@ func judge(e Effect, adjusted float64, comparisons int) Judgement {
 	// Equivalence is asked first: a small effect that is certain is still one that does not matter.
 	case e.Margin > 0 && e.Inner.Bounded() && e.Inner.Within(e.Bounds()):
 		j.Verdict = Equivalent
-		j.Reason = words.Either(significant, "there is an effect, and it is smaller than what matters",
-			"the effect is smaller than what matters")
+		j.Reason = "the effect is smaller than what matters"
+		if significant {
+			j.Reason = "there is an effect, and it is smaller than what matters"
+		}
 	case significant:
-		j.Verdict = words.Either((e.Estimate > e.NoEffect()) == (e.Direction == HigherIsBetter), Better, Worse)
+		j.Verdict = Worse
+		if (e.Estimate > e.NoEffect()) == (e.Direction == HigherIsBetter) {
+			j.Verdict = Better
+		}
 		j.Reason = fmt.Sprintf("p = %.3g after correction for %s", adjusted, words.Count(comparisons, "comparison"))
 	default:
 		j.Verdict = Undecided
@@ -179,8 +184,13 @@ func (i *Interval) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return fmt.Errorf("interval: %w", err)
 	}
-	*i = Interval{Low: words.ValueOr(in.Low, math.Inf(-1)), High: words.ValueOr(in.High, math.Inf(1)),
-		Confidence: in.Confidence}
+	*i = Interval{Low: math.Inf(-1), High: math.Inf(1), Confidence: in.Confidence}
+	if in.Low != nil {
+		i.Low = *in.Low
+	}
+	if in.High != nil {
+		i.High = *in.High
+	}
 	return nil
 }
 

@@ -5,8 +5,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // Defaults of Power.
@@ -67,7 +65,10 @@ func (w Power) Detectable(blocks int) float64 {
 		return math.Inf(1)
 	}
 	effect := w.Spread * standardEffect(blocks, alpha/float64(comparisons), power, w.Seed)
-	return words.Either(w.Scale == Difference, effect, math.Expm1(effect))
+	if w.Scale == Difference {
+		return effect
+	}
+	return math.Expm1(effect)
 }
 
 // defaults are the values to reckon with.
