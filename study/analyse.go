@@ -90,7 +90,10 @@ type Quantity struct {
 // spoken names it in a sentence: "bw average of ib_write_bw, 64 KiB".
 func (q Quantity) spoken() string {
 	text := strings.ReplaceAll(q.Metric, "_", " ") + " of " + q.Test
-	return text + words.If(q.Bytes > 0, ", "+words.Exact(q.Bytes))
+	if q.Bytes > 0 {
+		text += ", " + words.Exact(q.Bytes)
+	}
+	return text
 }
 
 // Analyse says what the runs of a study show. It is a pure function of them and of the seed.
@@ -349,8 +352,9 @@ func (a *analysis) compare() {
 	for i := range all {
 		var effects []stats.Effect
 		var of []*Comparison
-		for c := range lists.Refs(controls) {
-			// Only controls of the same two levels, and where the other factors were the same.
+		for j := range controls {
+			// Only controls of the same two levels, and with the same levels of the other factors.
+			c := &controls[j]
 			if c.Factor == all[i].Factor && c.B == all[i].B && c.Where == all[i].Where && c.Effect != nil {
 				effects, of = append(effects, *c.Effect), append(of, c)
 			}

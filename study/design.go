@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // A Cell is one level of each factor, in the order of Spec.Factors: the index of the level.
@@ -87,7 +86,12 @@ func (s *Spec) Block(number int) []Run {
 	rng := rand.New(rand.NewPCG(s.Seed, uint64(number)))
 	rng.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
 	first := s.takesIsolcpus(cells[0])
-	half := func(c Cell) int { return words.Either(s.takesIsolcpus(c) == first, 0, 1) }
+	half := func(c Cell) int {
+		if s.takesIsolcpus(c) == first {
+			return 0
+		}
+		return 1
+	}
 	slices.SortStableFunc(cells, func(a, b Cell) int { return cmp.Compare(half(a), half(b)) })
 	back := slices.Clone(cells)
 	slices.Reverse(back)
@@ -117,10 +121,11 @@ type Pairing struct {
 // other factor on both sides.
 func (s *Spec) Pairings() []Pairing {
 	var all []Pairing
-	for j := range lists.Refs(s.Compare) {
+	for i := range s.Compare {
+		joint := &s.Compare[i]
 		for _, c := range s.Cells() {
-			if slices.Equal(c, s.with(c, j.From)) {
-				all = append(all, Pairing{Where: c, Joint: j})
+			if slices.Equal(c, s.with(c, joint.From)) {
+				all = append(all, Pairing{Where: c, Joint: joint})
 			}
 		}
 	}

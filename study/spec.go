@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/strictyaml"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study/stats"
 )
 
@@ -412,7 +411,10 @@ func (f *Factor) check() error {
 		if slices.Contains(known, l) || f.Name == FactorContention && contention.MatchString(l) {
 			continue
 		}
-		more := words.If(f.Name == FactorContention, ", cpu:N, memory:N")
+		more := ""
+		if f.Name == FactorContention {
+			more = ", cpu:N, memory:N"
+		}
 		return fmt.Errorf("factor %s: level %s: want one of %s%s", f.Name, l, strings.Join(known, ", "), more)
 	}
 	return nil
@@ -474,7 +476,10 @@ func (s *Spec) checkMeasures() error {
 
 // Key names a measurement in a study: the test, and the size where one is set.
 func (m *Measure) Key() string {
-	return words.Either(m.Bytes > 0, m.Test+"/"+strconv.FormatInt(m.Bytes, 10), m.Test)
+	if m.Bytes > 0 {
+		return m.Test + "/" + strconv.FormatInt(m.Bytes, 10)
+	}
+	return m.Test
 }
 
 // Comparisons is how many comparisons are judged together, as far as that is known before anything

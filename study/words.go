@@ -10,7 +10,6 @@ import (
 
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study/stats"
 )
 
@@ -75,7 +74,8 @@ func (a *analysis) words() []string {
 	var effects, equivalent group.By[string, string]
 	var problems []string
 	undecided := 0
-	for c := range lists.Refs(a.result.Comparisons) {
+	for i := range a.result.Comparisons {
+		c := &a.result.Comparisons[i]
 		doubt := ""
 		if len(c.Confounded) > 0 {
 			doubt = "; confounded, so do not rely on it: " + strings.Join(c.Confounded, "; ")
@@ -131,12 +131,18 @@ func with(c *Comparison) string {
 		}
 	}
 	text := fmt.Sprintf("With %s instead of %s", strings.Join(factors, and), c.A)
-	return text + words.If(c.Where != "", ", at "+c.Where)
+	if c.Where != "" {
+		text += ", at " + c.Where
+	}
+	return text
 }
 
 // verb says what happened to a metric.
 func verb(c *Comparison) string {
-	return words.Either(c.Effect.Estimate > c.Effect.NoEffect(), "rises", "falls")
+	if c.Effect.Estimate > c.Effect.NoEffect() {
+		return "rises"
+	}
+	return "falls"
 }
 
 // span writes the size of an effect without its sign: "31.0% to 52.0%", in the order of size.
@@ -175,8 +181,10 @@ func Disturbance(before, after *HostState, loops []float64) string {
 	}
 	var why []string
 	wall := after.At.Sub(before.At).Seconds()
-	// earlier versions kept the clock of the day alone
-	span := words.Either(before.Uptime > 0 && after.Uptime > before.Uptime, after.Uptime-before.Uptime, wall)
+	span := wall // earlier versions kept the clock of the day alone
+	if before.Uptime > 0 && after.Uptime > before.Uptime {
+		span = after.Uptime - before.Uptime
+	}
 	switch {
 	case wall <= 0:
 		why = append(why, "the clock went backwards")

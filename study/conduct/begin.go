@@ -97,14 +97,20 @@ func Earlier(ctx context.Context, db *store.DB, spec *study.Spec) (perRun time.D
 		if err != nil {
 			return 0, 0, err
 		}
-		into := words.Either(s.Name == spec.Name, &own, &others)
+		into := &others
+		if s.Name == spec.Name {
+			into = &own
+		}
 		for _, r := range all {
 			if r.Status == study.StatusDone {
 				*into = append(*into, r.Seconds)
 			}
 		}
 	}
-	took := words.Either(len(own) > 0, own, others)
+	took := own
+	if len(took) == 0 {
+		took = others
+	}
 	if len(took) == 0 {
 		return 0, 0, nil
 	}

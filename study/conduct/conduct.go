@@ -23,7 +23,6 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
 	"github.com/rackless/rackless/study/store"
@@ -181,7 +180,8 @@ func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent tim
 		return nil, 0, err
 	}
 	slots = map[place]*slot{}
-	for r := range lists.Refs(runs) {
+	for i := range runs {
+		r := &runs[i]
 		if r.Status == study.StatusRunning {
 			// rackless was killed, or the machine went down.
 			r.Status, r.Error = study.StatusFailed, cutOff+"rackless ended before the run did"
@@ -209,7 +209,10 @@ func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent tim
 
 // last is the number of the last block to make; 0 where the budget decides.
 func (c *Conductor) last() int {
-	return words.Either(c.Blocks > 0 && (c.Spec.Blocks == 0 || c.Blocks < c.Spec.Blocks), c.Blocks, c.Spec.Blocks)
+	if c.Blocks > 0 && (c.Spec.Blocks == 0 || c.Blocks < c.Spec.Blocks) {
+		return c.Blocks
+	}
+	return c.Spec.Blocks
 }
 
 // takes is about how long some runs take, by those that were made; 0 where none was.
@@ -466,7 +469,8 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 		return o.Status == study.StatusRunning // under way, or cut off
 	})
 	byID := map[int64]*study.Observation{}
-	for o := range lists.Refs(d.Runs) {
+	for i := range d.Runs {
+		o := &d.Runs[i]
 		o.Histograms, o.Tools = latencies[o.Run], map[string]string{}
 		byID[o.Run] = o
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/importer"
 	"github.com/rackless/rackless/study/store"
@@ -177,7 +176,9 @@ func keptRun(r importer.Run) (*store.MadeRun, error) {
 		Status: study.StatusDone, Started: r.Started}}
 	if n := len(r.Failures); n > 0 {
 		out.Status, out.Error = study.StatusFailed, strings.Join(r.Failures[:min(n, maxFailures)], "; ")
-		out.Error += words.If(n > maxFailures, fmt.Sprintf("; and %d more", n-maxFailures))
+		if n > maxFailures {
+			out.Error += fmt.Sprintf("; and %d more", n-maxFailures)
+		}
 	}
 	// As in rows: the raw sample, with tool and origin, is written once for all figures of a test, which are most of a
 	// file.

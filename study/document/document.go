@@ -187,7 +187,9 @@ func ShowProgress(to *steps.Progress, s *study.Spec, p conduct.Progress, doing *
 		return
 	}
 	step := fmt.Sprintf("block %d run %d: %s", p.Run.Block, p.Run.Place, p.Cell)
-	step += words.If(p.Attempt > 1, fmt.Sprintf(", attempt %d", p.Attempt))
+	if p.Attempt > 1 {
+		step += fmt.Sprintf(", attempt %d", p.Attempt)
+	}
 	to.Begin(step)
 	what, began := words.Count(p.Done, "run")+" done", time.Now()
 	if p.Total > 0 {

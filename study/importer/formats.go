@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // A logFormat is a format in which a file is what one run of a tool printed, or several runs one after the other.
@@ -163,10 +162,18 @@ func (f *file) iperf3() (reading, error) {
 		return reading{test: "iperf3"}, err
 	}
 	test := "iperf3"
-	test += words.If(res.Protocol == "UDP", "/udp")
-	test += words.If(res.Reverse, "/reverse")
-	test += words.If(res.Both, "/bidir")
-	test += words.If(res.Streams > 1, "/streams"+strconv.Itoa(res.Streams))
+	if res.Protocol == "UDP" {
+		test += "/udp"
+	}
+	if res.Reverse {
+		test += "/reverse"
+	}
+	if res.Both {
+		test += "/bidir"
+	}
+	if res.Streams > 1 {
+		test += "/streams" + strconv.Itoa(res.Streams)
+	}
 	return reading{test: test, tool: "iperf3", version: res.Version, started: res.Started, figures: res.Figures()}, nil
 }
 

@@ -134,7 +134,8 @@ func Import(sources []Source, o Options) ([]*Study, error) {
 	if err != nil {
 		return nil, err
 	}
-	im := &importing{Options: o, files: files, sources: sources}
+	im := &importing{Options: o, files: files, sources: sources, facts: map[string][]study.Fact{},
+		notes: map[string][]string{}}
 	auto := im.Format == "" || im.Format == Auto
 	if auto {
 		if im.Format, err = detect(files); err != nil {
@@ -185,11 +186,11 @@ type outcome struct {
 // fact and note are kept by host, since each host becomes a study of its own. A fact is a value, a note a sentence
 // that also goes to the user.
 func (im *importing) fact(group, name, value string) {
-	lists.Put(&im.facts, group, append(im.facts[group], study.Fact{Name: name, Value: value}))
+	im.facts[group] = append(im.facts[group], study.Fact{Name: name, Value: value})
 }
 
 func (im *importing) note(group, format string, args ...any) {
-	lists.Put(&im.notes, group, append(im.notes[group], fmt.Sprintf(format, args...)))
+	im.notes[group] = append(im.notes[group], fmt.Sprintf(format, args...))
 }
 
 // factor names what varies.

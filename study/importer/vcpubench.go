@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // Files of a run of vcpu_benchmarks (https://github.com/6erun/vcpu_benchmarks) that are not results
@@ -230,7 +229,10 @@ func (im *importing) vcpuFile(f *file, config string, o *outcome) {
 		return
 	}
 	for _, x := range figures {
-		name := words.Either(strings.HasPrefix(x.Metric, "d2d_bw"), testD2D, test)
+		name := test
+		if strings.HasPrefix(x.Metric, "d2d_bw") {
+			name = testD2D
+		}
 		o.add(reading{test: name, tool: t.tool, figures: []bench.Figure{x}}, f.origin(config))
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/procfs"
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rack"
@@ -39,8 +38,12 @@ func environment(s *rack.State, samples []bench.Sample) []report.Fact {
 	}
 	add("QEMU", s.QEMU)
 	accel := s.Accel
-	accel += words.If(s.Emulate != "", " (no KVM: "+s.Emulate+")")
-	accel += words.If(s.EmulatedHost, " of an emulated host (rackless emulate)")
+	if s.Emulate != "" {
+		accel += " (no KVM: " + s.Emulate + ")"
+	}
+	if s.EmulatedHost {
+		accel += " of an emulated host (rackless emulate)"
+	}
 	add("accelerator", accel)
 	add("node kernel", s.Kernel)
 	add("node image", s.Image)

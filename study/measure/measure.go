@@ -201,7 +201,10 @@ func (s *session) foretell() {
 		quick += time.Duration(n) * e.Duration(fast)
 	}
 	if len(s.pairs) > manyPairs {
-		hint := words.If(!s.opts.Quick && quick < takes/2, ", and with --quick "+words.About(quick))
+		hint := ""
+		if !s.opts.Quick && quick < takes/2 {
+			hint = ", and with --quick " + words.About(quick)
+		}
 		s.progress.Note("%d measurements take %s on an idle machine%s", s.watch.all, words.About(takes), hint)
 	}
 }
@@ -279,7 +282,9 @@ func (w *watched) next(client, server string) (look func() string, left func() t
 	mean := began.Sub(w.began) / time.Duration(max(1, done))
 	w.begun++
 	what := fmt.Sprintf("%d of %d, %s", w.begun, w.all, client)
-	what += words.If(server != "", " to "+server)
+	if server != "" {
+		what += " to " + server
+	}
 	if done == 0 {
 		return func() string { return what }, nil
 	}
@@ -292,7 +297,10 @@ func noteFailure(p *rack.Progress, e bench.Progress) {
 	if e.Err == nil {
 		return
 	}
-	where := words.Either(e.Server != "", "from "+e.Client+" to "+e.Server, "on "+e.Client)
+	where := "on " + e.Client
+	if e.Server != "" {
+		where = "from " + e.Client + " to " + e.Server
+	}
 	p.Note("%s %s: attempt %d failed: %v", e.Engine, where, e.Attempt, e.Err)
 }
 
@@ -314,8 +322,11 @@ func runnable(ctx context.Context, runner *bench.Runner, engines []bench.Engine,
 		}
 	}
 	for _, why := range out.Keys {
-		verb := words.Either(len(out.Of(why)) > 1, "are", "is")
-		p.Note("%s %s left out: %s", strings.Join(out.Of(why), ", "), verb, why)
+		names, verb := out.Of(why), "is"
+		if len(names) > 1 {
+			verb = "are"
+		}
+		p.Note("%s %s left out: %s", strings.Join(names, ", "), verb, why)
 	}
 	return fit, nil
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
@@ -93,7 +92,11 @@ func (w *paths) cpuTime(ctx context.Context, node string) *facts.CPUTime {
 	if err != nil || out.ExitCode != 0 {
 		return nil
 	}
-	return words.Known(facts.ParseCPUTime(string(out.Stdout)))
+	t, err := facts.ParseCPUTime(string(out.Stdout))
+	if err != nil {
+		return nil
+	}
+	return &t
 }
 
 // side is what is known about one end of a path. The facts of a node are read once: they do not change while it is

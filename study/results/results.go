@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/userfile"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
 )
 
@@ -153,7 +152,9 @@ func (s Store) Last(lab string) (string, error) {
 	}
 	if len(all) == 0 {
 		what := "no measurement is stored"
-		what += words.If(lab != "", " of lab "+lab)
+		if lab != "" {
+			what += " of lab " + lab
+		}
 		return "", fmt.Errorf("%s in %s; make one with: rackless bench NAME", what, s.Dir())
 	}
 	return all[len(all)-1].Dir, nil

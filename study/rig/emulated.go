@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/variant"
@@ -158,7 +157,10 @@ func (e *emulatedSite) pin(pin bool) error {
 		return confine(p.PID, to)
 	}
 	if d := e.rack.State.Daemon; d != nil {
-		to := words.Either(pin, e.protected, e.all)
+		to := e.all
+		if pin {
+			to = e.protected
+		}
 		if err := set(*d, to); err != nil {
 			return err
 		}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/inspect"
@@ -204,8 +203,10 @@ type BootError struct {
 
 // Error implements error.
 func (e *BootError) Error() string {
-	how := words.Either(e.Isolated, "with CPUs %s isolated (isolcpus)", "without isolcpus for CPUs %s")
-	return "the next run takes this host booted " + fmt.Sprintf(how, e.CPUs)
+	if e.Isolated {
+		return fmt.Sprintf("the next run takes this host booted with CPUs %s isolated (isolcpus)", e.CPUs)
+	}
+	return fmt.Sprintf("the next run takes this host booted without isolcpus for CPUs %s", e.CPUs)
 }
 
 // ready compares the CPUs that the kernel was booted with isolated with the level of isolation: they
@@ -229,8 +230,12 @@ func (r *hostSite) confined() bool { return !r.protected.IsSubsetOf(r.all) }
 // pagesThere says whether the host has the hugepages of a plan.
 func (r *hostSite) pagesThere(p *plan.Plan) error {
 	for _, want := range p.Hugepages {
-		node := words.Value(r.host.NUMANode(want.NUMANode))
-		total := words.Value(topology.Pool(node.Hugepages, want.PageBytes)).Total
+		var total uint64
+		if node := r.host.NUMANode(want.NUMANode); node != nil {
+			if pool := topology.Pool(node.Hugepages, want.PageBytes); pool != nil {
+				total = pool.Total
+			}
+		}
 		if need := uint64(want.Count + want.Held); total < need {
 			return fmt.Errorf("NUMA node %d has %d pages of %d KiB, and the lab needs %d in one of the cells: write "+
 				"the number to /sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages",

@@ -10,14 +10,16 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/study"
 )
 
 // LabFile returns where the lab file of a study lies: beside the study's file, unless it says otherwise.
 func LabFile(studyFile, name string) string {
-	return words.Either(filepath.IsAbs(name), name, filepath.Join(filepath.Dir(studyFile), name))
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(filepath.Dir(studyFile), name)
 }
 
 // labFor returns the lab of a cell: the file with the keys that are factors.

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rack"
@@ -28,7 +27,10 @@ type machine struct{ root fs.FS }
 // text reads a file without its newline; "" where it cannot be read.
 func (m machine) text(name string) string {
 	b, err := fs.ReadFile(m.root, name)
-	return words.If(err == nil, strings.TrimSpace(string(b)))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
 }
 
 // state reads what may move a figure without any factor having a part in it.
@@ -103,7 +105,10 @@ func (m machine) turbo(cpus []string) string {
 // processTime returns how long a process has used CPUs, in seconds; 0 where it is gone.
 func (m machine) processTime(pid int) float64 {
 	t, err := facts.ParseProcessTime(m.text(fmt.Sprintf("proc/%d/stat", pid)))
-	return words.Either(err != nil, 0, t)
+	if err != nil {
+		return 0
+	}
+	return t
 }
 
 // State reads the state of the host. loop is what Loop gave, 0 where it was not asked.
@@ -137,7 +142,9 @@ func (r *Rig) Environment() []study.Fact {
 	all = append(all, r.site.environment()...)
 	add(study.FactKernel, r.machine.text("proc/sys/kernel/osrelease"))
 	how := s.Accel
-	how += words.If(r.rack.Emulated(), " (emulated: not figures of hardware)")
+	if r.rack.Emulated() {
+		how += " (emulated: not figures of hardware)"
+	}
 	add("accelerator", how)
 	add(study.FactQEMU, s.QEMU)
 	add(study.FactNodeKernel, s.Kernel)
