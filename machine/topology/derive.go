@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // Kinds of GPUs.
@@ -64,7 +63,8 @@ func (d *PCIDevice) IsGPU() bool {
 // Screens returns the adapters that a host can show its console on, and the one that its firmware uses; nil where that
 // is not known.
 func (h *Host) Screens() (all []*PCIDevice, boot *PCIDevice) {
-	for d := range lists.Refs(h.PCI) {
+	for i := range h.PCI {
+		d := &h.PCI[i]
 		if d.Class == nil || d.Class.Sub() != SubVGA || d.PF != nil {
 			continue
 		}
@@ -126,7 +126,8 @@ func (h *Host) Complete() {
 	h.completeStorage()
 	slices.SortFunc(h.Storage, func(a, b Disk) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(h.Bonds, func(a, b Bond) int { return cmp.Compare(a.Name, b.Name) })
-	for s := range lists.Refs(h.Switches) {
+	for i := range h.Switches {
+		s := &h.Switches[i]
 		slices.SortFunc(s.PortGroups, func(a, b PortGroup) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	slices.SortStableFunc(h.Switches, func(a, b VirtualSwitch) int {
@@ -146,7 +147,8 @@ func (h *Host) completePCI() {
 	slices.SortStableFunc(h.PCI, func(a, b PCIDevice) int { return a.Address.Compare(b.Address) })
 	h.PCI = slices.CompactFunc(h.PCI, func(a, b PCIDevice) bool { return a.Address == b.Address })
 	t := NewTree(h)
-	for d := range lists.Refs(h.PCI) {
+	for i := range h.PCI {
+		d := &h.PCI[i]
 		up := t.Ancestors(d.Address)
 		t.guessPort(d, up)
 		if len(up) > 0 && d.Root == "" {
@@ -166,7 +168,8 @@ func (h *Host) completePCI() {
 	// What a bridge stands on, what is behind it stands on too. A bridge may come after its
 	// children, so this is a pass of its own.
 	inherited := map[*PCIDevice]int{}
-	for d := range lists.Refs(h.PCI) {
+	for i := range h.PCI {
+		d := &h.PCI[i]
 		up := t.Ancestors(d.Address)
 		at := slices.IndexFunc(up, func(bridge *PCIDevice) bool { return bridge.NUMANode != nil })
 		if d.NUMANode == nil && at >= 0 {
@@ -179,7 +182,8 @@ func (h *Host) completePCI() {
 	if len(h.NUMANodes) != 1 {
 		return
 	}
-	for d := range lists.Refs(h.PCI) {
+	for i := range h.PCI {
+		d := &h.PCI[i]
 		if d.NUMANode == nil {
 			d.NUMANode, d.NUMASource = new(h.NUMANodes[0].ID), "only node"
 		}
@@ -235,7 +239,8 @@ func (h *Host) nodeOf(local *CPUSet) (int, bool) {
 // completeVFs joins virtual functions and their physical one, where only one side was read.
 func (h *Host) completeVFs() {
 	t := NewTree(h)
-	for d := range lists.Refs(h.PCI) {
+	for i := range h.PCI {
+		d := &h.PCI[i]
 		if d.SRIOV == nil {
 			continue
 		}
@@ -255,7 +260,8 @@ func (h *Host) completeVFs() {
 	// The other way round. Virtual functions are numbered by rising address, so their order is
 	// their index where all of them were read.
 	found := map[*PCIDevice][]VF{}
-	for d := range lists.Refs(h.PCI) {
+	for i := range h.PCI {
+		d := &h.PCI[i]
 		if d.PF == nil {
 			continue
 		}
@@ -272,7 +278,8 @@ func (h *Host) completeVFs() {
 // completeGroups collects the IOMMU groups from the devices, keeping what was read of a group itself.
 func (h *Host) completeGroups() {
 	groups := lists.By(h.IOMMU.Groups, func(g IOMMUGroup) int { return g.ID })
-	for d := range lists.Refs(h.PCI) {
+	for i := range h.PCI {
+		d := &h.PCI[i]
 		if d.IOMMUGroup == nil {
 			continue
 		}
@@ -300,7 +307,8 @@ func undescribed[T any](h *Host, is func(*PCIDevice) bool, devices []T, at func(
 			described[*a] = true
 		}
 	}
-	for d := range lists.Refs(h.PCI) {
+	for i := range h.PCI {
+		d := &h.PCI[i]
 		if is(d) && !described[d.Address] {
 			all = append(all, d.Address)
 		}
@@ -315,7 +323,8 @@ func (h *Host) completeGPUs() {
 		h.GPUs = append(h.GPUs, GPU{Address: &a})
 	}
 	t := NewTree(h)
-	for g := range lists.Refs(h.GPUs) {
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
 		d := t.at(g.Address)
 		if d == nil {
 			continue
@@ -389,7 +398,8 @@ func (h *Host) completeNICs() {
 		h.NICs = append(h.NICs, NIC{Address: &a})
 	}
 	t := NewTree(h)
-	for n := range lists.Refs(h.NICs) {
+	for i := range h.NICs {
+		n := &h.NICs[i]
 		if d := t.at(n.Address); d != nil {
 			n.Model = cmp.Or(n.Model, d.DeviceName)
 			n.Driver = cmp.Or(n.Driver, d.Driver)
@@ -432,7 +442,8 @@ const NoID = -1
 func (h *Host) numberPackages() {
 	taken := map[int]bool{}
 	var without []*Package
-	for p := range lists.Refs(h.Packages) {
+	for i := range h.Packages {
+		p := &h.Packages[i]
 		if p.ID == NoID || taken[p.ID] {
 			without = append(without, p)
 			continue
@@ -464,19 +475,21 @@ const firstPOWER9 = 250
 // POWER9 numbers the memory of its GPUs from 255 down.
 func (h *Host) completeGPUNodes() {
 	told := func(n *NUMANode, why string) {
-		if n.Kind == "" && words.Value(n.MemoryBytes) > 0 {
+		if n.Kind == "" && n.MemoryBytes != nil && *n.MemoryBytes > 0 {
 			h.Inferred = lists.Add(h.Inferred, fmt.Sprintf("NUMA node %d is the memory of a GPU: %s", n.ID, why))
 		}
 		n.Kind = KindGPUMemory
 	}
 	var all []*NUMANode
 	full := 0
-	for n := range lists.Refs(h.NUMANodes) {
+	for i := range h.NUMANodes {
+		n := &h.NUMANodes[i]
 		if n.CPUs.IsEmpty() && n.Kind == "" && n.ID >= firstPOWER9 && strings.HasPrefix(h.System.CPUModel, "POWER9") {
 			told(n, "POWER9 numbers those from 255 down")
 		}
 	}
-	for n := range lists.Refs(h.NUMANodes) {
+	for i := range h.NUMANodes {
+		n := &h.NUMANodes[i]
 		if !n.CPUs.IsEmpty() {
 			continue
 		}
@@ -529,7 +542,8 @@ func (h *Host) completeCPUs() {
 // completeStorage gives disks the NUMA node of their function.
 func (h *Host) completeStorage() {
 	t := NewTree(h)
-	for d := range lists.Refs(h.Storage) {
+	for i := range h.Storage {
+		d := &h.Storage[i]
 		if f := t.at(d.PCI); f != nil {
 			d.NUMANode = cmp.Or(d.NUMANode, f.NUMANode)
 		}

@@ -214,7 +214,8 @@ func (h *Host) Bond(name string) *Bond {
 // RDMADevices yields the RDMA devices, each with the NIC that it stands on.
 func (h *Host) RDMADevices() iter.Seq2[*NIC, *RDMADevice] {
 	return func(yield func(*NIC, *RDMADevice) bool) {
-		for n := range lists.Refs(h.NICs) {
+		for i := range h.NICs {
+			n := &h.NICs[i]
 			for j := range n.Devices {
 				if !yield(n, &n.Devices[j]) {
 					return

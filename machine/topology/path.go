@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // A PathClass says what traffic between two devices has to cross, in the words of nvidia-smi topo
@@ -56,7 +55,10 @@ type Path struct {
 
 // Label returns the class as a cell of the matrix: "PIX", "NV18". It is empty when the class is not known.
 func (p Path) Label() string {
-	return words.Either(p.Class == PathNVLink && p.Links > 0, "NV"+strconv.Itoa(p.Links), p.Class.String())
+	if p.Class == PathNVLink && p.Links > 0 {
+		return "NV" + strconv.Itoa(p.Links)
+	}
+	return p.Class.String()
 }
 
 // pathJSON is the JSON form of a Path, the same as that of the documents that show paths.
@@ -218,7 +220,10 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 	}
 	upA, upB := t.Ancestors(a), t.Ancestors(b)
 	if i, j := meet(upA, upB); i >= 0 {
-		return words.Either(bridges(upA[:i]) <= 1 && bridges(upB[:j]) <= 1, PathPIX, PathPXB)
+		if bridges(upA[:i]) <= 1 && bridges(upB[:j]) <= 1 {
+			return PathPIX
+		}
+		return PathPXB
 	}
 	cut := isCut(topmost(da, upA)) || isCut(topmost(db, upB))
 	rootA, rootB := root(da, upA), root(db, upB)
@@ -237,7 +242,10 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 	if da.NUMANode == nil || db.NUMANode == nil {
 		return PathUnknown
 	}
-	return words.Either(*da.NUMANode == *db.NUMANode, PathNODE, PathSYS)
+	if *da.NUMANode == *db.NUMANode {
+		return PathNODE
+	}
+	return PathSYS
 }
 
 // meet returns the places of the nearest bridge that is in both lists of ancestors, -1 where none is.
@@ -332,7 +340,8 @@ func (t *Tree) NodePaths() []NodePath {
 			}
 		}
 	}
-	for g := range lists.Refs(t.host.GPUs) {
+	for i := range t.host.GPUs {
+		g := &t.host.GPUs[i]
 		add(g.ID(), g.Address, g.NUMANode)
 	}
 	for i := range t.host.NICs {
@@ -449,7 +458,7 @@ func redirecting(a, b *PCIDevice, crossed, above []*PCIDevice) []PCIAddr {
 	if a.Address.SameDevice(b.Address) {
 		return nil
 	}
-	translated := words.Value(a.ATS) || words.Value(b.ATS)
+	translated := a.ATS != nil && *a.ATS || b.ATS != nil && *b.ATS
 	var ports []PCIAddr
 	for _, p := range crossed {
 		if p.ACS != nil && p.ACS.RequestRedirect && !(translated && p.ACS.DirectTranslated) && len(above) > 0 {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // A PCIDevice is one function of a PCI device, or a bridge.
@@ -119,7 +117,10 @@ func (l *Link) Best() (gts *float64, lanes *int) {
 }
 
 func lesser[T cmp.Ordered](have, limit *T) *T {
-	return words.Either(have == nil || limit == nil || *have <= *limit, have, limit)
+	if have == nil || limit == nil || *have <= *limit {
+		return have
+	}
+	return limit
 }
 
 // A PortLink is the other end of a link.

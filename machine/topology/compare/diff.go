@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/group"
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -148,7 +146,10 @@ func parts(h *topology.Host) map[string]bool {
 func order(part string) int {
 	i := slices.Index([]string{"system", "packages", "cpus", "numa_nodes", "memory", "kernel", "order", "gpus", "nics",
 		"pci", "reported_paths"}, part)
-	return words.Either(i < 0, 100, i)
+	if i < 0 {
+		return 100
+	}
+	return i
 }
 
 // facts returns all facts of a host that another may share.
@@ -182,7 +183,8 @@ func names(h, other *topology.Host) map[string]string {
 				f(g.ID(), fmt.Sprintf("GPU %d", *g.Index))
 			}
 		}
-		for n := range lists.Refs(h.NICs) {
+		for i := range h.NICs {
+			n := &h.NICs[i]
 			if all := slices.Concat(n.RDMA, n.Netdevs); len(all) > 0 {
 				f(n.ID(), all[0])
 			}
@@ -249,12 +251,14 @@ func (f *flattener) walk(at fact, v reflect.Value) {
 // GID table has at which index. That two equal machines number their GPUs differently breaks configurations that name
 // devices by number, and no other fact shows it.
 func (f *flattener) orders(h *topology.Host) {
-	for g := range lists.Refs(h.GPUs) {
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
 		if g.Address != nil && g.Index != nil {
 			f.set(fact{"order", fmt.Sprintf("GPU %d", *g.Index), "function"}, g.Address.String())
 		}
 	}
-	for n := range lists.Refs(h.NICs) {
+	for i := range h.NICs {
+		n := &h.NICs[i]
 		for _, name := range slices.Concat(n.RDMA, n.Netdevs) {
 			if n.Address != nil {
 				f.set(fact{"order", name, "function"}, n.Address.String())
@@ -346,7 +350,10 @@ func from(hosts []*topology.Host, typical int) []Outlier {
 func mostAlike(hosts []*topology.Host, typical int, outliers []Outlier) int {
 	score := make([]int, len(hosts))
 	for _, o := range outliers {
-		worth := words.Either(2*len(o.Hosts) > len(hosts), 1, -1)
+		worth := -1
+		if 2*len(o.Hosts) > len(hosts) {
+			worth = 1
+		}
 		for _, h := range o.Hosts {
 			score[h] += worth
 		}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -129,7 +128,9 @@ func (j *joiner) foreign(parts []Part) {
 		h.GPUs = slices.DeleteFunc(h.GPUs, func(g topology.GPU) bool { return g.Address != nil && !there[*g.Address] })
 		h.NICs = slices.DeleteFunc(h.NICs, func(n topology.NIC) bool { return n.Address != nil && !there[*n.Address] })
 		list := strings.Join(missing[:min(8, len(missing))], ", ")
-		list += words.If(len(missing) > 8, fmt.Sprintf(" and %d more", len(missing)-8))
+		if len(missing) > 8 {
+			list += fmt.Sprintf(" and %d more", len(missing)-8)
+		}
 		j.contradict("PCI functions", "the machine has no such function", whole.Source, list, p.Source)
 	}
 }
@@ -538,7 +539,8 @@ func (j *joiner) placeByOrder(nics []member[topology.NIC]) []member[topology.NIC
 // free returns the physical functions of a vendor that are of a kind and not taken, by address.
 func (j *joiner) free(is func(*topology.PCIDevice) bool, vendor topology.ID16,
 	taken map[topology.PCIAddr]bool) (free []topology.PCIAddr) {
-	for d := range lists.Refs(j.h.PCI) {
+	for i := range j.h.PCI {
+		d := &j.h.PCI[i]
 		if is(d) && d.PF == nil && d.Vendor != nil && *d.Vendor == vendor && !taken[d.Address] {
 			free = append(free, d.Address)
 		}
@@ -570,7 +572,10 @@ func (j *joiner) placeKnown(gpus []member[topology.GPU]) []member[topology.GPU] 
 		for k := range gpus {
 			o := &gpus[k].device
 			byUUID := g.UUID != "" && o.UUID != ""
-			same := words.Either(byUUID, g.UUID == o.UUID, g.Index != nil && o.Index != nil && *g.Index == *o.Index)
+			same := g.Index != nil && o.Index != nil && *g.Index == *o.Index
+			if byUUID {
+				same = g.UUID == o.UUID
+			}
 			if o.Address != nil && same && (g.Vendor == o.Vendor || g.Vendor == "" || o.Vendor == "") {
 				g.Address, placed = o.Address, true
 				break
@@ -601,8 +606,10 @@ func (j *joiner) placeGPUs(gpus []member[topology.GPU]) []member[topology.GPU] {
 	}
 	// Matrices come from NVIDIA's tools or from AMD's. The GPUs of the other vendor are not among those that they
 	// number.
-	vendor := words.Either(strings.HasPrefix(named[0].device.Vendor, "NVIDIA"), topology.VendorNVIDIA,
-		topology.VendorAMD)
+	vendor := topology.VendorAMD
+	if strings.HasPrefix(named[0].device.Vendor, "NVIDIA") {
+		vendor = topology.VendorNVIDIA
+	}
 	free := j.free((*topology.PCIDevice).IsGPU, vendor, matched)
 	if len(free) == 0 {
 		return gpus
