@@ -35,7 +35,11 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 			if len(ports) == 0 {
 				continue
 			}
-			f := lists.Made(switches, top, found{a: a, b: b})
+			f := switches[top]
+			if f == nil {
+				f = &found{a: a, b: b}
+				switches[top] = f
+			}
 			for _, p := range ports {
 				f.ports = lists.Add(f.ports, p)
 			}

@@ -17,7 +17,8 @@ func (v *view) resettable() []*topology.PCIDevice {
 		return nil
 	}
 	var out []*topology.PCIDevice
-	for d := range lists.Refs(v.PCI) {
+	for i := range v.PCI {
+		d := &v.PCI[i]
 		// Virtual functions are reset with FLR, which SR-IOV demands of every one of them.
 		if !d.ResetKnown || d.IsBridge() || d.PF != nil || d.Dead {
 			continue
@@ -135,10 +136,14 @@ func tooManyVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	if s == nil || s.Total == nil {
 		return
 	}
-	enabled := len(s.VFs)
-	facts := lists.If(s.Enabled != nil, fmt.Sprintf("sriov_numvfs=%d", words.Value(s.Enabled)))
-	facts = append(facts, fmt.Sprintf("virtfn*=%d", enabled), fmt.Sprintf("sriov_totalvfs=%d", *s.Total))
-	if max(enabled, words.Value(s.Enabled)) > *s.Total {
+	most := len(s.VFs)
+	var facts []string
+	if s.Enabled != nil {
+		most = max(most, *s.Enabled)
+		facts = append(facts, fmt.Sprintf("sriov_numvfs=%d", *s.Enabled))
+	}
+	facts = append(facts, fmt.Sprintf("virtfn*=%d", len(s.VFs)), fmt.Sprintf("sriov_totalvfs=%d", *s.Total))
+	if most > *s.Total {
 		add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), facts...)})
 	}
 }
@@ -147,8 +152,8 @@ func tooManyVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 // off.
 func noVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	// More functions than that are RL034.
-	if s := d.SRIOV; s == nil || s.Total == nil || *s.Total != 0 || len(s.VFs) > 0 || words.Value(s.Enabled) > 0 ||
-		!v.isCard(d.Address) || v.virtual {
+	if s := d.SRIOV; s == nil || s.Total == nil || *s.Total != 0 || len(s.VFs) > 0 ||
+		s.Enabled != nil && *s.Enabled > 0 || !v.isCard(d.Address) || v.virtual {
 		return
 	}
 	fix := "turn SR-IOV on in the firmware of the device and of the board"

@@ -16,7 +16,12 @@ type param struct {
 	hasValue    bool // "name=value", also with an empty value
 }
 
-func (p param) String() string { return words.Either(p.hasValue, p.name+"="+p.value, p.name) }
+func (p param) String() string {
+	if p.hasValue {
+		return p.name + "=" + p.value
+	}
+	return p.name
+}
 
 // parameters returns the parameters of the command line of h. Where the line itself is not known,
 // those that a reader has listed stand in.
@@ -89,7 +94,10 @@ type hugeAsk struct {
 // Source: Documentation/admin-guide/kernel-parameters.txt and mm/hugetlb.rst.
 func (v *view) hugeAsks() []hugeAsk {
 	// 2 MiB is the default of x86 and of arm64 with pages of 4 KiB.
-	current := words.ValueOr(v.Memory.DefaultHuge, 2<<20)
+	current := uint64(2 << 20)
+	if v.Memory.DefaultHuge != nil {
+		current = *v.Memory.DefaultHuge
+	}
 	var sizeParam []param
 	if p, ok := v.asked("default_hugepagesz"); ok {
 		if n := cmdline.Size(p.value); n > 0 {

@@ -13,11 +13,21 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// isolated returns the isolated CPUs, the empty set where none are or it is not known.
-func (v *view) isolated() topology.CPUSet { return words.Value(v.CPUs.Isolated) }
+// isolated returns the isolated CPUs, the empty set if none are or it is not known.
+func (v *view) isolated() topology.CPUSet {
+	if v.CPUs.Isolated == nil {
+		return topology.CPUSet{}
+	}
+	return *v.CPUs.Isolated
+}
 
 // cpuList writes a set so that an empty one can be seen.
-func cpuList(s topology.CPUSet) string { return words.Either(s.IsEmpty(), "empty", s.String()) }
+func cpuList(s topology.CPUSet) string {
+	if s.IsEmpty() {
+		return "empty"
+	}
+	return s.String()
+}
 
 // splitCores finds threads of the host beside isolated ones. Isolation by CPU and not by core is
 // the usual mistake, because siblings seldom have neighbouring numbers.
@@ -25,7 +35,8 @@ func splitCores(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	var missing topology.CPUSet
 	var split []string
-	for c := range lists.Refs(v.Cores) {
+	for i := range v.Cores {
+		c := &v.Cores[i]
 		// A core that is isolated whole, or not at all, is as somebody meant it.
 		if rest := c.CPUs.Difference(isolated); !rest.IsEmpty() && c.CPUs.Overlaps(isolated) {
 			missing = missing.Union(rest)
@@ -41,7 +52,12 @@ func splitCores(v *view, add func(finding.Finding)) {
 }
 
 // served tells how often an interrupt has come.
-func served(q *topology.IRQ) uint64 { return words.Value(q.Count) }
+func served(q *topology.IRQ) uint64 {
+	if q.Count == nil {
+		return 0
+	}
+	return *q.Count
+}
 
 // irqFact is the evidence on one interrupt.
 func irqFact(q *topology.IRQ) string {
@@ -55,7 +71,8 @@ func busyIsolated(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	var hit topology.CPUSet
 	var busy []*topology.IRQ
-	for q := range lists.Refs(v.IRQs) {
+	for i := range v.IRQs {
+		q := &v.IRQs[i]
 		// One that may be served elsewhere proves nothing: the count is of all CPUs.
 		if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(isolated) || served(q) == 0 || v.tree.ForGuest(q.Device) {
 			continue
@@ -153,7 +170,8 @@ func emptyList(v *view, add func(finding.Finding)) {
 // of 256 CPUs to a line.
 func governors(v *view, add func(finding.Finding)) {
 	cpus := map[string]topology.CPUSet{}
-	for c := range lists.Refs(v.Cores) {
+	for i := range v.Cores {
+		c := &v.Cores[i]
 		if g := c.Governor; g != "" && g != "performance" {
 			cpus[g] = cpus[g].Union(c.CPUs)
 		}
@@ -167,7 +185,10 @@ func governors(v *view, add func(finding.Finding)) {
 
 // moreCPUs tells how many CPUs a finding has beside the one in its evidence.
 func moreCPUs(s topology.CPUSet) string {
-	return words.If(s.Len() >= 2, " (and "+strings.Replace(words.Count(s.Len()-1, "CPU"), " ", " more ", 1)+")")
+	if s.Len() >= 2 {
+		return " (and " + strings.Replace(words.Count(s.Len()-1, "CPU"), " ", " more ", 1) + ")"
+	}
+	return ""
 }
 
 // smtOff is a note: SMT off is a choice, but lists of CPUs from before it name threads that are
@@ -184,7 +205,10 @@ const cmdlineLimit = 2048
 // longCmdline compares the length with the limit of the kernel, which cuts without a message. One
 // byte less counts too, because the ending zero takes it.
 func longCmdline(v *view, add func(finding.Finding)) {
-	n := len(words.Value(v.Kernel.Cmdline))
+	if v.Kernel.Cmdline == nil {
+		return
+	}
+	n := len(*v.Kernel.Cmdline)
 	if n >= cmdlineLimit-1 && slices.Contains([]string{"x86_64", "i686", "aarch64", ""}, v.System.Arch) {
 		add(finding.Finding{Subject: "host", Evidence: at("/proc/cmdline", fmt.Sprintf("%d bytes", n))})
 	}

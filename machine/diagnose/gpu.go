@@ -27,8 +27,10 @@ func smallBAR(v *view, g *topology.GPU, add func(finding.Finding)) {
 	if bar > plainBAR && !(less && len(v.fabric) > 0) || g.MemoryBytes != nil && !less {
 		return
 	}
-	facts := append([]string{"largest prefetchable BAR " + size(bar)},
-		lists.If(g.MemoryBytes != nil, "memory "+size(words.Value(g.MemoryBytes)))...)
+	facts := []string{"largest prefetchable BAR " + size(bar)}
+	if g.MemoryBytes != nil {
+		facts = append(facts, "memory "+size(*g.MemoryBytes))
+	}
 	f := finding.Finding{Severity: finding.Info, Subject: g.ID(), Evidence: at(pci(*g.Address)+"/resource", facts...),
 		Consequence: "peers reach " + size(bar) + " of the GPU's memory at a time", Fix: "turn on above-4G decoding " +
 			"and Resizable BAR in the firmware"}
@@ -221,7 +223,10 @@ func noAtomics(v *view, g *topology.GPU, add func(finding.Finding)) {
 		if !port.NoAtomics {
 			continue
 		}
-		what := words.Either(port.Bridge != nil && port.Bridge.Port == "root port", "32bit- 64bit-", "Routing-")
+		what := "Routing-"
+		if port.Bridge != nil && port.Bridge.Port == "root port" {
+			what = "32bit- 64bit-"
+		}
 		facts = append(facts, at(pci(port.Address)+"/config", "AtomicOpsCap: "+what))
 	}
 	if len(facts) == 0 {
@@ -252,8 +257,11 @@ func withoutAddress(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	var facts []string
 	for _, b := range d.BARs {
 		if b.Unassigned && b.Index < 6 && !b.IO {
-			facts = append(facts, fmt.Sprintf("BAR %d unassigned", b.Index)+
-				words.If(b.SizeBytes > 0, ", "+size(b.SizeBytes)))
+			fact := fmt.Sprintf("BAR %d unassigned", b.Index)
+			if b.SizeBytes > 0 {
+				fact += ", " + size(b.SizeBytes)
+			}
+			facts = append(facts, fact)
 		}
 	}
 	if len(facts) == 0 {

@@ -58,7 +58,10 @@ func iommuOff(v *view, add func(finding.Finding)) {
 
 // cardsToGive is Warning where there is a card that one would give to a virtual machine.
 func (v *view) cardsToGive() finding.Severity {
-	return words.Either(len(v.gpus) > 0 || len(v.fabric) > 0, finding.Warning, finding.Info)
+	if len(v.gpus) > 0 || len(v.fabric) > 0 {
+		return finding.Warning
+	}
+	return finding.Info
 }
 
 // endpoints returns the members of a group that are not bridges. A member that is not among the
@@ -122,7 +125,8 @@ func listedGroups(v *view, add func(finding.Finding)) {
 	}
 	var evidence, shared []string
 	alone, unnamed := 0, false
-	for g := range lists.Refs(v.IOMMU.Groups) {
+	for i := range v.IOMMU.Groups {
+		g := &v.IOMMU.Groups[i]
 		members := v.endpoints(g)
 		if len(members) == 0 {
 			continue
@@ -138,11 +142,17 @@ func listedGroups(v *view, add func(finding.Finding)) {
 		shared = append(shared, fmt.Sprintf("group %d (%s)", g.ID, addresses(members)))
 		evidence = append(evidence, at(groupPath(g), addresses(g.Devices)))
 	}
-	says := slices.Concat(lists.If(len(shared) > 0,
-		"the devices of a group go to one virtual machine together: "+words.Few(shared, 6, ", ")),
-		lists.If(alone > 0, words.Count(alone, "device")+" can be given away alone"))
-	f := finding.Finding{Subject: "host", Evidence: words.Few(evidence, 6, "; "), Consequence: strings.Join(says, "; "),
-		Fix: "give all devices of a group to one machine, or try another slot"}
+	var consequences []string
+	if len(shared) > 0 {
+		consequences = append(consequences,
+			"the devices of a group go to one virtual machine together: "+words.Few(shared, 6, ", "))
+	}
+	if alone > 0 {
+		consequences = append(consequences, words.Count(alone, "device")+" can be given away alone")
+	}
+	f := finding.Finding{Subject: "host", Evidence: words.Few(evidence, 6, "; "),
+		Consequence: strings.Join(consequences, "; "),
+		Fix:         "give all devices of a group to one machine, or try another slot"}
 	switch {
 	case len(shared) == 0:
 		f.Title = "no IOMMU group of the list is shared"

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -180,7 +179,10 @@ func (j *judged) speeds() string {
 // port names the port above for a fix.
 func (j *judged) port() string {
 	p := j.link.Port
-	return words.Either(p == nil, "the port above it", "port "+words.Value(p).Address.String())
+	if p == nil {
+		return "the port above it"
+	}
+	return "port " + p.Address.String()
 }
 
 // driverFact tells which driver is bound: "driver=nvidia", "driver=none", or nothing where it is not known.
@@ -224,7 +226,10 @@ func sleepyLink(v *view, j judged, add func(finding.Finding)) {
 	if !j.slow() || why == "" {
 		return
 	}
-	facts := append([]string{driverFact(j.end)}, lists.If(j.end.PowerState != "", "power_state="+j.end.PowerState)...)
+	facts := []string{driverFact(j.end)}
+	if j.end.PowerState != "" {
+		facts = append(facts, "power_state="+j.end.PowerState)
+	}
 	add(finding.Finding{Subject: j.subject(),
 		Evidence:    all(j.speeds(), at(pci(j.end.Address), facts...)),
 		Consequence: "probably none: " + why,
@@ -287,7 +292,8 @@ func (v *view) fastestBelow(bridge topology.PCIAddr) (card *topology.PCIDevice, 
 // rule judges: those of switches whose source shows one rate alone, and the made-up ones of virtual machines.
 func narrowSwitch(v *view, add func(finding.Finding)) {
 	told := v.links()
-	for d := range lists.Refs(v.PCI) {
+	for i := range v.PCI {
+		d := &v.PCI[i]
 		namedLimit(v, d, add)
 		now, ok := v.tree.Trained(d)
 		if d.Bridge == nil || !ok || d.Bridge.Port != "upstream port" && d.Bridge.Port != topology.PortSwitch ||
@@ -361,8 +367,14 @@ func slotLimited(v *view, j judged, add func(finding.Finding)) {
 		return
 	}
 	most := func(a topology.PCIAddr, speed, width float64) string {
-		return at(pci(a), slices.Concat(lists.If(slower, speedFact("max_link_speed", speed)),
-			lists.If(narrower, widthFact("max_link_width", width)))...)
+		var facts []string
+		if slower {
+			facts = append(facts, speedFact("max_link_speed", speed))
+		}
+		if narrower {
+			facts = append(facts, widthFact("max_link_width", width))
+		}
+		return at(pci(a), facts...)
 	}
 	f := finding.Finding{Severity: finding.Info, Subject: j.subject(),
 		Evidence:    all(most(j.dev.Address, devSpeed, devWidth), most(j.link.Port.Address, j.speed, j.width)),
@@ -388,9 +400,10 @@ func slotLimited(v *view, j judged, add func(finding.Finding)) {
 // portRates returns the sum of the rates of all ports of the NIC at a, in Mb/s; 0 where none is known.
 func (v *view) portRates(a topology.PCIAddr) float64 {
 	var sum float64
-	for n := range lists.Refs(v.NICs) {
-		if n.Address != nil && n.PF == nil && n.Address.SameDevice(a) {
-			sum += float64(max(words.Value(n.SpeedMbps), 0))
+	for i := range v.NICs {
+		n := &v.NICs[i]
+		if n.Address != nil && n.PF == nil && n.Address.SameDevice(a) && n.SpeedMbps != nil {
+			sum += float64(max(*n.SpeedMbps, 0))
 		}
 	}
 	return sum

@@ -8,7 +8,6 @@ import (
 
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -27,10 +26,14 @@ func unknownNode(v *view, add func(finding.Finding)) {
 		fix = "give the virtual machine a pcie-expander-bus per guest NUMA node and put the device behind a root " +
 			"port on it"
 	}
-	unknown := words.Either(!v.fromFiles(), "no NUMA node", "numa_node=-1")
+	unknown := "numa_node=-1"
+	if !v.fromFiles() {
+		unknown = "no NUMA node"
+	}
 	var lost, inherited []string // without a node, and with one from elsewhere
 	first := ""                  // evidence on the first of the latter
-	for d := range lists.Refs(v.PCI) {
+	for i := range v.PCI {
+		d := &v.PCI[i]
 		read := stated || d.LocalCPUs != nil || v.Provenance.Kind == topology.SourceLive
 		// Drives count as well: a guest's disk on the far node costs as much as a NIC there. In a virtual
 		// machine they are an emulator's.
@@ -63,7 +66,10 @@ func unknownNode(v *view, add func(finding.Finding)) {
 
 // moreDevices tells how many devices a finding has beside the one in its evidence.
 func moreDevices(list []string) string {
-	return words.If(len(list) >= 2, fmt.Sprintf(" (and %d more)", len(list)-1))
+	if len(list) >= 2 {
+		return fmt.Sprintf(" (and %d more)", len(list)-1)
+	}
+	return ""
 }
 
 // A pairing is a GPU with its nearest NIC for RDMA.
@@ -114,7 +120,10 @@ func (v *view) pairings() []pairing {
 
 // off is 1 where GPU and NIC are not known to be on one NUMA node.
 func off(g *topology.GPU, n *topology.NIC) int {
-	return words.Either(g.NUMANode != nil && n.NUMANode != nil && *g.NUMANode == *n.NUMANode, 0, 1)
+	if g.NUMANode != nil && n.NUMANode != nil && *g.NUMANode == *n.NUMANode {
+		return 0
+	}
+	return 1
 }
 
 // gpuIDs is the subject of findings on several GPUs.
@@ -131,7 +140,14 @@ func placeOf(p pairing) place {
 	if p.gpu.Address == nil || p.nic.Address == nil {
 		return place{-1, -1}
 	}
-	return place{words.ValueOr(p.gpu.NUMANode, -1), words.ValueOr(p.nic.NUMANode, -1)}
+	nodes := place{-1, -1}
+	if p.gpu.NUMANode != nil {
+		nodes.gpu = *p.gpu.NUMANode
+	}
+	if p.nic.NUMANode != nil {
+		nodes.nic = *p.nic.NUMANode
+	}
+	return nodes
 }
 
 // farNIC wants pairs that no other pairing would spare: pairings gives each GPU its nearest NIC.
@@ -170,10 +186,12 @@ func (v *view) apart(class topology.PathClass, add func(finding.Finding), conseq
 // contradictions returns paths that a tool reported as SYS, across NUMA nodes, between devices that it has on one node.
 func (v *view) contradictions() []topology.Path {
 	nodes := map[string]*int{}
-	for g := range lists.Refs(v.GPUs) {
+	for i := range v.GPUs {
+		g := &v.GPUs[i]
 		nodes[g.ID()] = g.NUMANode
 	}
-	for n := range lists.Refs(v.NICs) {
+	for i := range v.NICs {
+		n := &v.NICs[i]
 		nodes[n.ID()] = n.NUMANode
 	}
 	return slices.DeleteFunc(slices.Clone(v.Reported), func(p topology.Path) bool {
@@ -190,12 +208,16 @@ func contradicted(v *view, add func(finding.Finding)) {
 		return
 	}
 	inferred := map[string]bool{}
-	for n := range lists.Refs(v.NICs) {
+	for i := range v.NICs {
+		n := &v.NICs[i]
 		inferred[n.ID()] = n.Address == nil && n.NUMANode != nil
 	}
 	facts := lists.Map(paths, func(p topology.Path) string {
-		return fmt.Sprintf("path %s to %s: SYS on one NUMA node", p.A, p.B) +
-			words.If(inferred[p.A] || inferred[p.B], " (the NIC's is inferred)")
+		fact := fmt.Sprintf("path %s to %s: SYS on one NUMA node", p.A, p.B)
+		if inferred[p.A] || inferred[p.B] {
+			fact += " (the NIC's is inferred)"
+		}
+		return fact
 	})
 	slices.SortStableFunc(facts, func(a, b string) int { return len(b) - len(a) }) // with those that are inferred first
 	add(finding.Finding{Subject: "host", Evidence: strings.Join(facts[:min(3, len(facts))], "; ") +

@@ -29,7 +29,8 @@ func (v *view) totalPages(bytes uint64) (total uint64, exists bool) {
 	if len(v.Memory.Hugepages) > 0 {
 		return 0, false
 	}
-	for n := range lists.Refs(v.NUMANodes) {
+	for i := range v.NUMANodes {
+		n := &v.NUMANodes[i]
 		if p := topology.Pool(n.Hugepages, bytes); p != nil {
 			total, exists = total+p.Total, true
 		}
@@ -120,9 +121,14 @@ func noPool(v *view, add func(finding.Finding)) {
 
 // homes returns the nodes that have CPUs and memory: where a virtual machine can live.
 func (v *view) homes() []*topology.NUMANode {
-	return lists.Filter(slices.Collect(lists.Refs(v.NUMANodes)), func(n *topology.NUMANode) bool {
-		return !n.CPUs.IsEmpty() && words.Value(n.MemoryBytes) > 0
-	})
+	var out []*topology.NUMANode
+	for i := range v.NUMANodes {
+		n := &v.NUMANodes[i]
+		if !n.CPUs.IsEmpty() && n.MemoryBytes != nil && *n.MemoryBytes > 0 {
+			out = append(out, n)
+		}
+	}
+	return out
 }
 
 // pagesOnOneNode is silent where the command line asks by node: then it is meant.
@@ -137,7 +143,8 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 		if len(n.Hugepages) == 0 {
 			return // what was not read is not zero
 		}
-		for p := range lists.Refs(n.Hugepages) {
+		for i := range n.Hugepages {
+			p := &n.Hugepages[i]
 			if p.Total == 0 {
 				continue
 			}
@@ -152,7 +159,10 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 		return
 	}
 	facts := lists.Map(homes, func(n *topology.NUMANode) string {
-		total := words.Value(topology.Pool(n.Hugepages, only.SizeBytes)).Total
+		total := uint64(0)
+		if p := topology.Pool(n.Hugepages, only.SizeBytes); p != nil {
+			total = p.Total
+		}
 		return at(poolPath(only.SizeBytes, n.ID), fmt.Sprintf("nr_hugepages=%d", total))
 	})
 	for id := range with {
@@ -165,7 +175,8 @@ func bareNode(v *view, add func(finding.Finding)) {
 	if len(v.homes()) == 0 {
 		return
 	}
-	for n := range lists.Refs(v.NUMANodes) {
+	for i := range v.NUMANodes {
+		n := &v.NUMANodes[i]
 		// A node without CPUs is memory alone, as CXL has it: that is no fault.
 		if n.CPUs.IsEmpty() || n.MemoryBytes == nil || *n.MemoryBytes > 0 {
 			continue

@@ -1,7 +1,6 @@
 package diagnose
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +13,8 @@ import (
 
 // port returns the network device with the given name and its NIC; nil where there is none.
 func (v *view) port(name string) (*topology.NIC, *topology.Netdev) {
-	for n := range lists.Refs(v.NICs) {
+	for i := range v.NICs {
+		n := &v.NICs[i]
 		if p := n.Port(name); p != nil {
 			return n, p
 		}
@@ -32,9 +32,12 @@ func (v *view) bondsRDMA(b *topology.Bond) bool {
 
 // bondFact is the evidence on a bond: its mode, and what decides which member a packet takes.
 func bondFact(b *topology.Bond) string {
-	return at("/sys/class/net/"+b.Name+"/bonding", slices.Concat([]string{"mode=" + b.Mode},
-		lists.If(b.HashPolicy != "", "xmit_hash_policy="+b.HashPolicy),
-		[]string{"slaves=" + strings.Join(b.Members, " ")})...)
+	facts := []string{"mode=" + b.Mode}
+	if b.HashPolicy != "" {
+		facts = append(facts, "xmit_hash_policy="+b.HashPolicy)
+	}
+	facts = append(facts, "slaves="+strings.Join(b.Members, " "))
+	return at("/sys/class/net/"+b.Name+"/bonding", facts...)
 }
 
 // oneLink looks at modes that hash. RDMA over a bond has one UDP port for each queue pair, which
@@ -66,7 +69,10 @@ func (v *view) memberRate(b *topology.Bond) string {
 			best = max(best, *p.SpeedMbps)
 		}
 	}
-	return words.If(best > 0, fmt.Sprintf(" (%g Gb/s)", float64(best)/1000))
+	if best > 0 {
+		return fmt.Sprintf(" (%g Gb/s)", float64(best)/1000)
+	}
+	return ""
 }
 
 // unequalMembers leaves members that are down out: those have no speed.
@@ -130,9 +136,15 @@ func roceMTU(mtu int) int {
 	return lists.Find([]int{4096, 2048, 1024, 512, 256}, func(m int) bool { return mtu-roceHeaders >= m })
 }
 
-// mtuOf returns the MTU of a network device or bond; nil where it is not known.
+// mtuOf returns the MTU of a network device or bond; nil if it is not known.
 func (v *view) mtuOf(name string) *int {
-	return cmp.Or(words.Value(v.Netdev(name)).MTU, words.Value(v.Bond(name)).MTU)
+	if d := v.Netdev(name); d != nil && d.MTU != nil {
+		return d.MTU
+	}
+	if b := v.Bond(name); b != nil {
+		return b.MTU
+	}
+	return nil
 }
 
 // smallMTU gathers NICs with the same MTU: on one host they usually have the same mistake.
@@ -149,7 +161,11 @@ func smallMTU(v *view, add func(finding.Finding)) {
 		if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || mtu == nil || *mtu <= 0 || roceMTU(*mtu) >= 4096 {
 			continue
 		}
-		c := lists.Made(byMTU, *mtu, cut{rdma: p.path()})
+		c := byMTU[*mtu]
+		if c == nil {
+			c = &cut{rdma: p.path()}
+			byMTU[*mtu] = c
+		}
 		c.netdevs = append(c.netdevs, netdev)
 		c.subjects = lists.Add(c.subjects, p.nic.ID())
 	}
@@ -171,7 +187,8 @@ func smallMTU(v *view, add func(finding.Finding)) {
 // interruptsOf returns the interrupts of a NIC that are in use.
 func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
 	var out []*topology.IRQ
-	for q := range lists.Refs(v.IRQs) {
+	for i := range v.IRQs {
+		q := &v.IRQs[i]
 		// The reader names the function; actions do so with mlx5 ("mlx5_comp3@pci:0000:41:00.0"),
 		// or name the network device ("enp65s0f0-TxRx-3").
 		// The hyphen keeps eth1 from taking the interrupts of eth10.

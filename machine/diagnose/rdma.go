@@ -51,7 +51,8 @@ func (p *rdmaPort) path() string {
 func (v *view) rdmaPorts() []rdmaPort {
 	var out []rdmaPort
 	for n, d := range v.RDMADevices() {
-		for p := range lists.Refs(d.Ports) {
+		for i := range d.Ports {
+			p := &d.Ports[i]
 			out = append(out, rdmaPort{n, d, p})
 		}
 	}
@@ -89,7 +90,8 @@ func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
 	}
 	v2, found, understood := false, false, true
 	// An address that was not understood may be the one that is looked for.
-	for g := range lists.Refs(p.port.GIDs) {
+	for i := range p.port.GIDs {
+		g := &p.port.GIDs[i]
 		if !g.IsV2() {
 			continue
 		}
@@ -104,7 +106,7 @@ func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
 
 // carrierOf returns the network device of a port when it has a carrier.
 func carrierOf(p *rdmaPort) *topology.Netdev {
-	if d := p.nic.Port(netdevOf(p.nic, p.port)); d != nil && words.Value(d.Carrier) {
+	if d := p.nic.Port(netdevOf(p.nic, p.port)); d != nil && d.Carrier != nil && *d.Carrier {
 		return d
 	}
 	return nil
@@ -131,7 +133,10 @@ func portDown(v *view, p rdmaPort, add func(finding.Finding)) {
 // states is the evidence on how a port is.
 func (p *rdmaPort) states(facts ...string) string {
 	facts = append([]string{"state=" + p.port.State}, facts...)
-	return at(p.path(), append(facts, lists.If(p.port.PhysState != "", "phys_state="+p.port.PhysState)...)...)
+	if p.port.PhysState != "" {
+		facts = append(facts, "phys_state="+p.port.PhysState)
+	}
+	return at(p.path(), facts...)
 }
 
 // noSubnetManager knows two cases: a port that waits, and a virtual function that no manager gave a
@@ -163,7 +168,9 @@ func (v *view) virtualPort(p *rdmaPort, evidence string) finding.Finding {
 		"of its own in it", Fix: "set node and port GUID of the function (ip link set NETDEV vf N node_guid GUID, " +
 		"port_guid GUID, state auto), turn on virtualisation in the subnet manager (virt_enabled 2), and bind the " +
 		"function again"}
-	f.Consequence += words.If(zero(p.dev.NodeGUID), "; its node GUID is zero (RL094), which is why")
+	if zero(p.dev.NodeGUID) {
+		f.Consequence += "; its node GUID is zero (RL094), which is why"
+	}
 	return f
 }
 
@@ -243,9 +250,10 @@ func portErrors(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
 		counts(p.nic, p.path(), p.port.Counters, func(name string) bool { return !harmless(name) })
 	}
-	for n := range lists.Refs(v.NICs) {
-		for i := range n.Ports {
-			counts(n, "ethtool -S "+n.Ports[i].Name, n.Ports[i].Counters, wireTrouble)
+	for i := range v.NICs {
+		n := &v.NICs[i]
+		for j := range n.Ports {
+			counts(n, "ethtool -S "+n.Ports[j].Name, n.Ports[j].Counters, wireTrouble)
 		}
 	}
 }

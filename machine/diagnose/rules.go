@@ -5,7 +5,6 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -29,17 +28,53 @@ func per[T any](list func(*view) iter.Seq[T], judge func(*view, T, func(finding.
 	}
 }
 
-// What there is of each kind. Links, ports and functions to reset are picked by what makes a finding on them worth
-// reading; see the functions that pick them.
-func devices(v *view) iter.Seq[*topology.PCIDevice]    { return lists.Refs(v.PCI) }
+// The lists that rules judge. Links, ports and functions to reset are picked so that a finding on them is worth
+// reading; see the methods that pick them.
 func resettable(v *view) iter.Seq[*topology.PCIDevice] { return slices.Values(v.resettable()) }
-func groups(v *view) iter.Seq[*topology.IOMMUGroup]    { return lists.Refs(v.IOMMU.Groups) }
 func links(v *view) iter.Seq[judged]                   { return slices.Values(v.links()) }
 func gpus(v *view) iter.Seq[*topology.GPU]             { return slices.Values(v.gpus) }
 func fabric(v *view) iter.Seq[*topology.NIC]           { return slices.Values(v.fabric) }
 func rdmaPorts(v *view) iter.Seq[rdmaPort]             { return slices.Values(v.rdmaPorts()) }
-func bonds(v *view) iter.Seq[*topology.Bond]           { return lists.Refs(v.Bonds) }
-func tenants(v *view) iter.Seq[*topology.Tenant]       { return lists.Refs(v.Tenants) }
+
+func devices(v *view) iter.Seq[*topology.PCIDevice] {
+	return func(yield func(*topology.PCIDevice) bool) {
+		for i := range v.PCI {
+			if !yield(&v.PCI[i]) {
+				return
+			}
+		}
+	}
+}
+
+func groups(v *view) iter.Seq[*topology.IOMMUGroup] {
+	return func(yield func(*topology.IOMMUGroup) bool) {
+		for i := range v.IOMMU.Groups {
+			if !yield(&v.IOMMU.Groups[i]) {
+				return
+			}
+		}
+	}
+}
+
+func bonds(v *view) iter.Seq[*topology.Bond] {
+	return func(yield func(*topology.Bond) bool) {
+		for i := range v.Bonds {
+			if !yield(&v.Bonds[i]) {
+				return
+			}
+		}
+	}
+}
+
+func tenants(v *view) iter.Seq[*topology.Tenant] {
+	return func(yield func(*topology.Tenant) bool) {
+		for i := range v.Tenants {
+			if !yield(&v.Tenants[i]) {
+				return
+			}
+		}
+	}
+}
 
 // rules returns every rule, by ID. It is a function, not a variable: nothing can be added to it at
 // run time, and the order is written here.

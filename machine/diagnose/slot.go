@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -36,8 +34,14 @@ func (v *view) betterSlot(p pairing) string {
 				move.what, move.card, v.describe(other.Address), move.to)
 		}
 	}
-	where := words.Either(p.via == topology.PathNODE, "below one root complex", "on one NUMA node")
-	seen := words.If(!v.fromFiles(), " ("+v.Provenance.Kind+" need not list empty ports)")
+	where := "on one NUMA node"
+	if p.via == topology.PathNODE {
+		where = "below one root complex"
+	}
+	seen := ""
+	if !v.fromFiles() {
+		seen = " (" + v.Provenance.Kind + " need not list empty ports)"
+	}
 	return fmt.Sprintf("put NIC %s and GPU %s %s: no free port and no card to swap was seen there%s, so it takes a "+
 		"board with other slots, or other work for one of them", *p.nic.Address, *p.gpu.Address, where, seen)
 }
@@ -48,13 +52,19 @@ func portLanes(port *topology.PCIDevice) string {
 		return ""
 	}
 	w, s := width(port.Link.MaxWidth), speed(port.Link.MaxSpeedGTs)
-	return words.If(w != 0 && s != 0, fmt.Sprintf(", %.0f lanes at %g GT/s", w, s))
+	if w != 0 && s != 0 {
+		return fmt.Sprintf(", %.0f lanes at %g GT/s", w, s)
+	}
+	return ""
 }
 
 // lanesOf returns how many lanes a card uses: what its link has now, else at most.
 func (v *view) lanesOf(a topology.PCIAddr) float64 {
-	link := words.Value(words.Value(v.tree.Device(a)).Link)
-	return cmp.Or(width(link.Width), width(link.MaxWidth))
+	card := v.tree.Device(a)
+	if card == nil || card.Link == nil {
+		return 0
+	}
+	return cmp.Or(width(card.Link.Width), width(card.Link.MaxWidth))
 }
 
 // freePort returns the port nearest to a device that has nothing below it and as many lanes as the
@@ -68,7 +78,8 @@ func (v *view) freePort(card, to topology.PCIAddr) (*topology.PCIDevice, string)
 	root := v.tree.RootOf(to)
 	var best *topology.PCIDevice
 	bestRank, where := 0, ""
-	for port := range lists.Refs(v.PCI) {
+	for i := range v.PCI {
+		port := &v.PCI[i]
 		b := port.Bridge
 		if b == nil || b.Port != "root port" && b.Port != "downstream port" || len(v.tree.Children(port.Address)) > 0 {
 			continue
@@ -100,7 +111,8 @@ func (v *view) swap(card, to topology.PCIAddr) *topology.PCIDevice {
 	if target == nil || target.NUMANode == nil {
 		return nil
 	}
-	for d := range lists.Refs(v.PCI) {
+	for i := range v.PCI {
+		d := &v.PCI[i]
 		if d.Class == nil || d.PF != nil || d.IsBridge() || d.Address.Function != 0 || d.Parent == nil ||
 			d.NUMANode == nil || *d.NUMANode != *target.NUMANode {
 			continue

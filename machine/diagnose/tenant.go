@@ -23,7 +23,12 @@ func unpinned(t *topology.Tenant) topology.CPUSet {
 }
 
 // atWork returns how many virtual CPUs t starts with.
-func atWork(t *topology.Tenant) int { return t.VCPUs - words.Value(t.Absent).Len() }
+func atWork(t *topology.Tenant) int {
+	if t.Absent == nil {
+		return t.VCPUs
+	}
+	return t.VCPUs - t.Absent.Len()
+}
 
 // bound returns all CPUs that virtual CPUs of t are held to, by pins or by the cpuset of those without. It is empty
 // where they may run anywhere.
@@ -69,8 +74,8 @@ type tenantPair struct{ a, b *topology.Tenant }
 func tenantPairs(v *view) iter.Seq[tenantPair] {
 	return func(yield func(tenantPair) bool) {
 		for i := range v.Tenants {
-			for b := range lists.Refs(v.Tenants[i+1:]) {
-				if !yield(tenantPair{&v.Tenants[i], b}) {
+			for j := i + 1; j < len(v.Tenants); j++ {
+				if !yield(tenantPair{&v.Tenants[i], &v.Tenants[j]}) {
 					return
 				}
 			}
@@ -86,7 +91,8 @@ func floatsIsolated(v *view, add func(finding.Finding)) {
 		return
 	}
 	many := func(s *topology.CPUSet) bool { return s != nil && s.Intersect(isolated).Len() > 1 }
-	for t := range lists.Refs(v.Tenants) {
+	for i := range v.Tenants {
+		t := &v.Tenants[i]
 		var facts []string
 		own := map[int]bool{}
 		for _, p := range t.Pins {
@@ -112,7 +118,13 @@ func floatsIsolated(v *view, add func(finding.Finding)) {
 
 // pinnedOffline counts the other threads of QEMU as well: libvirt refuses a domain for any of them.
 func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	want := bound(t).Union(words.Value(t.EmulatorCPUs)).Union(words.Value(t.IOThreadCPUs))
+	want := bound(t)
+	if t.EmulatorCPUs != nil {
+		want = want.Union(*t.EmulatorCPUs)
+	}
+	if t.IOThreadCPUs != nil {
+		want = want.Union(*t.IOThreadCPUs)
+	}
 	lost := want.Difference(v.CPUs.Online)
 	if v.CPUs.Online.IsEmpty() || lost.IsEmpty() {
 		return
@@ -145,7 +157,10 @@ func someUnpinned(v *view, t *topology.Tenant, add func(finding.Finding)) {
 // on one CPU.
 func fewCPUs(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	want, on := atWork(t), bound(t)
-	absent := words.Value(t.Absent)
+	var absent topology.CPUSet
+	if t.Absent != nil {
+		absent = *t.Absent
+	}
 	var twice []string
 	owner := map[int]int{}
 	for _, p := range t.Pins {
@@ -206,7 +221,8 @@ func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		threads = threads.Union(*t.IOThreadCPUs)
 		facts[0] += " iothreadpin=" + t.IOThreadCPUs.String()
 	}
-	for o := range lists.Refs(v.Tenants) {
+	for i := range v.Tenants {
+		o := &v.Tenants[i]
 		hit := threads.Intersect(o.Pinned())
 		if o == t {
 			hit = hit.Difference(v.forPages(t))
@@ -244,7 +260,10 @@ func (v *view) forPages(t *topology.Tenant) (cpus topology.CPUSet) {
 			cpus = cpus.Union(here)
 		}
 	}
-	return cpus.Difference(words.Value(t.IOThreadCPUs)) // those are at work all the time
+	if t.IOThreadCPUs != nil {
+		cpus = cpus.Difference(*t.IOThreadCPUs) // those are at work all the time
+	}
+	return cpus
 }
 
 // sharedCores looks at cores, where sharedCPUs looks at threads. Besides speed it is a matter of
@@ -254,7 +273,8 @@ func sharedCores(v *view, p tenantPair, add func(finding.Finding)) {
 	// CPUs of both are RL060.
 	onlyA, onlyB := onA.Difference(onB), onB.Difference(onA)
 	var split topology.CPUSet
-	for c := range lists.Refs(v.Cores) {
+	for i := range v.Cores {
+		c := &v.Cores[i]
 		if c.CPUs.Overlaps(onlyA) && c.CPUs.Overlaps(onlyB) {
 			split = split.Union(c.CPUs)
 		}

@@ -39,7 +39,8 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 	own := t.Pinned()
 	var order []int
-	for c := range lists.Refs(v.Cores) {
+	for i := range v.Cores {
+		c := &v.Cores[i]
 		if both := c.CPUs.Intersect(own); both.Len() > 1 {
 			order = slices.AppendSeq(order, both.All())
 		}
@@ -79,7 +80,8 @@ func hiddenSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	var facts []string
 	var cores topology.CPUSet
 	used := 0
-	for c := range lists.Refs(v.Cores) {
+	for i := range v.Cores {
+		c := &v.Cores[i]
 		var on []int
 		threads := 0
 		for cpu := range c.CPUs.All() {
@@ -139,7 +141,8 @@ func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		facts = append(facts, "vcpupin "+own.String())
 	} else {
 		most := 0
-		for n := range lists.Refs(v.NUMANodes) {
+		for i := range v.NUMANodes {
+			n := &v.NUMANodes[i]
 			cpus := n.CPUs
 			if t.Floating != nil {
 				cpus = cpus.Intersect(*t.Floating)
@@ -149,10 +152,14 @@ func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 			}
 			most = max(most, cpus.Len())
 		}
-		if want <= most && (far.Len() < 2 || words.Value(t.MemoryNodes).Len() == 1) {
+		if want <= most && (far.Len() < 2 || t.MemoryNodes != nil && t.MemoryNodes.Len() == 1) {
 			return
 		}
-		facts = append(facts, words.Either(t.Floating != nil, held(t), "vcpupin=none"))
+		if t.Floating != nil {
+			facts = append(facts, held(t))
+		} else {
+			facts = append(facts, "vcpupin=none")
+		}
 	}
 	if len(nodes) < 2 {
 		return
@@ -258,7 +265,8 @@ func redirectedGuest(v *view, add func(finding.Finding)) {
 		}
 		return pairs
 	}
-	for t := range lists.Refs(v.Tenants) {
+	for i := range v.Tenants {
+		t := &v.Tenants[i]
 		gpus, nics, _ := v.guestCards(t)
 		judge(domain(t, "hostdev"), finding.Warning, cross(gpus, nics))
 	}

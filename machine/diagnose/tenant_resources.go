@@ -238,7 +238,11 @@ func (v *view) pageDemands(t *topology.Tenant) []demand {
 			d.nodes = c.MemoryNodes
 			key += " on " + d.nodes.String()
 		}
-		of := lists.Made(byKey, key, d)
+		of := byKey[key]
+		if of == nil {
+			of = &d
+			byKey[key] = of
+		}
 		of.count += *c.MemoryBytes/d.pages + min(1, *c.MemoryBytes%d.pages) // the last page counts whole
 		of.bytes += *c.MemoryBytes
 		if *c.MemoryBytes < d.pages {
@@ -299,7 +303,9 @@ func missingDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 	var facts []string
 	for _, td := range t.Devices {
-		facts = append(facts, lists.If(v.tree.Device(td.PCI) == nil, at(pci(td.PCI), "not there"))...)
+		if v.tree.Device(td.PCI) == nil {
+			facts = append(facts, at(pci(td.PCI), "not there"))
+		}
 	}
 	if len(facts) > 0 {
 		add(finding.Finding{Subject: t.Name, Evidence: all(domain(t, "hostdev"), words.Few(facts, 4, "; "))})
@@ -315,13 +321,15 @@ func partOfGroup(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	own := map[topology.PCIAddr]bool{}
 	for _, td := range t.Devices {
 		own[td.PCI] = true
-		for f := range lists.Refs(v.PCI) {
+		for i := range v.PCI {
+			f := &v.PCI[i]
 			if td.Whole && f.Address.SameDevice(td.PCI) {
 				own[f.Address] = true
 			}
 		}
 	}
-	for g := range lists.Refs(v.IOMMU.Groups) {
+	for i := range v.IOMMU.Groups {
+		g := &v.IOMMU.Groups[i]
 		if !slices.ContainsFunc(g.Devices, func(a topology.PCIAddr) bool { return own[a] }) {
 			continue
 		}
@@ -347,7 +355,8 @@ func partOfGroup(v *view, t *topology.Tenant, add func(finding.Finding)) {
 // turns may be meant.
 func sharedDevice(v *view, add func(finding.Finding)) {
 	owners := map[topology.PCIAddr][]*topology.Tenant{}
-	for t := range lists.Refs(v.Tenants) {
+	for i := range v.Tenants {
+		t := &v.Tenants[i]
 		for _, d := range t.Devices {
 			owners[d.PCI] = lists.Add(owners[d.PCI], t)
 		}
@@ -375,7 +384,10 @@ func sharedDevice(v *view, add func(finding.Finding)) {
 
 // screenFact is what tells that an adapter is the screen of its host.
 func screenFact(d *topology.PCIDevice) string {
-	return words.Either(d.BootVGA != nil, "boot_vga=1", "the only one, as far as is known")
+	if d.BootVGA != nil {
+		return "boot_vga=1"
+	}
+	return "the only one, as far as is known"
 }
 
 // takesHostDevice does not ask whether the tenant runs: it is when it starts that the host loses its disk or its
@@ -386,7 +398,8 @@ func takesHostDevice(v *view, add func(finding.Finding)) {
 	if screen == nil && len(screens) == 1 && screens[0].BootVGA == nil && !v.virtual {
 		screen = screens[0]
 	}
-	for t := range lists.Refs(v.Tenants) {
+	for i := range v.Tenants {
+		t := &v.Tenants[i]
 		for _, d := range t.Devices {
 			// On a vfio driver it has been given up as a screen already.
 			if screen != nil && d.PCI == screen.Address && !topology.IsVFIO(screen.Driver) {

@@ -39,8 +39,16 @@ func newView(h *topology.Host) *view {
 	withCPUs := lists.Count(h.NUMANodes, func(n topology.NUMANode) bool { return !n.CPUs.IsEmpty() })
 	// A machine that is known by its matrix alone has nodes without CPU lists.
 	v.several = withCPUs > 1 || withCPUs == 0 && len(h.NUMANodes) > 1
-	v.gpus = lists.Filter(slices.Collect(lists.Refs(h.GPUs)), v.computes)
-	v.fabric = lists.Filter(slices.Collect(lists.Refs(h.NICs)), v.isFabric)
+	for i := range h.GPUs {
+		if g := &h.GPUs[i]; v.computes(g) {
+			v.gpus = append(v.gpus, g)
+		}
+	}
+	for i := range h.NICs {
+		if n := &h.NICs[i]; v.isFabric(n) {
+			v.fabric = append(v.fabric, n)
+		}
+	}
 	v.serves = v.servesLabs()
 	return v
 }
@@ -101,7 +109,10 @@ func (v *view) servesLabs() bool {
 
 // ifServing is Warning on a host that serves labs and Info elsewhere.
 func (v *view) ifServing() finding.Severity {
-	return words.Either(v.serves, finding.Warning, finding.Info)
+	if v.serves {
+		return finding.Warning
+	}
+	return finding.Info
 }
 
 // isCard reports whether the function at a belongs to a GPU that computes or a NIC of the fabric:
@@ -121,11 +132,16 @@ func (v *view) standIn(a topology.PCIAddr) bool {
 
 // holders returns the tenants that have any of the given functions.
 func (v *view) holders(functions ...topology.PCIAddr) []*topology.Tenant {
-	return lists.Filter(slices.Collect(lists.Refs(v.Tenants)), func(t *topology.Tenant) bool {
-		return slices.ContainsFunc(t.Devices, func(d topology.TenantDevice) bool {
+	var out []*topology.Tenant
+	for i := range v.Tenants {
+		t := &v.Tenants[i]
+		if slices.ContainsFunc(t.Devices, func(d topology.TenantDevice) bool {
 			return slices.Contains(functions, d.PCI)
-		})
-	})
+		}) {
+			out = append(out, t)
+		}
+	}
+	return out
 }
 
 // stopped reports whether libvirt says that the tenant does not run. A state that is not known
@@ -163,8 +179,14 @@ func (v *view) describe(a topology.PCIAddr) string {
 	if d == nil || d.Slot+d.DeviceName == "" {
 		return a.String()
 	}
-	return fmt.Sprintf("%s (%s)", a, strings.Join(slices.Concat(lists.If(d.Slot != "", "slot "+d.Slot),
-		lists.If(d.DeviceName != "", d.DeviceName)), ", "))
+	var names []string
+	if d.Slot != "" {
+		names = append(names, "slot "+d.Slot)
+	}
+	if d.DeviceName != "" {
+		names = append(names, d.DeviceName)
+	}
+	return fmt.Sprintf("%s (%s)", a, strings.Join(names, ", "))
 }
 
 // fromFiles reports whether the facts are from the files that the evidence names, and not from
@@ -177,7 +199,10 @@ func (v *view) fromFiles() bool {
 // origin is added to the evidence when the host was not read from files: the paths then only say
 // where the fact is on a live machine.
 func (v *view) origin() string {
-	return words.If(!v.fromFiles(), " (as told by "+v.Provenance.Kind+")")
+	if !v.fromFiles() {
+		return " (as told by " + v.Provenance.Kind + ")"
+	}
+	return ""
 }
 
 // at is a piece of evidence: a place and what was read there.
@@ -200,12 +225,18 @@ func pci(a topology.PCIAddr) string { return "/sys/bus/pci/devices/" + a.String(
 
 // device names where a GPU or NIC is read: its directory, or its name in the dump that it is known from.
 func device(a *topology.PCIAddr, name string) string {
-	return words.Either(a == nil, name, pci(words.Value(a)))
+	if a == nil {
+		return name
+	}
+	return pci(*a)
 }
 
 // node is a fact on the NUMA node of something.
 func node(n *int) string {
-	return words.Either(n == nil, "numa_node not known", fmt.Sprintf("numa_node=%d", words.Value(n)))
+	if n == nil {
+		return "numa_node not known"
+	}
+	return fmt.Sprintf("numa_node=%d", *n)
 }
 
 // join writes a list of values with commas, the form of a Subject.
