@@ -9,7 +9,6 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -71,7 +70,10 @@ func VLAN(setting types.BaseDVPortSetting) (vlan int, more string) {
 		return 0, fmt.Sprintf("private %d", v.PvlanId)
 	case *types.VmwareDistributedVirtualSwitchTrunkVlanSpec:
 		return 0, strings.Join(lists.Map(v.VlanId, func(r types.NumericRange) string {
-			return strconv.Itoa(int(r.Start)) + words.If(r.Start != r.End, "-"+strconv.Itoa(int(r.End)))
+			if r.Start == r.End {
+				return strconv.Itoa(int(r.Start))
+			}
+			return strconv.Itoa(int(r.Start)) + "-" + strconv.Itoa(int(r.End))
 		}), ",")
 	}
 	return 0, ""

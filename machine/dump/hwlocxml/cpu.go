@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -208,7 +206,8 @@ func (p *parser) readKinds() {
 		kinds = append(kinds, k)
 	}
 	fast := fastest(kinds)
-	for c := range lists.Refs(p.h.Cores) {
+	for i := range p.h.Cores {
+		c := &p.h.Cores[i]
 		for j, k := range kinds {
 			if !k.cpus.Contains(c.CPUs.Min()) {
 				continue
@@ -217,7 +216,10 @@ func (p *parser) readKinds() {
 				c.MaxKHz = new(int64(*k.maxMHz * 1000))
 			}
 			if fast != nil {
-				c.Kind = words.Either(fast[j], topology.KindPerformance, topology.KindEfficiency)
+				c.Kind = topology.KindEfficiency
+				if fast[j] {
+					c.Kind = topology.KindPerformance
+				}
 			}
 		}
 	}

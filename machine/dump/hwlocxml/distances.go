@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/dump/where"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -201,7 +200,10 @@ func (p *parser) oldMatrices() []matrix {
 
 // nodeLevel returns how deep in the tree the deepest NUMA node is.
 func (p *parser) nodeLevel(e *element, level uint64) uint64 {
-	deepest := words.Either(kindOf(e) == "NUMANode", level, uint64(0))
+	deepest := uint64(0)
+	if kindOf(e) == "NUMANode" {
+		deepest = level
+	}
 	for k := range e.All("object") {
 		deepest = max(deepest, p.nodeLevel(k, level+1))
 	}

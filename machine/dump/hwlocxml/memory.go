@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -31,7 +30,10 @@ func memoryKind(e *element) string {
 		return kind
 	}
 	// Specific-purpose memory (SPM) may be HBM or CXL: not told.
-	return words.If(infoOf(e, "DAXType") == "NVM" || strings.Contains(infoOf(e, "DAXParent"), "/ndbus"), "nvdimm")
+	if infoOf(e, "DAXType") == "NVM" || strings.Contains(infoOf(e, "DAXParent"), "/ndbus") {
+		return "nvdimm"
+	}
+	return ""
 }
 
 // readNodes reads the NUMA nodes.
@@ -99,7 +101,10 @@ func ownCPUs(nodes []*node) {
 // (DAX) that was made a node.
 func special(n *node) int {
 	ordinary := n.kind == "" || n.kind == "dram"
-	return words.Either(!ordinary || subtypeOf(n.e) == "SPM" || infoOf(n.e, "DAXDevice") != "", 1, 0)
+	if !ordinary || subtypeOf(n.e) == "SPM" || infoOf(n.e, "DAXDevice") != "" {
+		return 1
+	}
+	return 0
 }
 
 // memoryMode returns how Knights Landing uses its MCDRAM, which the machine or the package says:

@@ -131,8 +131,13 @@ func (d *devices) rdma(e *element, name string, n *topology.NIC) {
 
 // portOf returns the port with a number, making those up to it in order: hwloc lists ports by rising number.
 func portOf(d *topology.RDMADevice, number int) *topology.RDMAPort {
-	return lists.Obtain(&d.Ports, func(p topology.RDMAPort) bool { return p.Number == number },
-		topology.RDMAPort{Number: number})
+	for i := range d.Ports {
+		if d.Ports[i].Number == number {
+			return &d.Ports[i]
+		}
+	}
+	d.Ports = append(d.Ports, topology.RDMAPort{Number: number})
+	return &d.Ports[len(d.Ports)-1]
 }
 
 // disk adds a block device. Tapes are none, and DAX devices are memory.
@@ -233,7 +238,8 @@ func gpuMemory(e *element) uint64 {
 func (d *devices) finish() {
 	d.h.NICs = append(d.h.NICs, lists.InOrder(d.nics)...)
 	d.h.GPUs = append(d.h.GPUs, lists.Map(d.order, func(g *gpu) topology.GPU { return g.GPU })...)
-	for n := range lists.Refs(d.h.NUMANodes) {
+	for i := range d.h.NUMANodes {
+		n := &d.h.NUMANodes[i]
 		for j := range d.h.GPUs {
 			if g := &d.h.GPUs[j]; n.GPU != nil && g.Address != nil && *g.Address == *n.GPU {
 				g.MemoryNode = new(n.ID)

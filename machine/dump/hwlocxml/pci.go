@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/dump/where"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -81,7 +80,8 @@ func (d *devices) localityOf(near *element) (l locality) {
 	cpus := d.cpus(near)
 	if nodes, _ := d.set(near, "complete_nodeset", topology.CPUSet{}); !cpus.IsEmpty() && !nodes.Overlaps(d.hidden) {
 		l.cpus = &cpus
-		for n := range lists.Refs(d.h.NUMANodes) {
+		for i := range d.h.NUMANodes {
+			n := &d.h.NUMANodes[i]
 			if !n.CPUs.Overlaps(cpus) {
 				continue
 			}

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/dump/where"
 	"github.com/rackless/rackless/machine/dump/xmltree"
 	"github.com/rackless/rackless/machine/topology"
@@ -137,8 +136,14 @@ func kibibytes(s string) (size uint64, ok bool) {
 	return lo, err == nil && hi == 0
 }
 
-// decimal parses an info that is a number, nil where it is none.
-func decimal(s string) *uint64 { return words.Known(strconv.ParseUint(s, 10, 64)) }
+// decimal parses an info that is a number, nil if it is none.
+func decimal(s string) *uint64 {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &n
+}
 
 // An Error is a file that cannot be read, and where.
 type Error = where.Error

@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/dump/where"
 	"github.com/rackless/rackless/machine/inspect/pci"
 	"github.com/rackless/rackless/machine/topology"
@@ -93,7 +91,10 @@ func (p *parser) detail(s string, n int) {
 		}
 	case "Status":
 		if m := power.FindStringSubmatch(s); m != nil && d.section == "Power Management" {
-			d.PowerState = words.Either(m[1] == "D3", "D3hot", m[1]) // lspci could read it, so it has power
+			d.PowerState = m[1]
+			if m[1] == "D3" {
+				d.PowerState = "D3hot" // lspci could read it, so it has power
+			}
 		}
 	default:
 		d.extended(s, key, value)
@@ -329,7 +330,13 @@ func (d *device) region(s string) {
 		b.SizeBytes = v << (10 * strings.Index(" KMGT", cmp.Or(size[2], " ")))
 	}
 	// A second listing of the function replaces what the first one said.
-	*lists.Obtain(&d.BARs, func(known topology.BAR) bool { return known.Index == b.Index }, b) = b
+	for i := range d.BARs {
+		if d.BARs[i].Index == b.Index {
+			d.BARs[i] = b
+			return
+		}
+	}
+	d.BARs = append(d.BARs, b)
 }
 
 // hex keeps a line of a dump (-x): "10: 08 00 70 fd 08 00 80 fd ...". Extended configuration space,

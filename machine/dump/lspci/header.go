@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/dump/where"
 	"github.com/rackless/rackless/machine/pciids"
 	"github.com/rackless/rackless/machine/topology"
@@ -98,7 +97,13 @@ func (p *parser) class(id *topology.PCIDevice, s string, iface uint8) {
 
 // parseName parses the vendor and device of a function or subsystem.
 func parseName(s string) (vendor, device *topology.ID16, vendorName, deviceName string) {
-	id := func(s string) *topology.ID16 { return words.Known(topology.ParseID16(s)) }
+	id := func(s string) *topology.ID16 {
+		n, err := topology.ParseID16(s)
+		if err != nil {
+			return nil
+		}
+		return &n
+	}
 	s = strings.TrimSpace(s)
 	if m := nameNumbers.FindStringSubmatch(s); m != nil {
 		vendor, device, s = id(m[2]+m[4]), id(m[3]+m[5]), m[1]

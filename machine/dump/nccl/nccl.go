@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/dump/where"
 	"github.com/rackless/rackless/machine/dump/xmltree"
 	"github.com/rackless/rackless/machine/topology"
@@ -68,7 +67,10 @@ func parse(b []byte, name string) (*topology.Host, error) {
 		return nil, err
 	}
 	slices.SortFunc(p.h.NUMANodes, func(a, b topology.NUMANode) int { return cmp.Compare(a.ID, b.ID) })
-	p.h.Provenance.Tool = words.Either(p.rccl, "RCCL", "NCCL")
+	p.h.Provenance.Tool = "NCCL"
+	if p.rccl {
+		p.h.Provenance.Tool = "RCCL"
+	}
 	return p.h, nil
 }
 
@@ -395,7 +397,10 @@ func arch(e *element) string {
 		if gcn == "910" {
 			gcn = "90a"
 		}
-		return words.Either(!isWord(gcn), "", "gfx"+gcn)
+		if !isWord(gcn) {
+			return ""
+		}
+		return "gfx" + gcn
 	}
 	if sm := e.Attr("sm"); isWord(sm) {
 		return "sm_" + sm

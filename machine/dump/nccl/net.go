@@ -33,8 +33,9 @@ func (p *parser) nic(e *element, at place, a *topology.PCIAddr) {
 			}
 			continue
 		}
-		if one.Name != "" {
-			lists.Obtain(&p.h.NICs, func(have topology.NIC) bool { return have.Name == one.Name }, one)
+		listed := slices.ContainsFunc(p.h.NICs, func(have topology.NIC) bool { return have.Name == one.Name })
+		if one.Name != "" && !listed {
+			p.h.NICs = append(p.h.NICs, one)
 		}
 	}
 	if a != nil {
@@ -84,13 +85,21 @@ func (p *parser) net(e *element) topology.NIC {
 func mergeDevices(devices []topology.RDMADevice) []topology.RDMADevice {
 	var out []topology.RDMADevice
 	for _, d := range devices {
-		joined := lists.Obtain(&out, func(have topology.RDMADevice) bool { return have.Name == d.Name },
-			topology.RDMADevice{Name: d.Name})
+		at := slices.IndexFunc(out, func(have topology.RDMADevice) bool { return have.Name == d.Name })
+		if at < 0 {
+			at = len(out)
+			out = append(out, topology.RDMADevice{Name: d.Name})
+		}
+		joined := &out[at]
 		for _, port := range d.Ports {
-			lists.Obtain(&joined.Ports, func(have topology.RDMAPort) bool { return have.Number == port.Number }, port)
+			same := func(have topology.RDMAPort) bool { return have.Number == port.Number }
+			if !slices.ContainsFunc(joined.Ports, same) {
+				joined.Ports = append(joined.Ports, port)
+			}
 		}
 	}
-	for d := range lists.Refs(out) {
+	for i := range out {
+		d := &out[i]
 		slices.SortFunc(d.Ports, func(a, b topology.RDMAPort) int { return a.Number - b.Number })
 	}
 	return out

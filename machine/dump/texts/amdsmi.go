@@ -9,7 +9,6 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/pciids"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -24,7 +23,11 @@ func (a *amd) fact(label, key, value string) {
 	if len(a.labels) == maxGPUs && a.facts[label] == nil {
 		return
 	}
-	g := lists.Made(a.facts, label, topology.GPU{})
+	g := a.facts[label]
+	if g == nil {
+		g = &topology.GPU{}
+		a.facts[label] = g
+	}
 	switch key = strings.ToLower(strings.NewReplacer("_", " ", "-", " ").Replace(key)); key {
 	case "pci bus", "bdf":
 		g.Address = cmp.Or(address(strings.ToLower(value)), g.Address)
@@ -314,7 +317,10 @@ func (r *reader) amdJSON(a *amd) {
 // Source: rsmi_topo_get_link_type in rocm_smi_lib.
 func (r *reader) amdHost(a *amd) {
 	for i, label := range a.labels {
-		g := words.Value(a.facts[label])
+		var g topology.GPU
+		if facts := a.facts[label]; facts != nil {
+			g = *facts
+		}
 		g.Name, g.Kind, g.Vendor = label, topology.GPUDiscrete, "Advanced Micro Devices, Inc. [AMD/ATI]"
 		if at := address(label); at != nil {
 			g.Address, g.Name, g.Index = at, "", cmp.Or(g.Index, new(i))

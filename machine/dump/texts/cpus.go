@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -62,7 +60,10 @@ func (r *reader) lscpu() {
 	online, n := read["On-line CPU(s) list"], count(read["CPU(s)"])
 	switch {
 	case online != "":
-		r.h.CPUs.Online = words.Value(r.cpus(0, online))
+		r.h.CPUs.Online = topology.CPUSet{}
+		if cpus := r.cpus(0, online); cpus != nil {
+			r.h.CPUs.Online = *cpus
+		}
 	case n != nil && *n > 0 && *n <= topology.MaxCPUs:
 		r.h.CPUs.Online = topology.CPURange(0, *n-1)
 	}
@@ -244,7 +245,10 @@ func (r *reader) numactl() {
 	for n, line := range r.lines() {
 		key, value, _ := strings.Cut(line, ":")
 		if nodes := strings.Fields(value); key == "available" && len(nodes) > 0 { // "available: 2 nodes (0-1)"
-			available = words.Value(count(nodes[0]))
+			available = 0
+			if c := count(nodes[0]); c != nil {
+				available = *c
+			}
 		}
 		if m := nodeLine.FindStringSubmatch(key); m != nil {
 			id := count(m[1])
@@ -273,7 +277,8 @@ func (r *reader) numactl() {
 			}
 		}
 	}
-	for node := range lists.Refs(r.h.NUMANodes) {
+	for i := range r.h.NUMANodes {
+		node := &r.h.NUMANodes[i]
 		if !listed[node.ID] {
 			r.note(0, "the CPUs of node %d are missing", node.ID)
 		}
@@ -287,7 +292,8 @@ func (r *reader) numactl() {
 		r.note(0, "%d nodes are available, and the text has %d", available, len(r.h.NUMANodes))
 	}
 	// The columns of the matrix are the nodes in the order of their numbers, which may have gaps.
-	for node := range lists.Refs(r.h.NUMANodes) {
+	for i := range r.h.NUMANodes {
+		node := &r.h.NUMANodes[i]
 		if row := rows[node.ID]; len(row) == len(r.h.NUMANodes) {
 			node.Distances = row
 		} else if len(row) > 0 {

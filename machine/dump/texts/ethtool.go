@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -36,7 +35,10 @@ func (r *reader) ethtoolCounters() {
 func trouble(counters *map[string]uint64, name, value string) {
 	n, err := strconv.ParseUint(value, 10, 64)
 	if err == nil && n > 0 && topology.IsTrouble(name) && len(*counters) < maxSettings {
-		lists.Put(counters, name, n)
+		if *counters == nil {
+			*counters = map[string]uint64{}
+		}
+		(*counters)[name] = n
 	}
 }
 

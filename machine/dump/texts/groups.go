@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -90,9 +88,15 @@ func (r *reader) groupRow(column func(string) string) {
 	}
 	r.inGroup(column("id"), group)
 	d := r.function(*of)
-	d.Class = words.Known(topology.ParseID24(column("class")))
-	if vendor := words.Known(topology.ParseID16(column("vendor"))); vendor != nil {
-		d.Vendor, d.Device = vendor, words.Known(topology.ParseID16(column("device")))
+	d.Class = nil
+	if class, err := topology.ParseID24(column("class")); err == nil {
+		d.Class = &class
+	}
+	if vendor, err := topology.ParseID16(column("vendor")); err == nil {
+		d.Vendor, d.Device = &vendor, nil
+		if device, err := topology.ParseID16(column("device")); err == nil {
+			d.Device = &device
+		}
 	}
 }
 
@@ -117,7 +121,10 @@ func (r *reader) function(a topology.PCIAddr) *topology.PCIDevice {
 	i, ok := r.functions[a]
 	if !ok {
 		i = len(r.h.PCI)
-		lists.Put(&r.functions, a, i)
+		if r.functions == nil {
+			r.functions = map[topology.PCIAddr]int{}
+		}
+		r.functions[a] = i
 		r.h.PCI = append(r.h.PCI, topology.PCIDevice{Address: a, ParentUnknown: true})
 	}
 	return &r.h.PCI[i]

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -226,7 +225,10 @@ func (r *reader) mlxconfig() {
 		if len(words) == 3 && words[1] != words[2] {
 			r.note(n, "%s is %s now and %s after the next reset of the firmware", m[1], words[1], words[2])
 		}
-		lists.Put(&nic.Settings, m[1], words[len(words)-1])
+		if nic.Settings == nil {
+			nic.Settings = map[string]string{}
+		}
+		nic.Settings[m[1]] = words[len(words)-1]
 	}
 }
 

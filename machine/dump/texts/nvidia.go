@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -61,9 +60,13 @@ func (r *reader) nvlinkStatus() {
 	var g *topology.GPU
 	told := false
 	eachNVLink(r.Text.Text, func(index int, title string) {
-		g = lists.Obtain(&r.h.GPUs, func(g topology.GPU) bool { return *g.Index == index }, topology.GPU{Index: &index,
-			Name: "GPU" + strconv.Itoa(index), Kind: topology.GPUDiscrete, Vendor: "NVIDIA Corporation",
-			NVLinks: new(0)})
+		at := slices.IndexFunc(r.h.GPUs, func(g topology.GPU) bool { return *g.Index == index })
+		if at < 0 {
+			at = len(r.h.GPUs)
+			r.h.GPUs = append(r.h.GPUs, topology.GPU{Index: &index, Name: "GPU" + strconv.Itoa(index),
+				Kind: topology.GPUDiscrete, Vendor: "NVIDIA Corporation", NVLinks: new(0)})
+		}
+		g = &r.h.GPUs[at]
 		if m := gpuTitle.FindStringSubmatch(title); m != nil {
 			g.Model, g.UUID = m[1], m[2]
 		}

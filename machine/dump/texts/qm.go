@@ -7,7 +7,6 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -61,7 +60,10 @@ func (r *reader) qmConfig() {
 				sockets = *n
 			}
 		case p.key == "vcpus": // those that it starts with
-			vcpus = words.Value(count(p.value))
+			vcpus = 0
+			if n := count(p.value); n != nil {
+				vcpus = *n
+			}
 		case p.key == "memory":
 			// "4096", or a list of properties from Proxmox VE 8.1 on.
 			first, _, _ := strings.Cut(p.value, ",")
@@ -144,7 +146,10 @@ func (r *reader) qmCell(p pair) (c topology.TenantCell) {
 		list := strings.ReplaceAll(value, ";", ",")
 		switch name {
 		case "cpus":
-			c.VCPUs = words.Value(r.cpus(p.line, list))
+			c.VCPUs = topology.CPUSet{}
+			if cpus := r.cpus(p.line, list); cpus != nil {
+				c.VCPUs = *cpus
+			}
 		case "hostnodes":
 			c.MemoryNodes = r.cpus(p.line, list)
 		case "memory":

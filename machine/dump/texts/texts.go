@@ -13,8 +13,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/dump/where"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -324,33 +322,64 @@ func (r *reader) node(id int) *topology.NUMANode {
 
 // nic returns the NIC that is described under a name, which is one of its RDMA or network devices.
 func (r *reader) nic(name string) *topology.NIC {
-	return lists.Obtain(&r.h.NICs, func(n topology.NIC) bool { return n.Name == name }, topology.NIC{Name: name})
+	for i := range r.h.NICs {
+		if r.h.NICs[i].Name == name {
+			return &r.h.NICs[i]
+		}
+	}
+	r.h.NICs = append(r.h.NICs, topology.NIC{Name: name})
+	return &r.h.NICs[len(r.h.NICs)-1]
 }
 
 // nicAt returns the NIC at an address.
 func (r *reader) nicAt(a topology.PCIAddr) *topology.NIC {
-	return lists.Obtain(&r.h.NICs, func(n topology.NIC) bool { return n.Address != nil && *n.Address == a },
-		topology.NIC{Address: &a})
+	for i := range r.h.NICs {
+		if n := &r.h.NICs[i]; n.Address != nil && *n.Address == a {
+			return n
+		}
+	}
+	r.h.NICs = append(r.h.NICs, topology.NIC{Address: &a})
+	return &r.h.NICs[len(r.h.NICs)-1]
 }
 
-// rdma returns a port of an RDMA device of a NIC; the device alone where there is no number.
+// rdma returns a port of an RDMA device of a NIC; the device alone if there is no number.
 func rdma(n *topology.NIC, device string, port *int) (*topology.RDMADevice, *topology.RDMAPort) {
-	d := lists.Obtain(&n.Devices, func(d topology.RDMADevice) bool { return d.Name == device },
-		topology.RDMADevice{Name: device})
+	at := slices.IndexFunc(n.Devices, func(d topology.RDMADevice) bool { return d.Name == device })
+	if at < 0 {
+		at = len(n.Devices)
+		n.Devices = append(n.Devices, topology.RDMADevice{Name: device})
+	}
+	d := &n.Devices[at]
 	if port == nil {
 		return d, &topology.RDMAPort{}
 	}
-	return d, lists.Obtain(&d.Ports, func(p topology.RDMAPort) bool { return p.Number == *port },
-		topology.RDMAPort{Number: *port})
+	at = slices.IndexFunc(d.Ports, func(p topology.RDMAPort) bool { return p.Number == *port })
+	if at < 0 {
+		at = len(d.Ports)
+		d.Ports = append(d.Ports, topology.RDMAPort{Number: *port})
+	}
+	return d, &d.Ports[at]
 }
 
 // netdev returns a network device of a NIC.
 func netdev(n *topology.NIC, name string) *topology.Netdev {
-	return lists.Obtain(&n.Ports, func(d topology.Netdev) bool { return d.Name == name }, topology.Netdev{Name: name})
+	for i := range n.Ports {
+		if n.Ports[i].Name == name {
+			return &n.Ports[i]
+		}
+	}
+	n.Ports = append(n.Ports, topology.Netdev{Name: name})
+	return &n.Ports[len(n.Ports)-1]
 }
 
 // address parses the address of a PCI function, with or without its domain.
-func address(s string) *topology.PCIAddr { return words.Known(topology.ParsePCIAddr(s)) }
+func address(s string) *topology.PCIAddr {
+	a, err := topology.ParsePCIAddr(s)
+	if err != nil {
+		return nil
+	}
+	return &a
+}
 
 // json decodes the text, and notes what is wrong with it.
 func (r *reader) json(to any) bool {

@@ -6,15 +6,19 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// tenant returns the domain that the command line names; where it names none it is one without a name.
+// tenant returns the domain that the command line names; if it names none it is one without a name.
 func (r *reader) tenant() *topology.Tenant {
 	name := cmp.Or(r.Subject, "a domain without a name")
-	return lists.Obtain(&r.h.Tenants, func(t topology.Tenant) bool { return t.Name == name },
-		topology.Tenant{Name: name})
+	for i := range r.h.Tenants {
+		if r.h.Tenants[i].Name == name {
+			return &r.h.Tenants[i]
+		}
+	}
+	r.h.Tenants = append(r.h.Tenants, topology.Tenant{Name: name})
+	return &r.h.Tenants[len(r.h.Tenants)-1]
 }
 
 // pin enters where a virtual CPU may run. One that may run on all CPUs of the host is not pinned. The number of virtual
