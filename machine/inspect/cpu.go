@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -211,7 +210,10 @@ func (t *cpuTopology) addPackage(dir string, threads topology.CPUSet) {
 	if set == nil && id == nil {
 		return
 	}
-	p := topology.Package{ID: words.ValueOr(id, topology.NoID), CPUs: threads}
+	p := topology.Package{ID: topology.NoID, CPUs: threads}
+	if id != nil {
+		p.ID = *id
+	}
 	if set != nil {
 		p.CPUs = p.CPUs.Union(set.Difference(t.inPkg))
 	}
@@ -232,7 +234,8 @@ func (t *cpuTopology) addPackage(dir string, threads topology.CPUSet) {
 // addDies adds the dies of packages that have more than one. Architectures without dies list each
 // CPU as one; kernels before 5.2 have no such files.
 func (t *cpuTopology) addDies() {
-	for p := range lists.Refs(t.r.h.Packages) {
+	for i := range t.r.h.Packages {
+		p := &t.r.h.Packages[i]
 		var dies []topology.Die
 		rest := p.CPUs
 		for !rest.IsEmpty() {
@@ -319,7 +322,10 @@ func (r *reader) readCoreKinds() {
 // setKinds makes performance cores of those that are strong, and efficiency cores of the others.
 func (r *reader) setKinds(strong func(i int) bool) {
 	for i := range r.h.Cores {
-		r.h.Cores[i].Kind = words.Either(strong(i), topology.KindPerformance, topology.KindEfficiency)
+		r.h.Cores[i].Kind = topology.KindEfficiency
+		if strong(i) {
+			r.h.Cores[i].Kind = topology.KindPerformance
+		}
 	}
 }
 
@@ -333,9 +339,11 @@ const capacityGap = 1.2
 func (r *reader) readCapacities() {
 	capacity := make([]int64, len(r.h.Cores))
 	for i := range r.h.Cores {
-		if capacity[i] = words.Value(r.number(cpuPath(r.h.Cores[i].CPUs.Min(), "cpu_capacity"))); capacity[i] == 0 {
+		n := r.number(cpuPath(r.h.Cores[i].CPUs.Min(), "cpu_capacity"))
+		if n == nil || *n == 0 {
 			return
 		}
+		capacity[i] = *n
 	}
 	sorted := slices.Sorted(slices.Values(capacity))
 	limit, widest := int64(0), capacityGap

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -156,7 +155,10 @@ func (c cpuinfo) arch() string {
 	switch {
 	case c.isX86():
 		// A 32-bit kernel runs on 64-bit CPUs too. Only it looks for this bug of 1994.
-		return words.Either(c.get("fdiv_bug") != "" || !c.hasFlag("lm"), "i686", "x86_64")
+		if c.get("fdiv_bug") != "" || !c.hasFlag("lm") {
+			return "i686"
+		}
+		return "x86_64"
 	case c.get("CPU implementer") != "":
 		if a := c.get("CPU architecture"); a == "8" || a == "9" || strings.HasPrefix(a, "AArch64") {
 			return "aarch64"

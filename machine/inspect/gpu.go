@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/inspect/pci"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -52,7 +51,8 @@ func (r *reader) readDRM(found gpus) {
 		}
 		r.readAMDGPU(g, p+"/device")
 	}
-	for d := range lists.Refs(r.h.PCI) { // a dump may hold the PCI devices alone
+	for i := range r.h.PCI { // a dump may hold the PCI devices alone
+		d := &r.h.PCI[i]
 		dir := "sys/bus/pci/devices/" + d.Address.String()
 		if d.IsGPU() && d.Vendor != nil && *d.Vendor == topology.VendorAMD && found[d.Address] == nil &&
 			r.exists(dir+"/"+vramTotal) {

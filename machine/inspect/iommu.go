@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/dump/where"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -30,7 +29,8 @@ func (r *reader) readIOMMU() {
 	}
 	byAddr := make(map[topology.PCIAddr]*topology.PCIDevice, len(r.h.PCI))
 	members := map[int][]topology.PCIAddr{}
-	for d := range lists.Refs(r.h.PCI) {
+	for i := range r.h.PCI {
+		d := &r.h.PCI[i]
 		byAddr[d.Address] = d
 		if d.IOMMUGroup != nil {
 			members[*d.IOMMUGroup] = append(members[*d.IOMMUGroup], d.Address)
@@ -97,7 +97,8 @@ const noIOMMU = "vfio-noiommu"
 // dropNoIOMMU forgets groups of VFIO's no-IOMMU mode.
 func (r *reader) dropNoIOMMU() {
 	fake := map[int]bool{}
-	for d := range lists.Refs(r.h.PCI) {
+	for i := range r.h.PCI {
+		d := &r.h.PCI[i]
 		if d.IOMMUGroup == nil {
 			continue
 		}

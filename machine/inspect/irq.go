@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -62,7 +61,13 @@ func (r *reader) irqCPUs(number int) *topology.CPUSet {
 
 // unionKnown returns the members of both sets, those of them that are known.
 func unionKnown(a, b *topology.CPUSet) topology.CPUSet {
-	return words.Value(a).Union(words.Value(b))
+	var all topology.CPUSet
+	for _, set := range []*topology.CPUSet{a, b} {
+		if set != nil {
+			all = all.Union(*set)
+		}
+	}
+	return all
 }
 
 // msiIRQs returns the numbers of a function's message-signalled interrupts. The only one of a

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/cmdline"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -24,7 +23,10 @@ func (r *reader) readKernel() {
 		return
 	}
 	k.Cmdline = &line
-	size := words.Value(r.h.Memory.DefaultHuge) // of the pages that the next "hugepages=" counts
+	size := uint64(0) // of the pages that the next "hugepages=" counts
+	if r.h.Memory.DefaultHuge != nil {
+		size = *r.h.Memory.DefaultHuge
+	}
 	for _, word := range cmdline.Split(line) {
 		name, value, _ := cmdline.Cut(word)
 		p := topology.KernelParameter{Name: name, Asked: value}
@@ -315,7 +317,8 @@ func (r *reader) readCandidates() {
 		return
 	}
 	aliases := parseAliases(b, pciVendors(r.h))
-	for d := range lists.Refs(r.h.PCI) {
+	for i := range r.h.PCI {
+		d := &r.h.PCI[i]
 		if d.IsBridge() || d.Vendor == nil || d.Device == nil || d.Class == nil {
 			continue
 		}

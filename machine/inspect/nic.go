@@ -58,7 +58,8 @@ func (r *reader) readNICs() {
 // readNetdevsOfFunctions looks below functions that no network device has led to: a dump may hold
 // the PCI devices alone.
 func (r *reader) readNetdevsOfFunctions(found nics) {
-	for d := range lists.Refs(r.h.PCI) {
+	for i := range r.h.PCI {
+		d := &r.h.PCI[i]
 		if !d.IsNIC() || found[d.Address.String()] != nil {
 			continue
 		}
@@ -267,7 +268,8 @@ func (r *reader) knownNetdev(name string) topology.Netdev {
 // GID says so, and the driver's name for the device on a member's function has to do.
 func (r *reader) rdmaOnBond(b *topology.Bond) []string {
 	var out []string
-	for nic := range lists.Refs(r.h.NICs) {
+	for i := range r.h.NICs {
+		nic := &r.h.NICs[i]
 		ofMember := slices.ContainsFunc(nic.Ports, func(d topology.Netdev) bool {
 			return slices.Contains(b.Members, d.Name)
 		})

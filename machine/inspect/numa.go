@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/cmdline"
 	"github.com/rackless/rackless/machine/dump/where"
 	"github.com/rackless/rackless/machine/topology"
@@ -96,7 +95,8 @@ func (r *reader) readDistances(columns []int) {
 		at, _ := slices.BinarySearch(columns, r.h.NUMANodes[i].ID)
 		picked = append(picked, at)
 	}
-	for n := range lists.Refs(r.h.NUMANodes) {
+	for i := range r.h.NUMANodes {
+		n := &r.h.NUMANodes[i]
 		p := nodeDir + "/node" + strconv.Itoa(n.ID) + "/distance"
 		row := parsed(r, p, func(s string) ([]int, error) { return parseDistances(s, len(columns)) })
 		if row == nil {
@@ -135,7 +135,8 @@ func parseDistances(text string, want int) ([]int, error) {
 // whose CPUs nobody lists has all of them.
 func (r *reader) placeNodes() {
 	online := r.h.CPUs.Online
-	for n := range lists.Refs(r.h.NUMANodes) {
+	for i := range r.h.NUMANodes {
+		n := &r.h.NUMANodes[i]
 		if n.CPUs.IsEmpty() && len(r.h.NUMANodes) == 1 {
 			n.CPUs = online
 		}
@@ -164,7 +165,8 @@ func (r *reader) readNodeKinds() {
 		r.readMCDRAM()
 	}
 	told := slices.ContainsFunc(nodes, func(n topology.NUMANode) bool { return n.Kind != "" })
-	for n := range lists.Refs(nodes) {
+	for i := range nodes {
+		n := &nodes[i]
 		dir := nodeDir + "/node" + strconv.Itoa(n.ID)
 		// Where other kinds were told apart, the nodes of the CPUs are what is left.
 		if n.Kind == "" && told && !n.CPUs.IsEmpty() && !special[n.ID] {
@@ -186,7 +188,10 @@ func (r *reader) readGPUNodes() {
 	for _, name := range r.dir(dir) {
 		node, ok := parseNUMAStatus(r.word(dir + "/" + name + "/numa_status"))
 		if n := r.h.NUMANode(node); ok && n != nil {
-			n.Kind, n.GPU = kindGPU, words.Known(topology.ParsePCIAddr(name))
+			n.Kind, n.GPU = kindGPU, nil
+			if a, err := topology.ParsePCIAddr(name); err == nil {
+				n.GPU = &a
+			}
 		}
 	}
 }
@@ -212,7 +217,11 @@ func (r *reader) readDAXNodes() (special map[int]bool) {
 		if r.linkBase(dir+"/"+name+"/driver") != "kmem" && !r.exists("sys/bus/dax/drivers/kmem/"+name) {
 			continue
 		}
-		n := r.h.NUMANode(words.ValueOr(r.count(dir+"/"+name+"/target_node"), topology.NoID))
+		id := topology.NoID
+		if node := r.count(dir + "/" + name + "/target_node"); node != nil {
+			id = *node
+		}
+		n := r.h.NUMANode(id)
 		if n == nil {
 			continue
 		}
@@ -242,7 +251,8 @@ const hbmFactor = 2
 func (r *reader) readHBM(special map[int]bool) {
 	bandwidth := map[int]uint64{}
 	ordinary := uint64(math.MaxUint64)
-	for n := range lists.Refs(r.h.NUMANodes) {
+	for i := range r.h.NUMANodes {
+		n := &r.h.NUMANodes[i]
 		dir := nodeDir + "/node" + strconv.Itoa(n.ID)
 		v := r.size(dir + "/access1/initiators/read_bandwidth")
 		if v == nil {
@@ -256,7 +266,8 @@ func (r *reader) readHBM(special map[int]bool) {
 			ordinary = min(ordinary, *v)
 		}
 	}
-	for n := range lists.Refs(r.h.NUMANodes) {
+	for i := range r.h.NUMANodes {
+		n := &r.h.NUMANodes[i]
 		if n.Kind == "" && (n.CPUs.IsEmpty() || special[n.ID]) && ordinary < math.MaxUint64 &&
 			bandwidth[n.ID]/hbmFactor > ordinary {
 			n.Kind = kindHBM

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/dump/smi"
 	"github.com/rackless/rackless/machine/dump/texts"
 	"github.com/rackless/rackless/machine/dump/where"
@@ -163,7 +162,8 @@ func (r *reader) queryNVIDIA(found gpus) bool {
 		if err != nil {
 			r.commandFailed(err, nil, argv...)
 		}
-		for q := range lists.Refs(all) {
+		for i := range all {
+			q := &all[i]
 			g := found.at(*q.Address)
 			g.Index = q.Index
 			g.Vendor = nvidiaVendor
@@ -286,7 +286,8 @@ func (r *reader) readMatrix(found gpus) {
 		return
 	}
 	ids := map[string]string{} // of the matrix to ours
-	for m := range lists.Refs(matrix.GPUs) {
+	for i := range matrix.GPUs {
+		m := &matrix.GPUs[i]
 		for _, g := range found {
 			if m.Index == nil || g.Index == nil || *m.Index != *g.Index {
 				continue
@@ -297,7 +298,8 @@ func (r *reader) readMatrix(found gpus) {
 			g.NVLinks = cmp.Or(g.NVLinks, m.NVLinks)
 		}
 	}
-	for m := range lists.Refs(matrix.NICs) {
+	for i := range matrix.NICs {
+		m := &matrix.NICs[i]
 		for j := range r.h.NICs {
 			if len(m.RDMA) == 1 && hasRDMA(&r.h.NICs[j], m.RDMA[0]) {
 				ids[m.ID()] = r.h.NICs[j].ID()

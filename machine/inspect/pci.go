@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/dump/where"
 	"github.com/rackless/rackless/machine/inspect/pci"
 	"github.com/rackless/rackless/machine/topology"
@@ -46,9 +44,12 @@ func (r *reader) readPCI() {
 	numberVFs(b.found)
 	b.knowWhatIsAbsent()
 	if b.headOnly > 0 {
+		functions := "a bridge, GPU or NIC"
+		if b.headOnly > 1 {
+			functions = fmt.Sprintf("%d bridges, GPUs and NICs", b.headOnly)
+		}
 		r.unread("sys/bus/pci/devices/*/config", fmt.Sprintf("that of %s ends at byte 64, as for everybody but "+
-			"root: ACS, ATS and kinds of ports are not known", words.Either(b.headOnly == 1, "a bridge, GPU or NIC",
-			fmt.Sprintf("%d bridges, GPUs and NICs", b.headOnly))))
+			"root: ACS, ATS and kinds of ports are not known", functions))
 	}
 	r.h.PCI = append(r.h.PCI, b.found...)
 }
@@ -118,7 +119,8 @@ func (b *pciBus) readFunction(p pciPlace) {
 
 // knowWhatIsAbsent tells "there is none" from "nobody looked", by what other functions of the same tree have.
 func (b *pciBus) knowWhatIsAbsent() {
-	for d := range lists.Refs(b.found) {
+	for i := range b.found {
+		d := &b.found[i]
 		d.DriverKnown = d.DriverKnown || b.anyDriver
 		// The kernel shows reset_method, since 5.15, only for what it can reset.
 		if b.anyReset && !d.ResetKnown && !isPlumbing(d) {
@@ -463,7 +465,10 @@ const (
 //
 // Source: drivers/pci/pci-sysfs.c, resource_show; include/linux/pci.h, "PCI resource numbers".
 func parseBARs(text string, bridge bool) ([]topology.BAR, error) {
-	last := words.Either(bridge, 6, 12)
+	last := 12
+	if bridge {
+		last = 6
+	}
 	var bars []topology.BAR
 	index := -1
 	for line := range strings.Lines(text) {

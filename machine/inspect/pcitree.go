@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/inspect/pci"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -157,7 +156,8 @@ func placeByBusNumbers(found []topology.PCIDevice) {
 // behind it; and on a switch's own bus there are downstream ports. The list is sorted by address.
 func namePorts(found []topology.PCIDevice) {
 	ports := map[topology.PCIAddr]string{}
-	for d := range lists.Refs(found) {
+	for i := range found {
+		d := &found[i]
 		if !d.IsBridge() || d.Class != nil && d.Class.Sub() != topology.SubPCIBridge {
 			continue
 		}

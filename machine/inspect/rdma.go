@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/dump/where"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/topology"
@@ -175,7 +174,10 @@ func (r *reader) troubles(port string) map[string]uint64 {
 			if v == nil {
 				continue
 			}
-			lists.Put(&out, name, *v)
+			if out == nil {
+				out = map[string]uint64{}
+			}
+			out[name] = *v
 		}
 	}
 	return out

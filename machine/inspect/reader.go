@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/dump/where"
 	"github.com/rackless/rackless/machine/inspect/tree"
 	"github.com/rackless/rackless/machine/topology"
@@ -186,7 +185,10 @@ func (r *reader) mask(p string) *topology.CPUSet { return parsed(r, p, topology.
 // so, as a mask otherwise. Kernels differ in which of several files they have.
 func (r *reader) cpus(dir string, names ...string) *topology.CPUSet {
 	for _, name := range names {
-		read := words.Either(strings.HasSuffix(name, "list"), r.list, r.mask)
+		read := r.mask
+		if strings.HasSuffix(name, "list") {
+			read = r.list
+		}
 		if set := read(dir + "/" + name); set != nil {
 			return set
 		}
@@ -235,7 +237,10 @@ func (r *reader) link(p string) (target string, ok bool) {
 // driver, the group, the device.
 func (r *reader) linkBase(p string) string {
 	target, ok := r.link(p)
-	return words.If(ok, path.Base(target))
+	if ok {
+		return path.Base(target)
+	}
+	return ""
 }
 
 // numbers returns the numbers N of the entries prefixN of a directory, in rising order.

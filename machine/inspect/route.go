@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -34,8 +33,14 @@ func (r *reader) readRoutes() {
 	for i := range routes {
 		routes[i].PCI = append(routes[i].PCI, lists.Map(net.functions(routes[i].Netdev), topology.PCIAddr.String)...)
 	}
+	metric := func(r topology.Route) int {
+		if r.Metric == nil {
+			return 0
+		}
+		return *r.Metric
+	}
 	slices.SortStableFunc(routes, func(a, b topology.Route) int {
-		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(words.Value(a.Metric), words.Value(b.Metric)),
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(metric(a), metric(b)),
 			cmp.Compare(a.Netdev, b.Netdev), cmp.Compare(a.Gateway, b.Gateway))
 	})
 	r.h.Routes = routes
@@ -205,5 +210,8 @@ func (n *netdevs) openVSwitch(name string) []string {
 			same = append(same, port)
 		}
 	}
-	return words.Either(len(same) > 0, same, ports)
+	if len(same) > 0 {
+		return same
+	}
+	return ports
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -59,9 +58,12 @@ func ReadProcess(fsys fs.FS, pid int) (*facts.Process, error) {
 	return p, nil
 }
 
-// mappings reads memory; nil where that is not possible.
+// mappings reads memory; nil if that is not possible.
 func (r *reader) mappings(dir string) []facts.Mapping {
-	all := words.Value(parsed(r, dir+"/numa_maps", facts.ParseNUMAMaps))
+	var all []facts.Mapping
+	if list := parsed(r, dir+"/numa_maps", facts.ParseNUMAMaps); list != nil {
+		all = *list
+	}
 	if maps, ok := r.text(dir + "/maps"); ok && all != nil {
 		if err := facts.AddSizes(all, maps); err != nil {
 			r.unread(dir+"/maps", err.Error())
@@ -121,9 +123,16 @@ func ReadRunning(ctx context.Context, fsys fs.FS) (*facts.Running, error) {
 
 // interrupts reads what has a number, with the CPUs that serve it.
 func (r *reader) interrupts() []facts.Interrupt {
-	all := words.Value(parsed(r, "proc/interrupts", facts.ParseInterrupts))
+	list := parsed(r, "proc/interrupts", facts.ParseInterrupts)
+	if list == nil {
+		return nil
+	}
+	all := *list
 	for i := range all {
-		all[i].CPUs = words.Value(r.irqCPUs(all[i].Number))
+		all[i].CPUs = topology.CPUSet{}
+		if cpus := r.irqCPUs(all[i].Number); cpus != nil {
+			all[i].CPUs = *cpus
+		}
 	}
 	return all
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/inspect/tree"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -249,7 +248,8 @@ func (o *Opened) asSnapshot() error {
 
 // replayCommands returns a Run that answers with what was recorded.
 func replayCommands(fsys fs.FS, commands []snapshotCommand) (runFunc, error) {
-	for c := range lists.Refs(commands) {
+	for i := range commands {
+		c := &commands[i]
 		if c.Output == "" {
 			continue
 		}
@@ -259,7 +259,8 @@ func replayCommands(fsys fs.FS, commands []snapshotCommand) (runFunc, error) {
 		}
 	}
 	return func(_ context.Context, argv ...string) ([]byte, error) {
-		for c := range lists.Refs(commands) {
+		for i := range commands {
+			c := &commands[i]
 			switch {
 			case !slices.Equal(c.Argv, argv):
 				continue

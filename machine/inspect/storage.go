@@ -10,7 +10,6 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/dump/where"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -102,9 +101,11 @@ func (r *reader) blockDevices() map[string]*blockDev {
 		if d.whole != name || isSubstitute(name) {
 			continue
 		}
-		if strings.HasPrefix(name, "nvme") && words.Value(r.flag(d.dir+"/hidden")) {
-			delete(devs, name) // one path to a disk that has several; the disk itself is there too
-			continue
+		if strings.HasPrefix(name, "nvme") {
+			if hidden := r.flag(d.dir + "/hidden"); hidden != nil && *hidden {
+				delete(devs, name) // one path to a disk that has several; the disk itself is there too
+				continue
+			}
 		}
 		d.pci = r.diskFunctions(d)
 		d.slaves = r.dir(d.dir + "/slaves")
@@ -330,7 +331,10 @@ func (r *reader) readMounts() (mounts []mount, from string) {
 	for _, p := range []string{
 		"proc/self/mountinfo", "proc/1/mountinfo", "proc/self/mounts", "proc/mounts", "etc/mtab",
 	} {
-		parse := words.Either(path.Base(p) == "mountinfo", parseMountInfo, parseMounts)
+		parse := parseMounts
+		if path.Base(p) == "mountinfo" {
+			parse = parseMountInfo
+		}
 		if text := r.word(p); text != "" {
 			return parse(text), p
 		}

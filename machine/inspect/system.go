@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -19,9 +18,8 @@ func (r *reader) readSystem() {
 		s.Product = cmp.Or(r.word("sys/firmware/devicetree/base/model"), r.word("proc/device-tree/model"))
 	}
 	info := r.readCPUInfo(false)
-	if s.Product == "" {
-		// there the line is a CPU's
-		s.Product = words.Either(info.arch() == "s390x", "", info.get("machine", "Hardware", "platform string"))
+	if s.Product == "" && info.arch() != "s390x" { // there the line is a CPU's
+		s.Product = info.get("machine", "Hardware", "platform string")
 	}
 	s.CPUModel = info.model()
 	s.Arch = r.arch(info)
@@ -94,7 +92,10 @@ func (r *reader) arch(info cpuinfo) string {
 			return known
 		}
 	}
-	return words.If(r.live, goArchs[runtime.GOARCH])
+	if r.live {
+		return goArchs[runtime.GOARCH]
+	}
+	return ""
 }
 
 // dumpNote returns a line of the file in which hwloc-gather-topology notes what uname(2) said. Only dumps have it.
@@ -170,7 +171,10 @@ func (r *reader) readHypervisor(info cpuinfo) {
 // KVM/Linux" or "z/VM 6.4.0". An LPAR alone has none.
 func (r *reader) readS390Hypervisor() {
 	if value, ok := lineAfter(r.word("proc/sysinfo"), "VM00 Control Program:"); ok {
-		name := words.Either(strings.Contains(value, "KVM"), "kvm", "z/vm")
+		name := "z/vm"
+		if strings.Contains(value, "KVM") {
+			name = "kvm"
+		}
 		r.h.System.Hypervisor, r.h.System.InVM = name, new(true)
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/userfile"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/dump/texts"
 	"github.com/rackless/rackless/machine/dump/where"
 	"github.com/rackless/rackless/machine/topology"
@@ -396,7 +395,9 @@ func (p *domainParser) cells(d *libvirtxml.Domain) {
 	for _, c := range list {
 		id := *c.ID
 		cell := topology.TenantCell{MemoryNodes: nodes, MemoryMode: mode}
-		cell.VCPUs = words.Value(p.set("<cell cpus>", c.CPUs))
+		if cpus := p.set("<cell cpus>", c.CPUs); cpus != nil {
+			cell.VCPUs = *cpus
+		}
 		if c.Memory > 0 {
 			cell.MemoryBytes = p.bytes("<cell>", c.Memory, c.Unit)
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/userfile"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -146,7 +145,10 @@ func (t *tail) Write(p []byte) (int, error) {
 // after is the text in one line behind a separator, or "" where there is none.
 func (t *tail) after(separator string) string {
 	lines := strings.FieldsFunc(string(t.text), func(r rune) bool { return r == '\n' || r == '\r' })
-	return words.If(len(lines) != 0, separator+strings.Join(lines, "; "))
+	if len(lines) != 0 {
+		return separator + strings.Join(lines, "; ")
+	}
+	return ""
 }
 
 // maxHosts bounds a list: a range that was meant otherwise would start as many programs.
