@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -99,7 +98,10 @@ func normal(word string) string {
 	if key == pageSize {
 		value = canonicalSize(value)
 	}
-	return words.Either(hasValue, key+"="+value, key)
+	if hasValue {
+		return key + "=" + value
+	}
+	return key
 }
 
 // The arguments that set pages aside come in pairs: a count belongs to the size before it.
@@ -454,5 +456,8 @@ func Size(s string) uint64 {
 		s = s[:len(s)-1]
 	}
 	v, err := strconv.ParseUint(s, 0, 64)
-	return words.Either(err != nil || v > ^uint64(0)>>shift, 0, v<<shift)
+	if err != nil || v > ^uint64(0)>>shift {
+		return 0
+	}
+	return v << shift
 }

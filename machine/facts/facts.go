@@ -221,9 +221,14 @@ func (p *parser) joinDevices() {
 			d.port.RateGbps = portRate(d.rate, d.Name, d.port.LinkLayer)
 			d.Ports = []topology.RDMAPort{d.port}
 		}
-		nic := lists.Obtain(&p.NICs, func(n topology.NIC) bool {
+		at := slices.IndexFunc(p.NICs, func(n topology.NIC) bool {
 			return d.netdev != "" && n.Name == d.netdev || d.pci != nil && n.Address != nil && *d.pci == *n.Address
-		}, topology.NIC{Name: cmp.Or(d.netdev, d.Name)})
+		})
+		if at < 0 {
+			at = len(p.NICs)
+			p.NICs = append(p.NICs, topology.NIC{Name: cmp.Or(d.netdev, d.Name)})
+		}
+		nic := &p.NICs[at]
 		nic.Devices, nic.Address = append(nic.Devices, d.RDMADevice), cmp.Or(nic.Address, d.pci)
 	}
 }
@@ -275,7 +280,11 @@ func (p *parser) setCPU(name, field, value string) error {
 	if err != nil {
 		return err
 	}
-	c := lists.Made(p.threads, cpu, coreName{})
+	c := p.threads[cpu]
+	if c == nil {
+		c = &coreName{}
+		p.threads[cpu] = c
+	}
 	switch field {
 	case "package":
 		c.pkg, err = strconv.Atoi(value)
@@ -291,7 +300,11 @@ func (p *parser) setNUMA(name, field, value string) error {
 	if err != nil {
 		return err
 	}
-	n := lists.Made(p.numa, id, topology.NUMANode{})
+	n := p.numa[id]
+	if n == nil {
+		n = &topology.NUMANode{}
+		p.numa[id] = n
+	}
 	n.ID = id
 	switch field {
 	case "cpus":
@@ -323,7 +336,11 @@ func (p *parser) setPCI(name, field, value string) error {
 	if err != nil {
 		return err
 	}
-	d := lists.Made(p.pci, address, topology.PCIDevice{})
+	d := p.pci[address]
+	if d == nil {
+		d = &topology.PCIDevice{}
+		p.pci[address] = d
+	}
 	d.Address = address
 	link := *cmp.Or(d.Link, &topology.Link{})
 	switch field {
@@ -371,7 +388,11 @@ func linkWidth(s string) *int {
 
 // setNet reads a line of a network device. One that is down has no carrier to read, so that there is no line of it.
 func (p *parser) setNet(name, field, value string) (err error) {
-	d := lists.Made(p.net, name, topology.Netdev{})
+	d := p.net[name]
+	if d == nil {
+		d = &topology.Netdev{}
+		p.net[name] = d
+	}
 	d.Name = name
 	switch field {
 	case "mac":
@@ -396,7 +417,11 @@ func (p *parser) setNet(name, field, value string) (err error) {
 
 // setRDMA reads a line of an RDMA device. Of its ports it reads the first: soft RoCE and virtual functions have one.
 func (p *parser) setRDMA(name, field, value string) (err error) {
-	d := lists.Made(p.rdma, name, rdma{})
+	d := p.rdma[name]
+	if d == nil {
+		d = &rdma{}
+		p.rdma[name] = d
+	}
 	d.Name = name
 	switch field {
 	case "node_guid":

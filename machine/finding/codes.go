@@ -11,7 +11,6 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 //go:embed codes.md
@@ -209,7 +208,10 @@ func (f *found) printed(text string, call bool) {
 // decimal is the number that digits are; -1 for none.
 func decimal(digits string) int {
 	n, err := strconv.ParseInt(digits, 10, 32)
-	return words.Either(err != nil, -1, int(n))
+	if err != nil {
+		return -1
+	}
+	return int(n)
 }
 
 // words adds the code that the words of a text name: of several the longest.

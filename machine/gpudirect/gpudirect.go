@@ -53,7 +53,13 @@ type judge struct {
 func Check(h *topology.Host, name string) (*Report, error) {
 	j := judge{Host: h, tree: topology.NewTree(h), found: diagnose.Host(h)}
 	j.gpus, j.nics = diagnose.Cards(h)
-	missing := words.Either(len(j.gpus) == 0, "GPU that computes", words.If(len(j.nics) == 0, "NIC for RDMA"))
+	missing := ""
+	switch {
+	case len(j.gpus) == 0:
+		missing = "GPU that computes"
+	case len(j.nics) == 0:
+		missing = "NIC for RDMA"
+	}
 	if missing != "" {
 		return nil, fmt.Errorf("%s: no %s is known of this machine, and GPUDirect RDMA takes a GPU and a NIC: "+
 			"\"rackless inspect\" shows what was read", name, missing)
@@ -117,7 +123,10 @@ func (j *judge) failed(f finding.Finding, subject string) finding.Finding {
 // class is the way between a GPU and a NIC, which is over PCI Express whatever else joins the two.
 func (j *judge) class(g *topology.GPU, n *topology.NIC) topology.PathClass {
 	p := j.tree.Path(g.ID(), n.ID())
-	return words.Either(p.Class == topology.PathNVLink, p.PCIe, p.Class)
+	if p.Class == topology.PathNVLink {
+		return p.PCIe
+	}
+	return p.Class
 }
 
 // nearest returns the nearest NIC of a GPU; nil where no path is known.
@@ -159,7 +168,10 @@ func (j *judge) registration() []finding.Finding {
 			lends, lacks = lends && g.DMABuf != nil && *g.DMABuf, lacks || g.DMABuf != nil && !*g.DMABuf
 		}
 	}
-	modules := words.Either(j.Kernel.ModulesKnown, "no nvidia_peermem, no nv_peer_mem", "not known")
+	modules := "not known"
+	if j.Kernel.ModulesKnown {
+		modules = "no nvidia_peermem, no nv_peer_mem"
+	}
 	f := finding.Finding{ID: "peer-memory", Code: "RL096", Title: "RDMA devices can register the memory of GPUs"}
 	var out []finding.Finding
 	if len(nvidia) > 0 {
@@ -232,7 +244,10 @@ func (j *judge) iommu() finding.Finding {
 	f := finding.Finding{ID: "iommu", Subject: "host", Title: "no IOMMU translates between the devices",
 		Fix: "add iommu=pt to the kernel command line (rackless prepare does), or turn the IOMMU off"}
 	types := map[string]bool{}
-	cmdline := words.Value(j.Kernel.Cmdline)
+	cmdline := ""
+	if j.Kernel.Cmdline != nil {
+		cmdline = *j.Kernel.Cmdline
+	}
 	used := slices.DeleteFunc(slices.Clone(j.PCI), func(d topology.PCIDevice) bool {
 		return topology.IsVFIO(d.Driver) || !j.isCard(d.Address)
 	})

@@ -53,9 +53,13 @@ func (j *judge) rdma(n *topology.NIC) finding.Finding {
 	case len(devices) > 0:
 		f.Evidence += words.Join(devices, ",")
 		return as(finding.OK, f)
-	case topology.IsVFIO(n.Driver) || !j.Kernel.ModulesKnown:
-		f.Evidence += words.Either(topology.IsVFIO(n.Driver), "driver=vfio-pci", "not known")
-		f.Fix = words.Either(topology.IsVFIO(n.Driver), inGuest, "show it with ibv_devinfo, or take a snapshot")
+	case topology.IsVFIO(n.Driver):
+		f.Evidence += "driver=vfio-pci"
+		f.Fix = inGuest
+		return as(finding.Unknown, f)
+	case !j.Kernel.ModulesKnown:
+		f.Evidence += "not known"
+		f.Fix = "show it with ibv_devinfo, or take a snapshot"
 		return as(finding.Unknown, f)
 	}
 	f.Evidence += "none of this NIC"
@@ -78,8 +82,10 @@ func (j *judge) bar(g *topology.GPU) finding.Finding {
 		return as(finding.OK, f)
 	case g.BAR1Bytes == nil || g.MemoryBytes == nil:
 		f.Evidence = fmt.Sprintf("BAR %s, memory %s", bytes(g.BAR1Bytes), bytes(g.MemoryBytes))
-		f.Fix = words.Either(topology.IsVFIO(g.Driver), inGuest,
-			"nvidia-smi -q -d MEMORY shows both: BAR1 as large as FB is best")
+		f.Fix = "nvidia-smi -q -d MEMORY shows both: BAR1 as large as FB is best"
+		if topology.IsVFIO(g.Driver) {
+			f.Fix = inGuest
+		}
 		return as(finding.Unknown, f)
 	}
 	f.Evidence = fmt.Sprintf("BAR %s of %s", bytes(g.BAR1Bytes), bytes(g.MemoryBytes))
@@ -101,8 +107,12 @@ func (j *judge) path(g *topology.GPU, n *topology.NIC, nearest *topology.NIC) fi
 	f := finding.Finding{ID: "path", Title: "the path is short", Evidence: "path " + class.String()}
 	if g.Address != nil && n.Address != nil {
 		a, b := j.tree.RootOf(*g.Address), j.tree.RootOf(*n.Address)
-		f.Evidence += words.If(a != "" && a == b, ", both below "+a)
-		f.Evidence += words.If(a != "" && b != "" && a != b, ", GPU below "+a+" and NIC below "+b)
+		if a != "" && a == b {
+			f.Evidence += ", both below " + a
+		}
+		if a != "" && b != "" && a != b {
+			f.Evidence += ", GPU below " + a + " and NIC below " + b
+		}
 	}
 	if nearest != nil {
 		near = j.class(g, nearest)
@@ -148,9 +158,12 @@ func (j *judge) acs(g *topology.GPU, n *topology.NIC) finding.Finding {
 	}
 	known := slices.ContainsFunc(j.PCI, func(d topology.PCIDevice) bool { return d.ACS != nil })
 	if a == nil || b == nil || !known || j.IsVirtual() {
-		f.Evidence = words.Either(j.IsVirtual(), "this is a virtual machine: the ports of its host decide",
-			"ACSCtl of the ports: not known")
-		f.Fix = words.Either(j.IsVirtual(), onHost, "read the machine as root: rackless snapshot, or lspci -vvv")
+		f.Evidence = "ACSCtl of the ports: not known"
+		f.Fix = "read the machine as root: rackless snapshot, or lspci -vvv"
+		if j.IsVirtual() {
+			f.Evidence = "this is a virtual machine: the ports of its host decide"
+			f.Fix = onHost
+		}
 		return as(finding.Unknown, f)
 	}
 	ats := fmt.Sprintf("ATS of GPU %s, of NIC %s", enabled(a.ATS), enabled(b.ATS))
