@@ -1,9 +1,6 @@
 package connectx
 
-import (
-	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/rdma/roce"
-)
+import "github.com/rackless/rackless/rdma/roce"
 
 // tally counts frames and their bytes.
 type tally roce.Traffic
@@ -191,13 +188,19 @@ func modifyCong(p *Port, in, _ []byte, _ uint32) status {
 // queryCongStatus says whether congestion control is on for a priority, of which in[11] has the number above the
 // protocol.
 func queryCongStatus(p *Port, in, out []byte, _ uint32) status {
-	on := words.Either(in[11]&0xf == congNP, p.Cong.Notify, p.Cong.React)
+	on := p.Cong.React
+	if in[11]&0xf == congNP {
+		on = p.Cong.Notify
+	}
 	out[0xc] = on >> (in[11] >> 4 & 7) & 1 << 7 // of the priority
 	return ok
 }
 
 func modifyCongStatus(p *Port, in, _ []byte, _ uint32) status {
-	on := words.Either(in[11]&0xf == congNP, &p.Cong.Notify, &p.Cong.React)
+	on := &p.Cong.React
+	if in[11]&0xf == congNP {
+		on = &p.Cong.Notify
+	}
 	bit := uint8(1) << (in[11] >> 4 & 7)
 	*on &^= bit
 	if in[0xc]>>7 != 0 {

@@ -3,7 +3,6 @@ package connectx
 import (
 	"time"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rdma/roce"
 )
 
@@ -154,7 +153,10 @@ func (m *message) run() int {
 	if !m.ofPeer(m.target) {
 		return viaWire
 	}
-	access := words.Either(m.reads(), roce.LocalWrite, roce.LocalRead)
+	access := roce.LocalRead
+	if m.reads() {
+		access = roce.LocalWrite
+	}
 	var fits bool
 	// Memory that is reached by messages may make its guest wait, or fail: the wire does both without the peer's lock.
 	if m.src, fits = p.gatherList(m.src, m.wr, q.PD, access); !fits || !mapped(m.src) {

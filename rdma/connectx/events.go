@@ -1,9 +1,6 @@
 package connectx
 
-import (
-	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/rdma/roce"
-)
+import "github.com/rackless/rackless/rdma/roce"
 
 // Types of events (enum mlx5_event of linux/mlx5/device.h). An EQ says by a bit of its mask which of them it takes;
 // completions name their EQ in the CQ.
@@ -120,7 +117,10 @@ func (p *Port) queueEvent(typ byte, kind byte, n uint32) {
 func (p *Port) portEvent() {
 	var d [28]byte
 	d[8] = 1 << 4 // port 1
-	sub := words.Either[byte](p.up(), portActive, portDown)
+	sub := byte(portDown)
+	if p.up() {
+		sub = portActive
+	}
 	p.async(eventPort, sub, d)
 }
 
@@ -181,7 +181,10 @@ func createCQ(p *Port, in, out []byte, _ uint32) status {
 }
 
 func (c *cq) size() uint64 {
-	return words.Either[uint64](c.Wide, 128, 64)
+	if c.Wide {
+		return 128
+	}
+	return 64
 }
 
 func destroyCQ(p *Port, c *cq, _, _ []byte) status {
@@ -380,7 +383,10 @@ func (p *Port) completion(q *queue, c *roce.Completion) {
 func receiveCQE(c *roce.Completion, b *[64]byte) byte {
 	be.PutUint32(b[36:], c.Imm)
 	if f := c.From; f != nil {
-		l3 := words.Either[uint32](f.Dst.Is4(), 2, 1)
+		l3 := uint32(1)
+		if f.Dst.Is4() {
+			l3 = 2
+		}
 		// flags_rqpn of a datagram: the sender's number, that there is a GRH, and its kind: 1 is IPv6, 2 IPv4 of RoCE
 		// v2.
 		be.PutUint32(b[24:], f.SrcQP|1<<28|l3<<24)

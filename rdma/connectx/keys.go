@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rdma/roce"
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
@@ -185,7 +184,10 @@ func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access)
 // pieces appends memory behind a key of mode KLM. A piece needs the local right that the access stands for. Its own key
 // must not be another list: a guest could make a circle of such keys.
 func (p *Port) pieces(out []seg, k *mkey, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
-	local := words.Either(a&(roce.LocalWrite|roce.RemoteWrite|roce.RemoteAtomic) != 0, roce.LocalWrite, roce.LocalRead)
+	local := roce.LocalRead
+	if a&(roce.LocalWrite|roce.RemoteWrite|roce.RemoteAtomic) != 0 {
+		local = roce.LocalWrite
+	}
 	o := va - k.Start
 	for i := 0; n > 0 && i+1 < len(k.Pages); i += 2 {
 		size, key := k.Pages[i]>>32, uint32(k.Pages[i])

@@ -1,9 +1,6 @@
 package connectx
 
-import (
-	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/rdma/roce"
-)
+import "github.com/rackless/rackless/rdma/roce"
 
 // Quality of service: the registers by which dcbnl of the driver (en_dcbnl.c) reads and sets trust, PFC, traffic
 // classes and rates. `dcb`, `mlnx_qos` and `ethtool -a` show what is here.
@@ -66,7 +63,10 @@ func (p *Port) qosReg(reg uint32, write bool, d, o []byte) bool {
 		if write {
 			p.QoS.TrustDSCP = qptsTrustState.get(d) == trustDSCP
 		}
-		state := words.Either[uint64](p.QoS.TrustDSCP, trustDSCP, trustPCP)
+		state := uint64(trustPCP)
+		if p.QoS.TrustDSCP {
+			state = trustDSCP
+		}
 		qptsTrustState.put(o, state)
 	case regQPDPM:
 		for i := range p.QoS.Prio {

@@ -3,7 +3,6 @@ package connectx
 import (
 	"time"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rdma/roce"
 )
 
@@ -289,7 +288,10 @@ func (p *Port) nextRecv(q *queue, wr *roce.RecvWR) bool {
 	}
 	var b [16 * maxSegs]byte
 	mask := uint32(1)<<s.RecvLog - 1
-	at := words.Either(s.Linked, s.Head, uint32(s.RI))
+	at := uint32(s.RI)
+	if s.Linked {
+		at = s.Head
+	}
 	w := b[:min(1<<s.StepLog, len(b))]
 	if !s.Ring.read(p.mem, uint64(at&mask)<<s.StepLog, w) {
 		return false

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rdma/roce"
 )
 
@@ -286,7 +285,9 @@ func queryRoCEAddress(p *Port, in, out []byte, _ uint32) status {
 }
 
 func queryVPortState(p *Port, _, out []byte, _ uint32) status {
-	out[0xf] = words.Either[byte](p.AdminDown, 0, 1<<4) // admin up
+	if !p.AdminDown {
+		out[0xf] = 1 << 4 // admin up
+	}
 	if p.up() {
 		out[0xf] |= 1
 	}

@@ -7,8 +7,6 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // Limits of the wire format, in bytes.
@@ -105,7 +103,10 @@ func markCE(frame []byte) bool {
 	}
 	// shift is that of the field in the second byte. The traffic class of IPv6 is the second and third half byte; its
 	// two lowest bits are ECN.
-	shift := words.Either(kind == etherIPv6, 4, 0)
+	shift := 0
+	if kind == etherIPv6 {
+		shift = 4
+	}
 	if ecn := ip[1] >> shift & ecnMask; ecn == notECT || ecn == ecnCE {
 		return false
 	}

@@ -9,8 +9,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // heldRead is the most that one turn of a sender takes while any port has PFC: what a sender may
@@ -88,8 +86,10 @@ func (p *port) setLink(l Link) {
 		b.unshape(p)
 	}
 	// Smaller reads cost system calls: they are for labs in which some port holds its senders.
-	b.readLimit = words.Either(slices.ContainsFunc(b.shaped, func(p *port) bool { return p.link.PFC != PFC{} }),
-		heldRead, readSize)
+	b.readLimit = readSize
+	if slices.ContainsFunc(b.shaped, func(p *port) bool { return p.link.PFC != PFC{} }) {
+		b.readLimit = heldRead
+	}
 }
 
 // unshape takes the shaper of a port away.

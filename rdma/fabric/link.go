@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // Limits of a Link. They keep the arithmetic within 64 bits and a mistyped unit from holding a lab for hours.
@@ -170,7 +169,10 @@ func ChangeLinks(have []PortCounters, named []string, reset bool, edits []LinkEd
 		if len(named) > 0 && !slices.Contains(named, p.Name) {
 			continue
 		}
-		l := words.Either(reset, Link{}, p.Link)
+		l := p.Link
+		if reset {
+			l = Link{}
+		}
 		for _, e := range edits {
 			if e.Key == DownKey {
 				l.Down = e.Text == "yes"

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"slices"
 	"time"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // Flow control. A port whose queue is above PFC.High holds its senders until it is down to PFC.Low. A NIC that obeys
@@ -40,7 +38,10 @@ type hold struct {
 
 // classes are the priorities whose queues hold senders.
 func (l *Link) classes() Priorities {
-	return words.Either((l.PFC != PFC{}) && l.PFC.Of == 0, 0xff, l.PFC.Of)
+	if (l.PFC != PFC{}) && l.PFC.Of == 0 {
+		return 0xff
+	}
+	return l.PFC.Of
 }
 
 // wholeLink is beside the priorities in what of a sender is held.
@@ -165,7 +166,10 @@ func (c *conn) pause(off uint16) {
 }
 
 func quanta(on uint16) uint16 {
-	return words.Either[uint16](on != 0, pauseQuanta, 0)
+	if on != 0 {
+		return pauseQuanta
+	}
+	return 0
 }
 
 // control sends a frame of MAC control, past all that waits but the rest of a frame.

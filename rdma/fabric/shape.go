@@ -7,8 +7,6 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"time"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // never is a time that does not come, in nanoseconds of the switch's monotonic clock.
@@ -186,7 +184,10 @@ func (s *shaper) turn() int {
 // admit takes a frame with its prefix, or drops it. It copies b, and returns the frame's priority.
 func (s *shaper) admit(b []byte, backlog int, now int64) (prio int) {
 	prio = s.link.Trust.of(b[prefixLen:])
-	limit := words.Either(s.link.classes().has(prio), s.link.PFC.High+headroom, s.limit)
+	limit := s.limit
+	if s.link.classes().has(prio) {
+		limit = s.link.PFC.High + headroom
+	}
 	q := s.queued(prio, backlog)
 	if q > 0 && q+len(b) > limit {
 		s.counters.Drops.BufferFull++

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"math"
 	"time"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // Congestion are the parameters of DCQCN, under the names of debugfs cc_params and with an adapter's defaults.
@@ -121,7 +119,10 @@ func (q *QP) cut(now time.Duration) {
 	if f.limited {
 		f.advance(now, c, line)
 	}
-	old := words.Either(f.limited, f.rate, line)
+	old := line
+	if f.limited {
+		old = f.rate
+	}
 	switch {
 	case !f.limited:
 		*f = flow{limited: true, rate: line, target: line, alpha: min(1, float64(c.InitialAlpha)/1023), next: f.next}
@@ -193,7 +194,10 @@ func (q *QP) paced(now time.Duration) time.Duration {
 		return now
 	}
 	f.advance(now, q.port.congestion(), q.port.lineRate())
-	return words.Either(f.limited && f.next > now, min(f.next, f.timerAt), now)
+	if f.limited && f.next > now {
+		return min(f.next, f.timerAt)
+	}
+	return now
 }
 
 // increase is one step of recovery: fast at first, then additive, then hyper increase of the target, to which the rate

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"sync"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 var be, le = binary.BigEndian, binary.LittleEndian
@@ -308,7 +306,10 @@ func (p *Packet) finish(b []byte, start int) []byte {
 	if p.Tagged {
 		l3 += 4
 	}
-	size := words.Either(b[l3]>>4 == 4, 20, 40)
+	size := 40
+	if b[l3]>>4 == 4 {
+		size = 20
+	}
 	return le.AppendUint32(b, icrc(b[l3:l3+size], b[l3+size:]))
 }
 

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // PortConfig is what a port keeps for life.
@@ -234,7 +232,11 @@ func (p *Port) Poll(now time.Duration) (next time.Duration) {
 	}
 	p.unpark(now)
 	// A late Poll sends what the cable would have carried since, unless the port was idle.
-	p.lineFree = words.Either(p.busy, max(p.lineFree, now-catchUp), max(p.lineFree, now))
+	if p.busy {
+		p.lineFree = max(p.lineFree, now-catchUp)
+	} else {
+		p.lineFree = max(p.lineFree, now)
+	}
 	p.busy = false
 	sent := 0
 	for ; sent < pollBatch && !p.down && !p.held; sent++ {

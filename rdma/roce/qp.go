@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // QP is a queue pair.
@@ -278,7 +276,10 @@ func (q *QP) build(now time.Duration, k kind, b []byte) []byte {
 // deadline is when the QP must be looked at again, whatever arrives.
 func (q *QP) deadline(now time.Duration) time.Duration {
 	s := &q.snd
-	return words.Either(s.waitUntil > now && (s.ackAt == never || s.waitUntil < s.ackAt), s.waitUntil, s.ackAt)
+	if s.waitUntil > now && (s.ackAt == never || s.waitUntil < s.ackAt) {
+		return s.waitUntil
+	}
+	return s.ackAt
 }
 
 // expire runs the timers that are due.

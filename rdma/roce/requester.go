@@ -1,10 +1,6 @@
 package roce
 
-import (
-	"time"
-
-	"github.com/rackless/rackless/internal/words"
-)
+import "time"
 
 // txWR is a send request in flight. psn is its first packet's number; a read takes as many numbers as it has responses
 // (9.7.2).
@@ -251,7 +247,10 @@ func opcodeOf(w *txWR, i uint32) Opcode {
 	first, last := i == 0, i+1 == w.pkts
 	write := w.Op == WRWrite || w.Op == WRWriteImm
 	if last && w.Op == WRSendInv {
-		return words.Either(first, opSendOnlyInv, opSendLastInv)
+		if first {
+			return opSendOnlyInv
+		}
+		return opSendLastInv
 	}
 	op := opSendMiddle
 	switch {

@@ -3,8 +3,6 @@ package roce
 import (
 	"cmp"
 	"slices"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // responder is the side of a QP that executes requests (9.7.4). psn is the number that is expected next, msn the count
@@ -204,7 +202,10 @@ func (q *QP) execute(p *Packet) (syndrome uint8, ok bool) {
 		return syndrome, false
 	}
 	r.psn = (p.PSN + pkts) & psnMask
-	r.message = words.Either(p.h&hLast != 0, 0, kind)
+	r.message = kind
+	if p.h&hLast != 0 {
+		r.message = 0
+	}
 	return 0, true
 }
 
@@ -533,7 +534,10 @@ func (q *QP) buildRead(p *Packet, x *response, b []byte) []byte {
 
 // datagram takes a packet of the unreliable datagram service (9.8.4): what has no buffer, or not enough, is dropped.
 func (q *QP) datagram(p *Packet) bool {
-	key := words.Either(q.cfg.Type == GSI, gsiQKey, q.attr.QKey)
+	key := q.attr.QKey
+	if q.cfg.Type == GSI {
+		key = gsiQKey
+	}
 	if p.QKey != key || len(p.Payload) > q.attr.MTU || !q.needRecv() {
 		return false
 	}
