@@ -16,7 +16,6 @@ import (
 
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/trace"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/vm/qapi"
 )
 
@@ -32,7 +31,10 @@ type Emulator struct {
 
 // Program is the name of the emulator of machines of an architecture, which is named as in Go.
 func Program(arch string) string {
-	return "qemu-system-" + words.Either(arch == "arm64", "aarch64", "x86_64")
+	if arch == "arm64" {
+		return "qemu-system-aarch64"
+	}
+	return "qemu-system-x86_64"
 }
 
 // Find returns the path of the installed emulator of machines like this one, and its version, e.g. "10.0.2", or an

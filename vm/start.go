@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/trace"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // Sockets that machines have in their directories. QEMU serves one client of each at a time.
@@ -54,7 +53,12 @@ func (s Sockets) SharedMemory(i int) string {
 // niceShared returns the priority of QEMUs with shared memory, below that of the threads that emulate their devices: a
 // guest that polls such a device waits for its thread, which otherwise waits for the end of the guest's time slice. As
 // root those threads are above all others (vfiouser.Nice), and a QEMU need not be below other work of the machine.
-func niceShared() int { return words.Either(os.Geteuid() == 0, 0, 5) }
+func niceShared() int {
+	if os.Geteuid() == 0 {
+		return 0
+	}
+	return 5
+}
 
 // A Machine is one QEMU as it is to be started.
 type Machine struct {
@@ -284,4 +288,9 @@ func LastLines(path string) string {
 func Escape(v string) string { return strings.ReplaceAll(v, ",", ",,") }
 
 // OnOff is a boolean as QEMU's options have it.
-func OnOff(b bool) string { return words.Either(b, "on", "off") }
+func OnOff(b bool) string {
+	if b {
+		return "on"
+	}
+	return "off"
+}

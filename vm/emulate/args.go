@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/vm"
 )
@@ -44,7 +42,10 @@ const intelModel = "qemu64,vendor=GenuineIntel,level=0xb,+arat,+x2apic"
 // that is to lie below 4 GiB, where it is not: SeaBIOS halts with "PCI: out of 32bit address
 // space".
 func cpuModel(p *Profile) string {
-	return words.Either(len(p.Switches) > 0 && p.Memory() >= memoryBelow4G, intelModel, amdModel)
+	if len(p.Switches) > 0 && p.Memory() >= memoryBelow4G {
+		return intelModel
+	}
+	return amdModel
 }
 
 // memoryBelow4G is how much memory q35 has all below 4 GiB; of more, a part lies above.
@@ -229,7 +230,10 @@ func (p *Profile) deviceArgs(adapters string) []string {
 			d.device("x3130-upstream,id=%s,bus=%s", up, port)
 			for i, b := range r.behind {
 				down := fmt.Sprintf("down%02x", b.address.Bus)
-				late := words.If(b.connectX() > 0, comesLate)
+				late := ""
+				if b.connectX() > 0 {
+					late = comesLate
+				}
 				d.port("xio3130-downstream,id=%s,bus=%s,addr=0x%x"+late, down, up, i)
 				d.card(b, down, false)
 			}
@@ -367,10 +371,14 @@ func (d *deviceList) nic(n *NIC, bus string, conventional bool) {
 	for i := range n.Ports {
 		dev := fmt.Sprintf("%s,id=%s,bus=%s,addr=0x%x.%d,mac=%s,romfile=", model, portID(n, i), bus, n.Address.Device,
 			i, mac(n, i))
-		dev += words.If(n.Ports > 1, ",multifunction=on")
+		if n.Ports > 1 {
+			dev += ",multifunction=on"
+		}
 		// The kernel finds further functions of a device with ARI by the number of the next one
 		// in its capability, which QEMU leaves 0 without this.
-		dev += words.If(n.Ports > 1 && i == 0, ",x-pcie-ari-nextfn-1=on")
+		if n.Ports > 1 && i == 0 {
+			dev += ",x-pcie-ari-nextfn-1=on"
+		}
 		if i < len(n.Wires) {
 			end := fmt.Sprintf("end%d", d.ends)
 			d.ends++
@@ -396,7 +404,8 @@ func mac(n *NIC, port int) string {
 // unplugged returns the ports without a wire that QEMU emulates.
 func (p *Profile) unplugged() []string {
 	var ids []string
-	for n := range lists.Refs(p.NICs) {
+	for i := range p.NICs {
+		n := &p.NICs[i]
 		for j := len(n.Wires); j < n.Ports && n.Model == ""; j++ {
 			ids = append(ids, portID(n, j))
 		}

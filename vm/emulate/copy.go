@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"github.com/rackless/rackless/internal/atomicfile"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -27,7 +26,12 @@ const cut = "75"
 var ErrOneSide = errors.New("want a file here and one in a host, as in: rackless emulate cp lab.yaml NAME:/root/")
 
 // Within is the path in a host of what begins with a colon; any other path is one of this machine.
-func Within(host, arg string) string { return words.Either(strings.HasPrefix(arg, ":"), host+arg, arg) }
+func Within(host, arg string) string {
+	if strings.HasPrefix(arg, ":") {
+		return host + arg
+	}
+	return arg
+}
 
 // inHost takes NAME:PATH apart. A path of this machine that has a colon is written with a slash before it, as for scp.
 func inHost(arg string) (host, path string, ok bool) {

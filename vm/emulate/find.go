@@ -6,7 +6,6 @@ import (
 
 	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/internal/userfile"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/inspect"
 )
 
@@ -39,6 +38,9 @@ func Find(arg string) (*Profile, error) {
 			best = n
 		}
 	}
-	hint := words.Either(best != "", "did you mean "+best+"?", "there are "+strings.Join(names, ", "))
+	hint := "there are " + strings.Join(names, ", ")
+	if best != "" {
+		hint = "did you mean " + best + "?"
+	}
 	return nil, fmt.Errorf("profile %q: no such profile comes with rackless; %s", arg, hint)
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/guest"
@@ -34,7 +33,12 @@ func templateKey(m machine) string {
 }
 
 // placeholder replaces the path of a file in a key, because the guest cannot see the path.
-func placeholder(path string) string { return words.If(path != "", "there") }
+func placeholder(path string) string {
+	if path == "" {
+		return ""
+	}
+	return "there"
+}
 
 // ensureTemplate opens the template for m, making it if the cache has none or a damaged one.
 func ensureTemplate(ctx context.Context, o Options, m machine) (*vm.Template, error) {

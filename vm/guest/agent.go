@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/trace"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // A Conn carries commands to a guest agent and its answers back. *qapi.Conn does so over a unix
@@ -96,7 +95,10 @@ func (c Command) maxPoll(since time.Time) time.Duration {
 	if c.MaxPoll == 0 {
 		return min(max(50*time.Millisecond, time.Since(since)/16), streamPoll)
 	}
-	return words.Either(time.Since(since) < settle, longPoll, c.MaxPoll)
+	if time.Since(since) < settle {
+		return longPoll
+	}
+	return c.MaxPoll
 }
 
 // Run executes a command and waits for its end. If ctx ends first, the command is killed in the

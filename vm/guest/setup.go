@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/facts"
 )
 
@@ -68,7 +67,9 @@ func (id Identity) words() []string {
 		strconv.Itoa(id.MTU)}
 	for _, n := range id.NICs {
 		device := n.Device
-		device += words.If(n.Path != "", "@"+n.Path)
+		if n.Path != "" {
+			device += "@" + n.Path
+		}
 		w = append(w, device, cmp.Or(n.MAC, "-"), n.Addr.String())
 	}
 	return w

@@ -16,7 +16,6 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/userfile"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // A full node is a Debian system on a disk, with systemd, sshd and whatever its package sets bring.
@@ -249,5 +248,8 @@ func (i *Image) BootsItself() bool { return i.Name == ownName }
 
 // KernelArgs is the command line of the image's kernel.
 func (i *Image) KernelArgs() string {
-	return i.Recipe.inArch(words.Either(i.IsFull(), fullArgs, KernelArgs))
+	if i.IsFull() {
+		return i.Recipe.inArch(fullArgs)
+	}
+	return i.Recipe.inArch(KernelArgs)
 }

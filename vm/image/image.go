@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -53,7 +52,10 @@ func (i *Image) DiskSum() string {
 // Arch is the architecture of the machines that the image is for, as Go names it.
 func (i *Image) Arch() string {
 	if i.Name == QEMU.name {
-		return words.Either(slices.Contains(i.Recipe.Programs, vm.Program(arm64)), arm64, amd64)
+		if slices.Contains(i.Recipe.Programs, vm.Program(arm64)) {
+			return arm64
+		}
+		return amd64
 	}
 	return cmp.Or(i.Recipe.Arch, amd64)
 }

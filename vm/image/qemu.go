@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -22,7 +21,10 @@ var QEMU = QEMUOf(runtime.GOARCH)
 
 // QEMUPackage is Debian's package with the QEMU for machines of an architecture.
 func QEMUPackage(arch string) string {
-	return "qemu-system-" + words.Either(arch == arm64, "arm", "x86")
+	if arch == arm64 {
+		return "qemu-system-arm"
+	}
+	return "qemu-system-x86"
 }
 
 // QEMUOf is the QEMU for machines of an architecture, which is named as in Go. It runs on this machine.
@@ -137,8 +139,10 @@ func versionOf(debs []string, name string) string {
 
 // upstream returns what a Debian version says of the program: 10.1.2 for 1:10.1.2+ds-1~bpo13+1.
 func upstream(version string) string {
-	_, after, epoch := strings.Cut(version, ":")
-	v := words.Either(epoch, after, version)
+	v := version
+	if _, after, epoch := strings.Cut(version, ":"); epoch {
+		v = after
+	}
 	if i := strings.IndexAny(v, "+-~"); i >= 0 {
 		v = v[:i]
 	}

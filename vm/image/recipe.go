@@ -10,8 +10,6 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // A Recipe is everything that decides what an image holds; of the versions of its packages, those
@@ -111,7 +109,12 @@ func nodeRecipe(release, arch, kernel, kernelDigest string) Recipe {
 }
 
 // recipeArch is an architecture as a recipe has it.
-func recipeArch(arch string) string { return words.If(arch != amd64, arch) }
+func recipeArch(arch string) string {
+	if arch == amd64 {
+		return ""
+	}
+	return arch
+}
 
 const amd64, arm64 = "amd64", "arm64"
 
@@ -191,7 +194,10 @@ func eachFile(tree fs.FS, add func(path string, content []byte, mode int64) erro
 		if err != nil {
 			return err
 		}
-		mode := words.Either(bytes.HasPrefix(b, []byte("#!")), 0o755, int64(0o644)) // embed keeps no modes
+		mode := int64(0o644) // embed keeps no modes
+		if bytes.HasPrefix(b, []byte("#!")) {
+			mode = 0o755
+		}
 		return add(strings.TrimPrefix(name, "files/"), b, mode)
 	})
 }

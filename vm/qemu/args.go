@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/image"
 )
@@ -121,13 +120,21 @@ func (m machine) args() []string {
 	if m.accel == "kvm" {
 		a = append(a, "-accel", "kvm", "-cpu", "host")
 	} else {
+		cpu := h.cpu
 		// Programs of a distribution are built for more than qemu64: GROMACS wants SSE4.1, wheels of PyPI want AVX.
-		a = append(a, "-accel", "tcg,thread=multi", "-cpu", words.Either(s.full(), "max", h.cpu))
+		if s.full() {
+			cpu = "max"
+		}
+		a = append(a, "-accel", "tcg,thread=multi", "-cpu", cpu)
 	}
 	if m.image != nil && !m.image.BootsItself() {
 		kernelArgs := m.image.KernelArgs() + m.moreArgs
-		kernelArgs += words.If(m.trustTSC, " tsc=reliable")
-		kernelArgs += words.If(s.Adapters, image.ConnectXArg)
+		if m.trustTSC {
+			kernelArgs += " tsc=reliable"
+		}
+		if s.Adapters {
+			kernelArgs += image.ConnectXArg
+		}
 		a = append(a, "-kernel", m.image.KernelPath(), "-initrd", m.image.InitramfsPath(), "-append", kernelArgs)
 	}
 	a = append(a, "-chardev", sockets.Chardev("qmp", vm.SocketQMP), "-mon", "chardev=qmp,mode=control", "-chardev",

@@ -10,8 +10,6 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/atomicfile"
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/guest"
 )
@@ -39,7 +37,9 @@ func (b block) args(i, cpus int) []string {
 		object += ",readonly=on,rom=off"
 	}
 	node := fmt.Sprintf("node,nodeid=%d,memdev=ram%d", i, i)
-	node += words.If(i == 0, fmt.Sprintf(",cpus=0-%d", cpus-1))
+	if i == 0 {
+		node += fmt.Sprintf(",cpus=0-%d", cpus-1)
+	}
 	return []string{"-object", object, "-numa", node}
 }
 
@@ -89,7 +89,8 @@ const (
 func keepCold(all []block, flags []uint64, places [][]int64) {
 	const page = 4096
 	at := int64(0)
-	for b := range lists.Refs(all) {
+	for i := range all {
+		b := &all[i]
 		from, end := at, at+b.Bytes
 		at = end
 		if end > int64(len(flags))*page {

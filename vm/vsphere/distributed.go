@@ -14,7 +14,6 @@ import (
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/dump/esxi"
 )
 
@@ -49,7 +48,7 @@ func (o *switchOp) distributed(ctx context.Context) (s *object.DistributedVirtua
 		err = property.DefaultCollector(o.conn.client.Client).Retrieve(ctx, have.Portgroup, []string{"config"}, &groups)
 	}
 	groups = slices.DeleteFunc(groups, func(g mo.DistributedVirtualPortgroup) bool {
-		return words.Value(g.Config.Uplink)
+		return g.Config.Uplink != nil && *g.Config.Uplink
 	})
 	return s, c, groups, err
 }
@@ -138,7 +137,11 @@ func (o *switchOp) lookDistributed(ctx context.Context) (*switchState, error) {
 	have := &switchState{Note: config.Description, MTU: int(config.MaxMtu), Uplinks: map[string][]string{},
 		PortGroups: map[string]int{}}
 	for _, member := range config.Host {
-		name, err := o.conn.hostName(ctx, words.Value(member.Config.Host))
+		var host types.ManagedObjectReference
+		if member.Config.Host != nil {
+			host = *member.Config.Host
+		}
+		name, err := o.conn.hostName(ctx, host)
 		if err != nil {
 			return nil, err
 		}

@@ -82,7 +82,8 @@ func (c *Conn) guestReady(ctx context.Context, vm *object.VirtualMachine) (bool,
 	defer c.asking.Unlock()
 	var have mo.VirtualMachine
 	err := vm.Properties(ctx, vm.Reference(), []string{"guest.guestOperationsReady"}, &have)
-	return have.Guest != nil && words.Value(have.Guest.GuestOperationsReady), err
+	ready := have.Guest != nil && have.Guest.GuestOperationsReady != nil && *have.Guest.GuestOperationsReady
+	return ready, err
 }
 
 // A guestConn speaks what package guest says to qemu-ga through guest operations. The output of a program goes to files
@@ -187,7 +188,11 @@ func (g *guestConn) start(ctx context.Context, a *guestArgs) (any, error) {
 	} else {
 		line += " </dev/null"
 	}
-	line += words.Either(a.Capture, " >"+base+".out 2>"+base+".err", " >/dev/null 2>&1")
+	if a.Capture {
+		line += " >" + base + ".out 2>" + base + ".err"
+	} else {
+		line += " >/dev/null 2>&1"
+	}
 	pid, err := g.programs.StartProgram(ctx, g.auth, &types.GuestProgramSpec{ProgramPath: "/bin/sh",
 		Arguments: "-c " + words.Quote(line)})
 	if a.Capture || len(a.Input) > 0 {

@@ -14,7 +14,6 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // A hostOp changes a setting of a host, or of a switch that it is on.
@@ -205,10 +204,14 @@ func (o *hostOp) manager(ctx context.Context, h *object.HostSystem, lacks string
 	of func(*types.HostConfigManager) *types.ManagedObjectReference) (at types.ManagedObjectReference, err error) {
 	var have mo.HostSystem
 	err = h.Properties(ctx, h.Reference(), []string{"configManager"}, &have)
-	if err == nil && of(&have.ConfigManager) == nil {
-		err = fmt.Errorf("host %s %s", o.Host, lacks)
+	if err != nil {
+		return at, err
 	}
-	return words.Value(of(&have.ConfigManager)), err
+	manager := of(&have.ConfigManager)
+	if manager == nil {
+		return at, fmt.Errorf("host %s %s", o.Host, lacks)
+	}
+	return *manager, nil
 }
 
 func (o *hostOp) moduleSystem(ctx context.Context, h *object.HostSystem) (types.ManagedObjectReference, error) {

@@ -17,7 +17,6 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -170,8 +169,15 @@ func (o *cloneOp) Read(ctx context.Context, _ *change.System) (change.State, err
 	if mark == "" {
 		return "?", nil
 	}
-	host, err := o.conn.hostName(ctx, words.Value(have.Runtime.Host))
-	return change.State(mark + words.If(host != o.Host, elsewhere+host)), err
+	var at types.ManagedObjectReference
+	if have.Runtime.Host != nil {
+		at = *have.Runtime.Host
+	}
+	host, err := o.conn.hostName(ctx, at)
+	if host != o.Host {
+		mark += elsewhere + host
+	}
+	return change.State(mark), err
 }
 
 // elsewhere stands before the host of a machine that is to be on another.
@@ -180,7 +186,10 @@ const elsewhere = " on "
 // from returns the host that a machine of the lab has to leave; "" for none.
 func (o *cloneOp) from(s change.State) string {
 	mark, host, _ := strings.Cut(string(s), elsewhere)
-	return words.If(mark == o.Lab, host)
+	if mark != o.Lab {
+		return ""
+	}
+	return host
 }
 
 func (o *cloneOp) Done(s change.State) bool { return string(s) == o.Lab }

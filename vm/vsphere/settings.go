@@ -10,7 +10,6 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/dump/esxi"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -32,28 +31,35 @@ type setting struct {
 var settings = []setting{
 	number("cpus", func(c *vmConfig) int64 { return int64(c.Hardware.NumCPU) },
 		func(s *vmSpec, n int64) { s.NumCPUs = int32(n) }),
-	number("cores_per_socket", func(c *vmConfig) int64 { return int64(words.Value(c.Hardware.NumCoresPerSocket)) },
-		func(s *vmSpec, n int64) { s.NumCoresPerSocket = new(int32(n)) }),
+	number("cores_per_socket", func(c *vmConfig) int64 {
+		if c.Hardware.NumCoresPerSocket == nil {
+			return 0
+		}
+		return int64(*c.Hardware.NumCoresPerSocket)
+	}, func(s *vmSpec, n int64) { s.NumCoresPerSocket = new(int32(n)) }),
 	number("memory_mib", func(c *vmConfig) int64 { return int64(c.Hardware.MemoryMB) },
 		func(s *vmSpec, n int64) { s.MemoryMB = n }),
-	number("cpu_reservation_mhz",
-		func(c *vmConfig) int64 { return words.Value(words.Value(c.CpuAllocation).Reservation) },
-		func(s *vmSpec, n int64) { allocation(&s.CpuAllocation).Reservation = &n }),
-	number("memory_reservation_mib",
-		func(c *vmConfig) int64 { return words.Value(words.Value(c.MemoryAllocation).Reservation) },
-		func(s *vmSpec, n int64) { allocation(&s.MemoryAllocation).Reservation = &n }),
+	reservation("cpu_reservation_mhz", func(c *vmConfig) *types.ResourceAllocationInfo { return c.CpuAllocation },
+		func(s *vmSpec) **types.ResourceAllocationInfo { return &s.CpuAllocation }),
+	reservation("memory_reservation_mib",
+		func(c *vmConfig) *types.ResourceAllocationInfo { return c.MemoryAllocation },
+		func(s *vmSpec) **types.ResourceAllocationInfo { return &s.MemoryAllocation }),
 	truth("memory_reservation_locked", func(c *vmConfig) *bool { return c.MemoryReservationLockedToMax },
 		func(s *vmSpec, on bool) { s.MemoryReservationLockedToMax = &on }),
 	shares("cpu_shares", func(c *vmConfig) *types.ResourceAllocationInfo { return c.CpuAllocation },
 		func(s *vmSpec) **types.ResourceAllocationInfo { return &s.CpuAllocation }),
 	shares("memory_shares", func(c *vmConfig) *types.ResourceAllocationInfo { return c.MemoryAllocation },
 		func(s *vmSpec) **types.ResourceAllocationInfo { return &s.MemoryAllocation }),
-	{"latency_sensitivity", func(c *vmConfig) string { return string(words.Value(c.LatencySensitivity).Level) },
-		func(s *vmSpec, _ *vmConfig, text string) error {
-			s.LatencySensitivity = &types.LatencySensitivity{
-				Level: types.LatencySensitivitySensitivityLevel(cmp.Or(text, "normal"))}
-			return nil
-		}},
+	{"latency_sensitivity", func(c *vmConfig) string {
+		if c.LatencySensitivity == nil {
+			return ""
+		}
+		return string(c.LatencySensitivity.Level)
+	}, func(s *vmSpec, _ *vmConfig, text string) error {
+		s.LatencySensitivity = &types.LatencySensitivity{
+			Level: types.LatencySensitivitySensitivityLevel(cmp.Or(text, "normal"))}
+		return nil
+	}},
 	{"cpu_affinity", func(c *vmConfig) string { return esxi.Affinity(c).String() },
 		func(s *vmSpec, _ *vmConfig, text string) error {
 			set, err := topology.ParseCPUSet(text)
@@ -64,8 +70,12 @@ var settings = []setting{
 			}
 			return err
 		}},
-	truth("secure_boot", func(c *vmConfig) *bool { return words.Value(c.BootOptions).EfiSecureBootEnabled },
-		func(s *vmSpec, on bool) { s.BootOptions = &types.VirtualMachineBootOptions{EfiSecureBootEnabled: &on} }),
+	truth("secure_boot", func(c *vmConfig) *bool {
+		if c.BootOptions == nil {
+			return nil
+		}
+		return c.BootOptions.EfiSecureBootEnabled
+	}, func(s *vmSpec, on bool) { s.BootOptions = &types.VirtualMachineBootOptions{EfiSecureBootEnabled: &on} }),
 	devices("networks", cardText, cardDevice),
 	devices("passthrough", passthroughText, passthroughDevice),
 	devices("sriov", sriovText, sriovDevice),
@@ -109,20 +119,39 @@ func number(name string, get func(*vmConfig) int64, set func(*vmSpec, int64)) se
 }
 
 func truth(name string, get func(*vmConfig) *bool, set func(*vmSpec, bool)) setting {
-	return setting{name, func(c *vmConfig) string { return strconv.FormatBool(words.Value(get(c))) },
-		func(s *vmSpec, _ *vmConfig, text string) error {
-			on, err := strconv.ParseBool(text)
-			set(s, on)
-			return err
-		}}
+	return setting{name, func(c *vmConfig) string {
+		on := get(c)
+		return strconv.FormatBool(on != nil && *on)
+	}, func(s *vmSpec, _ *vmConfig, text string) error {
+		on, err := strconv.ParseBool(text)
+		set(s, on)
+		return err
+	}}
+}
+
+// reservation makes a setting of the CPU time or memory that a virtual machine has to itself, with 0 for none.
+func reservation(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
+	of func(*vmSpec) **types.ResourceAllocationInfo) setting {
+	return number(name, func(c *vmConfig) int64 {
+		if a := get(c); a != nil && a.Reservation != nil {
+			return *a.Reservation
+		}
+		return 0
+	}, func(s *vmSpec, n int64) { allocation(of(s)).Reservation = &n })
 }
 
 // shares are "normal", "high", "low", or a number.
 func shares(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
 	of func(*vmSpec) **types.ResourceAllocationInfo) setting {
 	return setting{name, func(c *vmConfig) string {
-		s := words.Value(words.Value(get(c)).Shares)
-		return words.Either(s.Level == types.SharesLevelCustom, strconv.Itoa(int(s.Shares)), string(s.Level))
+		a := get(c)
+		if a == nil || a.Shares == nil {
+			return ""
+		}
+		if a.Shares.Level == types.SharesLevelCustom {
+			return strconv.Itoa(int(a.Shares.Shares))
+		}
+		return string(a.Shares.Level)
 	}, func(s *vmSpec, _ *vmConfig, text string) error {
 		info := types.SharesInfo{Level: types.SharesLevel(text)}
 		if n, err := strconv.ParseInt(text, 10, 32); err == nil {
@@ -273,7 +302,9 @@ func sriovText(d types.BaseVirtualDevice) (string, bool) {
 		return "", false
 	}
 	text := functionText(card.SriovBacking.PhysicalFunctionBacking) + onNetwork + networkText(card.Backing)
-	text += words.If(words.Value(card.AllowGuestOSMtuChange), guestMTU)
+	if card.AllowGuestOSMtuChange != nil && *card.AllowGuestOSMtuChange {
+		text += guestMTU
+	}
 	return text, true
 }
 

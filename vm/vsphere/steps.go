@@ -329,9 +329,14 @@ func (m *maker) hostSteps(ctx context.Context) (steps []change.Step, err error) 
 // enabledVFs is how many virtual functions a function has: those that are there may be in use.
 func (m *maker) enabledVFs(pf string) int {
 	for i := range m.host.PCI {
-		if d := &m.host.PCI[i]; d.Address.String() == pf && d.SRIOV != nil {
-			return words.Value(d.SRIOV.Enabled)
+		d := &m.host.PCI[i]
+		if d.Address.String() != pf || d.SRIOV == nil {
+			continue
 		}
+		if d.SRIOV.Enabled == nil {
+			return 0
+		}
+		return *d.SRIOV.Enabled
 	}
 	return 0
 }

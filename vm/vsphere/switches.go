@@ -17,7 +17,6 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/dump/esxi"
 	"github.com/rackless/rackless/machine/topology"
@@ -57,19 +56,26 @@ func (m *maker) switchSteps() (steps []change.Step, err error) {
 		if s.Kind == lab.SwitchDistributed {
 			o.Want.Note = "made by rackless for lab " + m.lab.Name
 		}
+		uplinks, risk := "no uplinks", ""
+		if len(s.Uplinks) > 0 {
+			uplinks, risk = "uplinks "+strings.Join(s.Uplinks, ", "), "its uplinks belong to it alone"
+		}
 		why := []string{"the lab file asks for it"}
 		for _, host := range s.Hosts {
 			o.Want.Uplinks[host] = slices.Sorted(slices.Values(s.Uplinks))
-			why = append(why, fmt.Sprintf("on %s, with %s", host, words.Either(len(s.Uplinks) > 0,
-				"uplinks "+strings.Join(s.Uplinks, ", "), "no uplinks")))
+			why = append(why, fmt.Sprintf("on %s, with %s", host, uplinks))
 		}
 		for _, group := range s.PortGroups {
 			o.Want.PortGroups[group] = s.VLAN
-			why = append(why, "port group "+group+words.If(s.VLAN > 0, ", VLAN "+strconv.Itoa(s.VLAN)))
+			portGroup := "port group " + group
+			if s.VLAN > 0 {
+				portGroup += ", VLAN " + strconv.Itoa(s.VLAN)
+			}
+			why = append(why, portGroup)
 		}
 		steps = append(steps, change.Step{Op: o, Guard: o.guard, Why: strings.Join(why, "\n"),
 			What: fmt.Sprintf("make the %s switch %s, MTU %d", s.Kind, name, s.MTU),
-			Risk: words.If(len(s.Uplinks) > 0, "its uplinks belong to it alone")})
+			Risk: risk})
 	}
 	return steps, nil
 }
@@ -98,7 +104,10 @@ func (o *switchOp) standard() bool { return o.Type == lab.SwitchStandard }
 
 // Subject is the switch: a standard one is of its host.
 func (o *switchOp) Subject() string {
-	return path.Join(words.Either(o.standard(), o.Host, o.Datacenter), o.Name)
+	if o.standard() {
+		return path.Join(o.Host, o.Name)
+	}
+	return path.Join(o.Datacenter, o.Name)
 }
 
 func (o *switchOp) Read(ctx context.Context, _ *change.System) (change.State, error) {

@@ -12,7 +12,6 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/dump/esxi"
 	"github.com/rackless/rackless/machine/topology"
@@ -139,10 +138,10 @@ func numbers(set topology.CPUSet) string {
 
 // coreMHz is the frequency of a core, of which reservations are multiples.
 func (m *maker) coreMHz() int64 {
-	if len(m.host.Cores) == 0 {
+	if len(m.host.Cores) == 0 || m.host.Cores[0].MaxKHz == nil {
 		return 0
 	}
-	return words.Value(m.host.Cores[0].MaxKHz) / 1000
+	return *m.host.Cores[0].MaxKHz / 1000
 }
 
 // function returns a function of the host as passthrough names it.
