@@ -160,7 +160,8 @@ func (c *comparison) group(h *topology.Host, d *topology.PCIDevice) []topology.P
 func (c *comparison) tenants() {
 	own := lists.SetOf(c.p.Plan.Nodes, func(n plan.Node) string { return render.DomainName(c.p.Plan.Lab, n.Name) })
 	given, devices := c.given(), functions(c.p.Plan)
-	for t := range lists.Refs(c.now.Tenants) {
+	for i := range c.now.Tenants {
+		t := &c.now.Tenants[i]
 		if own[t.Name] || c.p.Lab.Tenants == lab.TenantsIgnore {
 			continue
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/host/device"
 	"github.com/rackless/rackless/host/tune"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -85,7 +84,9 @@ func (m *marks) file(full string, d fs.DirEntry, err error) error {
 		return nil
 	}
 	m.found = append(m.found, path)
-	m.names += words.If(strings.HasPrefix(path, "/etc/udev/"), string(text))
+	if strings.HasPrefix(path, "/etc/udev/") {
+		m.names += string(text)
+	}
 	return nil
 }
 

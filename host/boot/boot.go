@@ -15,7 +15,6 @@ import (
 	"syscall"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/cmdline"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -90,7 +89,10 @@ type settled struct{ now, before change.State }
 func (t *settled) settle(now, before change.State) { t.now, t.before = now, before }
 
 func (t *settled) read(now change.State) change.State {
-	return words.Either(t.before != "" && now == t.now, t.before, now)
+	if t.before != "" && now == t.now {
+		return t.before
+	}
+	return now
 }
 
 // otherValues lists the words of command lines that set one of args to another value, and that were not there before.

@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/cmdline"
 )
 
@@ -250,7 +249,10 @@ func missing(had, have []*menuEntry) string {
 			names = append(names, e.String())
 		}
 	}
-	return words.Either(names == nil, "one that is there twice", strings.Join(names, ", "))
+	if names == nil {
+		return "one that is there twice"
+	}
+	return strings.Join(names, ", ")
 }
 
 // bootFile reports whether a file that GRUB names is on this machine. GRUB's paths begin at the
@@ -425,7 +427,10 @@ func parseGrubDefaults(text string) (*grubDefaults, error) {
 		if operator != "=" || value == nil {
 			return nil, fmt.Errorf("line %d: %s is set in a way that only a shell can read", line, name)
 		}
-		i := words.Either(name == grubDefault, 1, 0)
+		i := 0
+		if name == grubDefault {
+			i = 1
+		}
 		// The last one counts.
 		d.at[i] = [2]int{m[8] + value[2], m[8] + value[3]}
 		d.values[i] = rest[value[2]:value[3]]
@@ -440,7 +445,10 @@ func parseGrubDefaults(text string) (*grubDefaults, error) {
 func (d *grubDefaults) with(values [2]string) (string, error) {
 	text := d.text
 	// From the end, so that places stay right.
-	order := words.Either(d.at[0][0] > d.at[1][0], [2]int{0, 1}, [2]int{1, 0})
+	order := [2]int{1, 0}
+	if d.at[0][0] > d.at[1][0] {
+		order = [2]int{0, 1}
+	}
 	for _, i := range order {
 		at := d.at[i]
 		if values[i] == d.values[i] {
@@ -448,12 +456,16 @@ func (d *grubDefaults) with(values [2]string) (string, error) {
 		}
 		if at[0] < 0 {
 			name := [2]string{grubAlways, grubDefault}[i]
-			text += words.If(text != "" && !strings.HasSuffix(text, "\n"), "\n")
+			if text != "" && !strings.HasSuffix(text, "\n") {
+				text += "\n"
+			}
 			text += name + `="` + values[i] + "\"\n"
 			continue
 		}
-		quote := words.Either(strings.HasPrefix(text[at[0]:], "'") || strings.ContainsAny(values[i], `"\$`+"`"),
-			"'", `"`)
+		quote := `"`
+		if strings.HasPrefix(text[at[0]:], "'") || strings.ContainsAny(values[i], `"\$`+"`") {
+			quote = "'"
+		}
 		if strings.Contains(values[i], quote) {
 			return "", fmt.Errorf("%q cannot be quoted for a shell", values[i])
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // A menu is what a grub.cfg comes to, as far as it can be read without running it. Conditions are not evaluated: the
@@ -32,7 +31,10 @@ type menuEntry struct {
 }
 
 func (e *menuEntry) String() string {
-	return words.Either(e.id != "", fmt.Sprintf("%q (%s)", e.title, e.id), fmt.Sprintf("%q", e.title))
+	if e.id == "" {
+		return strconv.Quote(e.title)
+	}
+	return fmt.Sprintf("%q (%s)", e.title, e.id)
 }
 
 // leaves returns the entries that boot something, those of submenus too.

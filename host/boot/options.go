@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/cmdline"
 )
 
@@ -108,7 +107,10 @@ func (f *optionsFile) with(pieces []string) (string, error) {
 }
 
 func lineEnded(text string) string {
-	return words.Either(text == "" || strings.HasSuffix(text, "\n"), text, text+"\n")
+	if text == "" || strings.HasSuffix(text, "\n") {
+		return text
+	}
+	return text + "\n"
 }
 
 // padEnv makes an environment block as long as it was: GRUB writes into it without making it longer.

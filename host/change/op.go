@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -236,7 +235,10 @@ func faultAt(text string) func(what string) {
 			return
 		}
 		n++
-		here := words.Either(named, record == where, n == at)
+		here := n == at
+		if named {
+			here = record == where
+		}
 		switch {
 		case how == "count":
 			fmt.Fprintf(os.Stderr, "change %d: %s\n", n, what)

@@ -243,7 +243,8 @@ func adopt(ctx context.Context, s *System, j *Journal, step *Step, now State) er
 // brought it about: where the machine went down in the midst of [Make], and came back with what
 // that step is for, nobody has done so. [Rollback] takes it back then.
 func Adopt(ctx context.Context, s *System, j *Journal, steps []Step) error {
-	for step := range lists.Refs(steps) {
+	for i := range steps {
+		step := &steps[i]
 		if step.Before == nil || j.find(keyOf(step.Op)) != nil {
 			continue
 		}

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 )
@@ -174,7 +173,11 @@ func (f *FirmwareSetting) tool(ctx context.Context, run func(context.Context, ..
 // query returns the numbers of the parameter's line: that of the next boot, and before it, with
 // all, the default and the current one. There are none where the card does not have it.
 func (f *FirmwareSetting) query(ctx context.Context, s *change.System, all bool) ([]string, error) {
-	out, err := f.tool(ctx, s.Query, append(lists.If(all, "-e"), "query", f.Parameter)...)
+	args := []string{"query", f.Parameter}
+	if all {
+		args = []string{"-e", "query", f.Parameter}
+	}
+	out, err := f.tool(ctx, s.Query, args...)
 	if columns := parseFirmware(string(out), f.Parameter); len(columns) > 0 || err == nil {
 		return columns, nil
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -75,8 +74,12 @@ func (f *flow) netdevs(ctx context.Context, network Network) (netdevs []string, 
 	if f.remote.IsLoopback() {
 		return nil, nil
 	}
-	zone := f.remote.Zone()
-	netdevs = slices.Concat(lists.If(f.netdev != "", f.netdev), lists.If(zone != "", zone))
+	if f.netdev != "" {
+		netdevs = append(netdevs, f.netdev)
+	}
+	if zone := f.remote.Zone(); zone != "" {
+		netdevs = append(netdevs, zone)
+	}
 	// There is no route to a link-local address without its device.
 	if f.remote.IsValid() && !(f.remote.Is6() && f.remote.IsLinkLocalUnicast()) {
 		routed, err := network.RouteTo(ctx, f.remote.WithZone(""))
@@ -177,7 +180,10 @@ func serversOf(at, kind, source, options string) []flow {
 	}
 	for option := range strings.SplitSeq(options, ",") {
 		name, value, _ := strings.Cut(option, "=")
-		source += words.If(slices.Contains([]string{"addr", "mountaddr", "mon_addr"}, name), ","+value)
+		switch name {
+		case "addr", "mountaddr", "mon_addr":
+			source += "," + value
+		}
 	}
 	return lists.Map(addressesIn(source),
 		func(a netip.Addr) flow { return flow{what: fmt.Sprintf("%s from %s", what, a), fix: fix, remote: a} })
@@ -313,7 +319,10 @@ func storageConnections(_ *change.System, proc procfs.FS) ([]flow, error) {
 	var flows []flow
 	for _, l := range lines {
 		ofKernel := l.inode == 0 && !accepting[l.localPort]
-		kind := cmp.Or(storagePort(l.remotePort), storagePort(l.localPort), words.If(ofKernel, "the kernel"))
+		kind := cmp.Or(storagePort(l.remotePort), storagePort(l.localPort))
+		if kind == "" && ofKernel {
+			kind = "the kernel"
+		}
 		if l.state != tcpEstablished || kind == "" || l.remote.IsLoopback() || l.remote == l.local {
 			continue
 		}

@@ -141,7 +141,8 @@ func (sc *scene) hostUses(a topology.PCIAddr) []error {
 		}
 	}
 	errs = append(errs, sc.route(a), sc.needed(a))
-	for t := range lists.Refs(sc.live.Tenants) {
+	for i := range sc.live.Tenants {
+		t := &sc.live.Tenants[i]
 		if t.State == "shut off" {
 			continue
 		}

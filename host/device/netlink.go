@@ -23,7 +23,6 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/wait"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // netlinkNetwork is the machine's own network.
@@ -195,20 +194,26 @@ func (netlinkNetwork) SetVF(ctx context.Context, netdev string, index int, setti
 		}
 		err = netlink.LinkSetVfHardwareAddr(link, index, mac)
 	case SettingVLAN:
-		// Few drivers take another protocol than 802.1Q, or being told of it.
-		if proto := words.ValueOr(to.VLANProto, unix.ETH_P_8021Q); proto != unix.ETH_P_8021Q {
-			err = netlink.LinkSetVfVlanQosProto(link, index, words.Value(to.VLAN), words.Value(to.QoS), proto)
-		} else {
-			err = netlink.LinkSetVfVlanQos(link, index, words.Value(to.VLAN), words.Value(to.QoS))
-		}
+		err = setVLAN(link, index, to)
 	case SettingRate:
-		err = setRate(ctx, link, index, words.Value(to.MinRate), words.Value(to.MaxRate))
+		var least, most int
+		if to.MinRate != nil {
+			least = *to.MinRate
+		}
+		if to.MaxRate != nil {
+			most = *to.MaxRate
+		}
+		err = setRate(ctx, link, index, least, most)
 	case SettingSpoofChk:
-		err = netlink.LinkSetVfSpoofchk(link, index, words.Value(to.SpoofChk))
+		err = netlink.LinkSetVfSpoofchk(link, index, to.SpoofChk != nil && *to.SpoofChk)
 	case SettingTrust:
-		err = netlink.LinkSetVfTrust(link, index, words.Value(to.Trust))
+		err = netlink.LinkSetVfTrust(link, index, to.Trust != nil && *to.Trust)
 	case SettingLinkState:
-		err = netlink.LinkSetVfState(link, index, uint32(words.Value(to.LinkState)))
+		var state uint32
+		if to.LinkState != nil {
+			state = uint32(*to.LinkState)
+		}
+		err = netlink.LinkSetVfState(link, index, state)
 	case SettingNodeGUID:
 		err = netlink.LinkSetVfNodeGUID(link, index, guidBytes(to.NodeGUID))
 	case SettingPortGUID:
@@ -220,6 +225,22 @@ func (netlinkNetwork) SetVF(ctx context.Context, netdev string, index int, setti
 		return fmt.Errorf("%s of virtual function %d of %s: %w", setting, index, netdev, err)
 	}
 	return nil
+}
+
+// setVLAN sets the VLAN of a virtual function with its priority. Few drivers take another protocol than 802.1Q, or
+// being told of it.
+func setVLAN(link netlink.Link, index int, to VFSettings) error {
+	var vlan, qos int
+	if to.VLAN != nil {
+		vlan = *to.VLAN
+	}
+	if to.QoS != nil {
+		qos = *to.QoS
+	}
+	if to.VLANProto != nil && *to.VLANProto != unix.ETH_P_8021Q {
+		return netlink.LinkSetVfVlanQosProto(link, index, vlan, qos, *to.VLANProto)
+	}
+	return netlink.LinkSetVfVlanQos(link, index, vlan, qos)
 }
 
 // linkWait is how long a port's link is waited for.
@@ -245,9 +266,13 @@ func setRate(ctx context.Context, link netlink.Link, index, least, most int) err
 	}
 }
 
-// guidBytes writes a GUID as people do, the highest byte first.
+// guidBytes writes a GUID as people do, the highest byte first: zeros for none.
 func guidBytes(guid *uint64) net.HardwareAddr {
-	return binary.BigEndian.AppendUint64(nil, words.Value(guid))
+	b := make(net.HardwareAddr, 8)
+	if guid != nil {
+		binary.BigEndian.PutUint64(b, *guid)
+	}
+	return b
 }
 
 // Addresses implements Network.

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -259,7 +258,10 @@ func whichFile(fd string, files []deviceFile) string {
 		return ""
 	}
 	for _, f := range files {
-		kind := words.Either(f.block, unix.S_IFBLK, uint32(unix.S_IFCHR))
+		kind := uint32(unix.S_IFCHR)
+		if f.block {
+			kind = unix.S_IFBLK
+		}
 		if f.number != nil && st.Mode&unix.S_IFMT == kind && st.Rdev == *f.number {
 			return to
 		}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/machinetest"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -453,7 +452,16 @@ func (m *sim) tree() map[string]string {
 }
 
 func describeVF(vf VFSettings) string {
-	return fmt.Sprintf("%s vlan %d qos %d rate %d-%d spoofchk %v trust %v state %d", vf.MAC, words.ValueOr(vf.VLAN, -1),
-		words.ValueOr(vf.QoS, -1), words.ValueOr(vf.MinRate, -1), words.ValueOr(vf.MaxRate, -1),
-		words.Value(vf.SpoofChk), words.Value(vf.Trust), words.ValueOr(vf.LinkState, -1))
+	var numbers []int
+	for _, setting := range []*int{vf.VLAN, vf.QoS, vf.MinRate, vf.MaxRate, vf.LinkState} {
+		number := -1
+		if setting != nil {
+			number = *setting
+		}
+		numbers = append(numbers, number)
+	}
+	spoofChk := vf.SpoofChk != nil && *vf.SpoofChk
+	trust := vf.Trust != nil && *vf.Trust
+	return fmt.Sprintf("%s vlan %d qos %d rate %d-%d spoofchk %v trust %v state %d", vf.MAC, numbers[0], numbers[1],
+		numbers[2], numbers[3], spoofChk, trust, numbers[4])
 }

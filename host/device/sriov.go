@@ -9,7 +9,6 @@ import (
 	"strconv"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -176,7 +175,12 @@ func (o *SRIOV) Done(state change.State) bool {
 	return true
 }
 
-func flagText(on bool) string { return words.Either(on, "1", "0") }
+func flagText(on bool) string {
+	if on {
+		return "1"
+	}
+	return "0"
+}
 
 // Do implements change.Op.
 func (o *SRIOV) Do(ctx context.Context, s *change.System) error {

@@ -1,7 +1,6 @@
 package device
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
@@ -94,12 +92,17 @@ func (b *builder) card(a topology.PCIAddr) identity {
 // a card go together, the audio of a GPU with it: they share an IOMMU group, and often a reset.
 func (b *builder) collect() error {
 	var errs []error
-	for n := range lists.Refs(b.p.Nodes) {
+	for i := range b.p.Nodes {
+		n := &b.p.Nodes[i]
 		for _, c := range n.Cards {
 			if c.Kind == plan.KindVF {
 				continue
 			}
-			for _, id := range slices.Concat(c.Functions, lists.If(len(c.Functions) == 0, c.ID)) {
+			ids := c.Functions
+			if len(ids) == 0 {
+				ids = []string{c.ID}
+			}
+			for _, id := range ids {
 				a, err := topology.ParsePCIAddr(id)
 				if err != nil {
 					errs = append(errs, fmt.Errorf("node %q: %w: a host that is known by another tool's matrix "+
@@ -109,8 +112,13 @@ func (b *builder) collect() error {
 				if d := b.h.Device(a); b.guards.ours[a] || d != nil && d.IsBridge() {
 					continue
 				}
-				what := strings.ToUpper(c.Kind) + words.If(c.Model != "", ", "+c.Model)
-				what = words.Either(id == c.ID, what, "comes with "+c.ID)
+				what := "comes with " + c.ID
+				if id == c.ID {
+					what = strings.ToUpper(c.Kind)
+					if c.Model != "" {
+						what += ", " + c.Model
+					}
+				}
 				b.guards.ours[a] = true
 				b.whole = append(b.whole, given{&Driver{Address: a, Card: b.card(a), k: b.k}, n.Name, what})
 			}
@@ -133,7 +141,8 @@ func (b *builder) collectVFs() error {
 		byPF[a] = op
 		b.pfs = append(b.pfs, op)
 	}
-	for n := range lists.Refs(b.p.Nodes) {
+	for i := range b.p.Nodes {
+		n := &b.p.Nodes[i]
 		port := lists.Count(n.Cards, func(c plan.NodeDevice) bool { return c.Kind == plan.KindNIC })
 		for _, c := range n.Cards {
 			if c.Kind != plan.KindVF {
@@ -180,8 +189,13 @@ func labSettings(mac string) (VFSettings, error) {
 
 // autoprobe returns whether new virtual functions got drivers on the host; they do unless somebody switched that off.
 func (b *builder) autoprobe(a topology.PCIAddr) bool {
-	function, nic := words.Value(b.h.Device(a)).SRIOV, words.Value(b.h.NIC(a)).SRIOV
-	return words.ValueOr(cmp.Or(words.Value(function).Autoprobe, words.Value(nic).Autoprobe), true)
+	if d := b.h.Device(a); d != nil && d.SRIOV != nil && d.SRIOV.Autoprobe != nil {
+		return *d.SRIOV.Autoprobe
+	}
+	if n := b.h.NIC(a); n != nil && n.SRIOV != nil && n.SRIOV.Autoprobe != nil {
+		return *n.SRIOV.Autoprobe
+	}
+	return true
 }
 
 // modules load VFIO. Their guard looks at all devices: it is the first step, and the one that can
@@ -268,7 +282,7 @@ func (b *builder) emptyPFs() []change.Step {
 	for _, w := range b.whole {
 		a := w.op.Address
 		d := b.h.Device(a)
-		if d == nil || words.Value(words.Value(d.SRIOV).Enabled) == 0 {
+		if d == nil || d.SRIOV == nil || d.SRIOV.Enabled == nil || *d.SRIOV.Enabled == 0 {
 			continue
 		}
 		b.guards.emptied[a] = true

@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/wait"
-	"github.com/rackless/rackless/internal/words"
 )
 
 // bootUnitName is the unit that goes on with the preparation at each boot.
@@ -114,7 +113,10 @@ func guardProgram(s *change.System, program string, trusted func(uid uint32) boo
 				return err
 			}
 			// The link itself is as safe as the directory that it is in.
-			target := words.Either(path.IsAbs(to), path.Clean(to), path.Join(path.Dir(done), to))
+			target := path.Join(path.Dir(done), to)
+			if path.IsAbs(to) {
+				target = path.Clean(to)
+			}
 			done, rest = "/", append(strings.Split(strings.TrimPrefix(target, "/"), "/"), rest...)
 			continue
 		}

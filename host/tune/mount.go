@@ -81,7 +81,10 @@ func pageSize(text string) uint64 {
 	for i, unit := range []string{"K", "M", "G"} {
 		if digits, ok := strings.CutSuffix(text, unit); ok {
 			n, err := strconv.ParseUint(digits, 10, 30)
-			return words.Either(err != nil, 0, n<<(10*(i+1)))
+			if err != nil {
+				return 0
+			}
+			return n << (10 * (i + 1))
 		}
 	}
 	return 0

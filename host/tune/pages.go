@@ -304,6 +304,13 @@ func (v *view) pagesBefore(p *Pool) func(context.Context, *change.System) (chang
 
 // pagesOf returns how many pages of a pool the host had when the plan was made.
 func (v *view) pagesOf(p *Pool) uint64 {
-	node := words.Value(v.host.NUMANode(p.NUMANode))
-	return words.Value(topology.Pool(node.Hugepages, p.PageBytes)).Total
+	node := v.host.NUMANode(p.NUMANode)
+	if node == nil {
+		return 0
+	}
+	pool := topology.Pool(node.Hugepages, p.PageBytes)
+	if pool == nil {
+		return 0
+	}
+	return pool.Total
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -105,7 +104,10 @@ func (v *view) limit(unit string, cpus topology.CPUSet) *Unit {
 
 // limitLines are the settings of a drop-in that limits a unit to CPUs.
 func limitLines(unit string, cpus topology.CPUSet) []string {
-	section := words.Either(strings.HasSuffix(unit, ".scope"), "[Scope]", "[Slice]")
+	section := "[Slice]"
+	if strings.HasSuffix(unit, ".scope") {
+		section = "[Scope]"
+	}
 	return []string{section, "AllowedCPUs=", "AllowedCPUs=" + cpus.String()}
 }
 
