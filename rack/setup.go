@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack/slurm"
 	"github.com/rackless/rackless/vm/guest"
@@ -90,8 +89,10 @@ func (r *Rack) runStep(ctx context.Context, node string, s lab.Step) error {
 			return err
 		}
 		if res.ExitCode != 0 {
-			what := words.Either(script == s.Check, "it was run, but its check still ends with status",
-				"it ended with status")
+			what := "it ended with status"
+			if script == s.Check {
+				what = "it was run, but its check still ends with status"
+			}
 			return fmt.Errorf("%s %d%s", what, res.ExitCode, lastLine(res))
 		}
 	}

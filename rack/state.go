@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/atomicfile"
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/internal/wait"
@@ -162,7 +161,8 @@ func (s *State) order() {
 func (s *State) seen() *lab.Lab {
 	l := *s.Lab
 	l.Nodes = slices.Clone(l.Nodes)
-	for n := range lists.Refs(l.Nodes) {
+	for i := range l.Nodes {
+		n := &l.Nodes[i]
 		node, ok := s.Node(n.Name)
 		if !ok || node.Facts == nil {
 			continue

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/rack/check"
@@ -84,7 +83,10 @@ func (r *Rack) NodeDir(node string) string { return filepath.Join(r.Dir, node) }
 // PortName returns the name of the switch port of a NIC: the first NIC's port has the node's name,
 // others have ".1", ".2" ... after it.
 func PortName(node string, nic int) string {
-	return words.Either(nic == 0, node, fmt.Sprintf("%s.%d", node, nic))
+	if nic == 0 {
+		return node
+	}
+	return fmt.Sprintf("%s.%d", node, nic)
 }
 
 // Ports returns the names of the switch ports of a node, in the order of its NICs.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/finding"
@@ -166,17 +165,27 @@ func (c *adapterCheck) failed(l *lab.Lab, s *adapterState, said string) finding.
 		f.Fix = a.fix(l)
 	}
 	if said == "" {
-		f.Evidence = words.Either(s.seen == nil, "in the node: "+where, "in the node: nothing in "+where+" yet")
+		f.Evidence = "in the node: nothing in " + where + " yet"
+		if s.seen == nil {
+			f.Evidence = "in the node: " + where
+		}
 	}
 	f.Evidence += "; cause, by rackless nic ls: " + a.text()
-	f.Have += words.If(a.Crash != "", "; rackless, which emulates it, has failed: "+a.Crash)
+	if a.Crash != "" {
+		f.Have += "; rackless, which emulates it, has failed: " + a.Crash
+	}
 	return f
 }
 
 // text is what is known about the adapter from outside.
 func (a *Adapter) text() string {
-	link := words.Either(a.LinkUp, "link up", "link down")
-	fault := words.Either(a.Fault != "", "fault "+string(a.Fault), "no fault")
+	link, fault := "link down", "no fault"
+	if a.LinkUp {
+		link = "link up"
+	}
+	if a.Fault != "" {
+		fault = "fault " + string(a.Fault)
+	}
 	return fmt.Sprintf("%s, %s, %s", fault, link, words.Count(int(a.LinkDowns), "link down"))
 }
 
@@ -189,13 +198,19 @@ func (a *Adapter) fix(l *lab.Lab) string {
 		return "rackless fabric " + l.Name + " shows the port; find out who takes the link down"
 	}
 	which := "rackless nic fault " + a.name(l) + " --clear"
-	which += words.If(a.Crash != "", "; please report the stack in rackless logs --daemon "+l.Name)
+	if a.Crash != "" {
+		which += "; please report the stack in rackless logs --daemon " + l.Name
+	}
 	return which
 }
 
 // name is the adapter as the arguments of rackless nic name it.
 func (a *Adapter) name(l *lab.Lab) string {
-	return words.Either(a.NIC != "eth0", l.Name+"/"+a.Node+" --nic "+a.NIC, l.Name+"/"+a.Node)
+	name := l.Name + "/" + a.Node
+	if a.NIC != "eth0" {
+		name += " --nic " + a.NIC
+	}
+	return name
 }
 
 // lostAdapters returns the nodes that have an adapter of which their kernel cannot be asked, with the reason.
@@ -213,7 +228,8 @@ func lostAdapters(known []finding.Finding) map[string]finding.Finding {
 
 // explained gives the findings of a link that an adapter's fault has taken down the fix of that.
 func explained(out, adapters []finding.Finding) {
-	for f := range lists.Refs(out) {
+	for i := range out {
+		f := &out[i]
 		if f.Status == finding.OK || f.ID != IDLink && f.ID != IDPort {
 			continue
 		}

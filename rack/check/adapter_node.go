@@ -12,7 +12,6 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/wait"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -144,7 +143,9 @@ func (a *nodeAdapter) says(id string, past bool) string {
 		}
 		text := "dmesg: " + a.fatal
 		for _, more := range []string{a.syndrome, a.gaveUp} {
-			text += words.If(more != "", "; "+more)
+			if more != "" {
+				text += "; " + more
+			}
 		}
 		return text
 	case IDAdapterCommands:
@@ -232,7 +233,8 @@ func states(emulated []Adapter) []adapterState {
 func join(n lab.Node, emulated []adapterState, seen []nodeAdapter) []adapterState {
 	own := lists.Filter(emulated, func(s adapterState) bool { return s.node == n.Name })
 	if len(own) == 0 {
-		for a := range lists.Refs(seen) {
+		for i := range seen {
+			a := &seen[i]
 			lost := a.nic == "" && (a.ones || a.bus != "" || a.fatal != "")
 			if lost || slices.ContainsFunc(n.NICs, func(nic lab.NIC) bool { return nic.Name == a.nic }) {
 				own = append(own, adapterState{node: n.Name, nic: cmp.Or(a.nic, a.pci), seen: a})

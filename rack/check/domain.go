@@ -35,7 +35,8 @@ type Domain struct {
 // it is known, and may be nil; it is not compared. It is pure.
 func Domains(p *plan.Plan, h *topology.Host, domains []Domain) []finding.Finding {
 	var out []finding.Finding
-	for n := range lists.Refs(p.Nodes) {
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
 		d := lists.Ref(domains, func(d *Domain) bool { return d.Node == n.Name })
 		if d == nil {
 			out = append(out, finding.Finding{ID: IDDomain, Subject: n.Name, Status: finding.Failed,
@@ -141,7 +142,9 @@ func (c *domainCheck) vcpus() {
 		f.Fix = "define the domain of the plan again, shut the node down and start it"
 		if len(fixes) == len(wrong) {
 			f.Fix = strings.Join(fixes[:min(len(fixes), 3)], "; ")
-			f.Fix += words.If(len(fixes) > 3, "; and so on")
+			if len(fixes) > 3 {
+				f.Fix += "; and so on"
+			}
 		}
 	}
 	c.judge(len(wrong) == 0, f)
@@ -177,7 +180,8 @@ func (c *domainCheck) emulator() {
 		return
 	}
 	var threads []*facts.Thread
-	for t := range lists.Refs(c.d.Process.Threads) {
+	for i := range c.d.Process.Threads {
+		t := &c.d.Process.Threads[i]
 		if !slices.Contains(c.d.VCPUs, t.TID) && !slices.Contains(c.d.IOThreads, t.TID) {
 			threads = append(threads, t)
 		}
@@ -295,7 +299,12 @@ func guestMemory(all []facts.Mapping, n *plan.Node) (ram []facts.Mapping, ok boo
 	}
 	// Of equally large ones those in hugepages come first, then those with a policy, which QEMU
 	// sets on a guest's memory alone, then those that are in use.
-	first := func(is bool) int { return words.Either(is, 0, 1) }
+	first := func(is bool) int {
+		if is {
+			return 0
+		}
+		return 1
+	}
 	slices.SortStableFunc(candidates, func(a, b facts.Mapping) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), first(a.Huge)-first(b.Huge),
 			first(a.Policy != "default")-first(b.Policy != "default"), cmp.Compare(b.Resident(), a.Resident()))
@@ -390,7 +399,11 @@ func (c *domainCheck) memory() {
 		nodes.Have += ": too much, " + few(wrong, 4)
 	case !whole:
 		nodes.Have += fmt.Sprintf(": %s of %s", amount(total), amount(c.n.MemoryBytes))
-		nodes.Have += words.Either(page == 0, " touched so far", " only")
+		if page == 0 {
+			nodes.Have += " touched so far"
+		} else {
+			nodes.Have += " only"
+		}
 	}
 	// Hugepages are all taken before the guest starts; others as it touches them.
 	c.judge(len(wrong) == 0 && (whole || page == 0), nodes)
@@ -400,7 +413,10 @@ func (c *domainCheck) memory() {
 	}
 	var sizes []string
 	for _, size := range lists.Keys(bySize) {
-		name := words.Either(size > 0, "pages of "+words.Exact(size), "pages of unknown size")
+		name := "pages of unknown size"
+		if size > 0 {
+			name = "pages of " + words.Exact(size)
+		}
 		sizes = append(sizes, fmt.Sprintf("%s in %s", amount(bySize[size]), name))
 	}
 	pages.Have = strings.Join(sizes, ", ")
@@ -415,7 +431,10 @@ func nodesText(bytes map[int]uint64) string {
 			parts = append(parts, fmt.Sprintf("%s on node %d", amount(bytes[node]), node))
 		}
 	}
-	return words.Either(len(parts) == 0, "nothing", strings.Join(parts, ", "))
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return strings.Join(parts, ", ")
 }
 
 // amount writes an amount of memory: whole GiB, else MiB.

@@ -22,7 +22,8 @@ import (
 func Guests(p *plan.Plan, h *topology.Host, nodes map[string]*facts.Node) []finding.Finding {
 	host := newHostCheck(p, h, nil, nil)
 	var out []finding.Finding
-	for n := range lists.Refs(p.Nodes) {
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
 		f := nodes[n.Name]
 		if f == nil {
 			out = append(out, silent(IDGuestCPUs, n.Name, "it does not answer",
@@ -137,7 +138,8 @@ func (c *guestCheck) numa() {
 			wrong = append(wrong, fmt.Sprintf("node %d is not in the plan", n.ID))
 		}
 	}
-	for cell := range lists.Refs(c.n.Cells) {
+	for i := range c.n.Cells {
+		cell := &c.n.Cells[i]
 		n := c.f.NUMANode(cell.Cell)
 		if n == nil {
 			wrong = append(wrong, fmt.Sprintf("no node %d", cell.Cell))
@@ -150,7 +152,11 @@ func (c *guestCheck) numa() {
 			wrong = append(wrong, fmt.Sprintf("node %d has the distances %v, not %v", cell.Cell, n.Distances,
 				cell.Distances))
 		}
-		if bytes := words.Value(n.MemoryBytes); bytes > cell.Bytes || bytes+memorySlack(cell.Bytes) < cell.Bytes {
+		var bytes uint64
+		if n.MemoryBytes != nil {
+			bytes = *n.MemoryBytes
+		}
+		if bytes > cell.Bytes || bytes+memorySlack(cell.Bytes) < cell.Bytes {
 			wrong = append(wrong, fmt.Sprintf("node %d has %s, not %s", cell.Cell, amount(bytes), amount(cell.Bytes)))
 		}
 	}
@@ -196,7 +202,8 @@ func (c *guestCheck) cardKind(card *plan.NodeDevice) (kind deviceKind, d *topolo
 // its paravirtual NIC, is of another vendor.
 func (c *guestCheck) functions(kind deviceKind) []*topology.PCIDevice {
 	var all []*topology.PCIDevice
-	for d := range lists.Refs(c.f.PCI) {
+	for i := range c.f.PCI {
+		d := &c.f.PCI[i]
 		if d.Class != nil && d.Vendor != nil && d.Class.Base() == kind.base && *d.Vendor == kind.vendor {
 			all = append(all, d)
 		}
@@ -261,7 +268,8 @@ func (c *guestCheck) devices() {
 func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*plan.NodeDevice) {
 	const fix = "the domain has to have an expander bus for each cell with devices: " + fixRedefine
 	port := 0
-	for card := range lists.Refs(c.n.Cards) {
+	for i := range c.n.Cards {
+		card := &c.n.Cards[i]
 		// NICs and virtual functions are the ports of the node in the order of its cards; see render.
 		if card.Kind == plan.KindGPU || port >= len(c.n.NICs) {
 			continue
@@ -322,7 +330,10 @@ func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*pla
 
 // nodeList writes the NUMA nodes of devices, of one after the other.
 func nodeList(nodes []int) string {
-	return words.Either(len(nodes) == 0, "none", "node "+words.Join(nodes, ", "))
+	if len(nodes) == 0 {
+		return "none"
+	}
+	return "node " + words.Join(nodes, ", ")
 }
 
 // links checks the links of whole cards. Functions of a kind are compared from the best to the
@@ -360,10 +371,9 @@ func (c *guestCheck) links() {
 		}
 		ok := len(have) == len(want)
 		for i := range min(len(have), len(want)) {
-			ok = ok && words.Value(have[i].Width) >= words.Value(want[i].Width)
+			ok = ok && laneCount(have[i]) >= laneCount(want[i])
 			// GPUs lower the speed while they are idle.
-			ok = ok && (kind.base != topology.ClassNetwork ||
-				words.Value(have[i].SpeedGTs) >= words.Value(want[i].SpeedGTs))
+			ok = ok && (kind.base != topology.ClassNetwork || laneSpeed(have[i]) >= laneSpeed(want[i]))
 		}
 		c.judge(ok, f)
 	}
@@ -377,8 +387,23 @@ func best(l *topology.Link) *topology.Link {
 
 // worseLink orders links from the best: by lanes, then by speed.
 func worseLink(a, b *topology.Link) int {
-	return cmp.Or(cmp.Compare(words.Value(b.Width), words.Value(a.Width)),
-		cmp.Compare(words.Value(b.SpeedGTs), words.Value(a.SpeedGTs)))
+	return cmp.Or(cmp.Compare(laneCount(b), laneCount(a)), cmp.Compare(laneSpeed(b), laneSpeed(a)))
+}
+
+// laneCount returns how many lanes a link has, or 0 if that is not known.
+func laneCount(l *topology.Link) int {
+	if l.Width == nil {
+		return 0
+	}
+	return *l.Width
+}
+
+// laneSpeed returns the speed of a link in GT/s, or 0 if that is not known.
+func laneSpeed(l *topology.Link) float64 {
+	if l.SpeedGTs == nil {
+		return 0
+	}
+	return *l.SpeedGTs
 }
 
 func linkTexts(all []*topology.Link) string { return strings.Join(lists.Map(all, linkText), ", ") }

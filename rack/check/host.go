@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/cmdline"
 	"github.com/rackless/rackless/machine/diagnose"
@@ -95,7 +94,12 @@ const (
 )
 
 // list writes a set so that an empty one can be seen.
-func list(s topology.CPUSet) string { return words.Either(s.IsEmpty(), "none", s.String()) }
+func list(s topology.CPUSet) string {
+	if s.IsEmpty() {
+		return "none"
+	}
+	return s.String()
+}
 
 // few joins the first of many.
 func few(all []string, most int) string {
@@ -214,7 +218,8 @@ func (c *hostCheck) governor() {
 	evidence := fileCPU + "cpu*/cpufreq/scaling_governor"
 	other := map[string]topology.CPUSet{}
 	known := topology.CPUSet{}
-	for core := range lists.Refs(c.h.Cores) {
+	for i := range c.h.Cores {
+		core := &c.h.Cores[i]
 		if !core.CPUs.Overlaps(c.lab) || core.Governor == "" {
 			continue
 		}

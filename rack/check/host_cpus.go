@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/cmdline"
 	"github.com/rackless/rackless/machine/facts"
@@ -80,7 +79,9 @@ func (c *hostCheck) isolatedByGroups() bool {
 func (c *hostCheck) isolation() {
 	const file = fileCPU + "isolated"
 	evidence := file
-	evidence += words.If(c.run != nil, ", /sys/fs/cgroup/*/cpuset.cpus.partition, cpuset.cpus.effective")
+	if c.run != nil {
+		evidence += ", /sys/fs/cgroup/*/cpuset.cpus.partition, cpuset.cpus.effective"
+	}
 	kernel, known := c.isolatedByKernel()
 	siblings := c.whole.Difference(c.lab)
 	if !known && c.groups.kept.IsEmpty() {
@@ -97,7 +98,10 @@ func (c *hostCheck) isolation() {
 	if c.groups.how != "" {
 		how = append(how, "control groups: "+c.groups.how)
 	}
-	have := words.Either(len(how) > 0, strings.Join(how, "; "), "nothing isolates them")
+	have := "nothing isolates them"
+	if len(how) > 0 {
+		have = strings.Join(how, "; ")
+	}
 	missing := c.lab.Difference(force)
 	f := finding.Finding{ID: IDIsolated, Have: have, Want: list(c.lab), Evidence: evidence}
 	if !missing.IsEmpty() {
@@ -199,7 +203,8 @@ func (c *hostCheck) threads() {
 		return
 	}
 	var foreign, kernel []string // those of programs are named first: they can be moved
-	for t := range lists.Refs(c.run.Threads) {
+	for i := range c.run.Threads {
+		t := &c.run.Threads[i]
 		// Threads of one CPU alone belong to that CPU, and nobody can move them.
 		if t.Fixed || ofTheMachine(t) || slices.Contains(c.own, t.PID) || c.servesOwn(t) {
 			continue
@@ -250,7 +255,8 @@ func (c *hostCheck) interrupts() {
 		c.unread(f.ID, hostSubject, f.Want, f.Evidence)
 		return
 	case c.run == nil:
-		for q := range lists.Refs(c.h.IRQs) {
+		for i := range c.h.IRQs {
+			q := &c.h.IRQs[i]
 			// The count is of all CPUs: one that may be served elsewhere proves nothing.
 			if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(c.lab) || q.Count == nil || *q.Count == 0 ||
 				c.tree.ForGuest(q.Device) {
@@ -261,7 +267,8 @@ func (c *hostCheck) interrupts() {
 		}
 		n = len(c.h.IRQs)
 	default:
-		for q := range lists.Refs(c.run.Interrupts) {
+		for i := range c.run.Interrupts {
+			q := &c.run.Interrupts[i]
 			var served uint64
 			for cpu := range q.CPUs.Intersect(c.lab).All() {
 				served += q.Counts[cpu]

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
@@ -42,7 +41,8 @@ func sysPCI(a topology.PCIAddr) string { return "/sys/bus/pci/devices/" + a.Stri
 // devices checks each function of each node, and the link of each card once: all its functions share it.
 func (c *hostCheck) devices() {
 	links := c.links()
-	for n := range lists.Refs(c.p.Nodes) {
+	for i := range c.p.Nodes {
+		n := &c.p.Nodes[i]
 		ours := map[topology.PCIAddr]bool{}
 		for _, id := range n.Devices {
 			if a, err := c.address(id); err == nil {
@@ -71,9 +71,10 @@ func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]
 		if err != nil {
 			have = err.Error()
 		}
-		fix := words.Either(strings.Contains(id, "/vf"),
-			"rackless prepare makes virtual functions",
-			"make a new plan from the machine as it is")
+		fix := "make a new plan from the machine as it is"
+		if strings.Contains(id, "/vf") {
+			fix = "rackless prepare makes virtual functions"
+		}
 		// Each of its checks says so when it is asked for alone.
 		for _, f := range []finding.Finding{{ID: IDDevice, Want: "there"},
 			{ID: IDGroup, Want: "a group of its own, or one that goes to the node whole"},
@@ -148,7 +149,8 @@ func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topolo
 	seen[id] = true
 	var blocked []string
 	others := 0
-	for m := range lists.Refs(c.h.PCI) {
+	for i := range c.h.PCI {
+		m := &c.h.PCI[i]
 		// Bridges stay with the kernel: VFIO asks nothing of those whose driver leaves memory alone.
 		if m.IOMMUGroup == nil || *m.IOMMUGroup != id || m.IsBridge() || ours[m.Address] {
 			continue

@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/wait"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/finding"
@@ -125,8 +124,10 @@ func (d *rdmaDevice) asked(ctx context.Context, n lab.Node, r bench.Executor) {
 	if d.port != nil || !n.ConnectX() {
 		return
 	}
-	d.load = words.Either(n.HasDisk(), "modprobe mlx5_ib",
-		"gunzip -c /lib/modules/mlx5_ib.ko.gz >/tmp/mlx5_ib.ko && insmod /tmp/mlx5_ib.ko")
+	d.load = "gunzip -c /lib/modules/mlx5_ib.ko.gz >/tmp/mlx5_ib.ko && insmod /tmp/mlx5_ib.ko"
+	if n.HasDisk() {
+		d.load = "modprobe mlx5_ib"
+	}
 	out, err := r.Exec(ctx, n.Name, []string{"sh", "-c", driverScript})
 	if err != nil {
 		d.why = err.Error()
@@ -138,8 +139,14 @@ func (d *rdmaDevice) asked(ctx context.Context, n lab.Node, r bench.Executor) {
 
 // absent says what there is in place of the device.
 func (d *rdmaDevice) absent() string {
-	text := words.Either(d.soft != "", "soft RoCE ("+d.soft+") in its place", "no such device")
-	return text + words.If(d.why != "", ": "+d.why)
+	text := "no such device"
+	if d.soft != "" {
+		text = "soft RoCE (" + d.soft + ") in its place"
+	}
+	if d.why != "" {
+		text += ": " + d.why
+	}
+	return text
 }
 
 // driverPatience is how long a node may take to make the RDMA devices of its adapters once it has been configured: a
@@ -191,7 +198,10 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []finding
 		fixState = fmt.Sprintf("rackless down %s, then up: nodes get their devices when they are made", l.Name)
 		fixMTU, fixMAC = fixState, fixState
 	} else {
-		state, mtu, mac = "operstate "+d.State, strconv.Itoa(words.Value(d.MTU)), d.MAC
+		state, mtu, mac = "operstate "+d.State, "0", d.MAC
+		if d.MTU != nil {
+			mtu = strconv.Itoa(*d.MTU)
+		}
 		switch {
 		case d.Carrier == nil: // a device that is down has none to read
 		case *d.Carrier:

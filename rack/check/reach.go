@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/finding"
 )
@@ -84,7 +83,9 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 		return f
 	}
 	f.Evidence = strings.Join(argv, " ") + " " + peers[0].String()
-	f.Evidence += words.If(len(peers) > 1, " ...")
+	if len(peers) > 1 {
+		f.Evidence += " ..."
+	}
 	argv = append(argv, lists.Map(peers, netip.Addr.String)...)
 	res, err := r.Exec(ctx, me.Name, argv)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/finding"
@@ -177,7 +176,9 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
 		}
 	}
 	f.Have = strings.Join(moved, "; ")
-	f.Have += words.If(tries > 1, fmt.Sprintf("; answered too late before try %d", tries))
+	if tries > 1 {
+		f.Have += fmt.Sprintf("; answered too late before try %d", tries)
+	}
 	return f
 }
 

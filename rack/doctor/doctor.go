@@ -186,7 +186,10 @@ func (d *doctor) checkHome() finding.Finding {
 
 // checkImage looks for the image that up would use. With probe it builds the image if it is missing.
 func (d *doctor) checkImage(ctx context.Context) finding.Finding {
-	fix := words.Either(!d.builds(), image.ImportFix, "up builds it, or: rackless image build")
+	fix := image.ImportFix
+	if d.builds() {
+		fix = "up builds it, or: rackless image build"
+	}
 	o := image.Options{Cache: d.dirs.Images(), Progress: d.progress.Say, Watch: d.progress.Watch}
 	if d.probe {
 		if _, err := image.Node.Ensure(ctx, o); err != nil {
@@ -450,7 +453,10 @@ func rlimit(which int, needed uint64, fix string) finding.Finding {
 // enough compares a limit with the needs of a large lab. A lower limit is a warning, because small labs
 // fit anyway.
 func enough(have, needed uint64, fix string) finding.Finding {
-	text := words.Either(have == noLimitAtAll, "no limit", strconv.FormatUint(have, 10))
+	text := strconv.FormatUint(have, 10)
+	if have == noLimitAtAll {
+		text = "no limit"
+	}
 	if have < needed {
 		return warn(fmt.Sprintf("%s; a lab of %d nodes takes up to %d", text, manyNodes, needed), fix)
 	}

@@ -92,9 +92,11 @@ func (d *doctor) realHost() Part {
 	h.add("iommu", "IOMMU", h.checkIOMMU())
 	h.add("vfio", "VFIO", h.checkVFIO())
 	h.add("libvirt", "libvirt", h.checkLibvirt())
-	h.add("kvm-device", "/dev/kvm", h.checkPath("it is there", "dev/kvm",
-		words.Either(d.inVM(), "turn nested virtualisation on at the host of this virtual machine",
-			"turn hardware virtualisation on in the firmware")+": nodes on a host are not emulated"))
+	turnOn := "turn hardware virtualisation on in the firmware"
+	if d.inVM() {
+		turnOn = "turn nested virtualisation on at the host of this virtual machine"
+	}
+	h.add("kvm-device", "/dev/kvm", h.checkPath("it is there", "dev/kvm", turnOn+": nodes on a host are not emulated"))
 	h.add("devices", "devices", h.checkDevices())
 	return part(h.items)
 }
@@ -123,9 +125,12 @@ func (d *doctor) inVM() bool {
 func (d *doctor) checkIOMMU() finding.Finding {
 	groups, err := fs.ReadDir(d.root, "sys/kernel/iommu_groups")
 	if err != nil || len(groups) == 0 {
-		return warn("/sys/kernel/iommu_groups is empty", words.Either(d.inVM(), "this is a virtual machine: its "+
-			"hypervisor has to give it an IOMMU, which clouds do not; use the host itself",
-			"turn VT-d or AMD-Vi on in the firmware; prepare adds the kernel arguments"))
+		fix := "turn VT-d or AMD-Vi on in the firmware; prepare adds the kernel arguments"
+		if d.inVM() {
+			fix = "this is a virtual machine: its hypervisor has to give it an IOMMU, which clouds do not; use the " +
+				"host itself"
+		}
+		return warn("/sys/kernel/iommu_groups is empty", fix)
 	}
 	return ok("%s", words.Count(len(groups), "group"))
 }

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
@@ -132,7 +131,10 @@ const fullNodeLimit = 15 * time.Minute
 
 // startNode starts a node unless it runs, and configures it. have is the node as it runs, or nil.
 func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*rack.Node, error) {
-	limit := words.Either(n.HasDisk(), cmp.Or(u.opts.NodeLimit, fullNodeLimit), cmp.Or(u.opts.NodeLimit, nodeLimit))
+	limit := cmp.Or(u.opts.NodeLimit, nodeLimit)
+	if n.HasDisk() {
+		limit = cmp.Or(u.opts.NodeLimit, fullNodeLimit)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("node %s did not answer within %v", n.Name, limit))
 	defer cancel()
 	node := &rack.Node{Name: n.Name, MachineID: guest.NewMachineID()}

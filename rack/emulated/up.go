@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/ssh"
@@ -147,7 +146,10 @@ func (u *upRun) decideNICs(old *rack.State) {
 		}
 	}
 	u.setNICs(func(n lab.Node) lab.NICModel {
-		return words.Either(n.NIC != lab.NICAuto, n.NIC, cmp.Or(running[n.Name], lab.NICConnectX4Lx))
+		if n.NIC != lab.NICAuto {
+			return n.NIC
+		}
+		return cmp.Or(running[n.Name], lab.NICConnectX4Lx)
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/render"
 )
@@ -100,8 +99,12 @@ func (domainXML) memory(text string, t *topology.Tenant, h *topology.Host) (stri
 				}
 				own = topology.CPUs(h.NodesOf(cpus)...)
 			}
+			cell := uint(i)
+			if c.ID != nil {
+				cell = *c.ID
+			}
 			tune.MemNodes = append(tune.MemNodes, libvirtxml.DomainNUMATuneMemNode{
-				CellID: words.ValueOr(c.ID, uint(i)), Mode: "strict", Nodeset: own.String()})
+				CellID: cell, Mode: "strict", Nodeset: own.String()})
 		}
 	}
 	return replace(text, &libvirtxml.Domain{NUMATune: tune}, "numatune")
@@ -150,8 +153,12 @@ func (domainXML) place(text string, p *placement) (string, error) {
 	} else if numa != nil && cpu.Numa != nil {
 		// One cell stays one, with its memory on all nodes of the plan.
 		for i, c := range cpu.Numa.Cell {
+			cell := uint(i)
+			if c.ID != nil {
+				cell = *c.ID
+			}
 			numa.MemNodes = append(numa.MemNodes, libvirtxml.DomainNUMATuneMemNode{
-				CellID: words.ValueOr(c.ID, uint(i)), Mode: "strict", Nodeset: numa.Memory.Nodeset})
+				CellID: cell, Mode: "strict", Nodeset: numa.Memory.Nodeset})
 		}
 	}
 	if text, err = replace(text, &libvirtxml.Domain{NUMATune: numa}, "numatune"); err != nil {

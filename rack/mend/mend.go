@@ -270,19 +270,22 @@ func (j *job) placeAnew(ctx context.Context) (string, error) {
 }
 
 // severalNodes reports whether the machine has NUMA nodes in the guest.
-func (j *job) severalNodes() bool { return words.Value(j.machine.Tenant.GuestNodes) > 1 }
+func (j *job) severalNodes() bool {
+	nodes := j.machine.Tenant.GuestNodes
+	return nodes != nil && *nodes > 1
+}
 
 // placePresent plans the virtual CPUs that the machine starts with. oVirt lets many more be plugged in later, often
 // more than the host has CPUs: those share the CPUs of the others.
 func (j *job) placePresent(ctx context.Context) (string, error) {
-	absent := words.Value(j.machine.Tenant.Absent)
-	if absent.IsEmpty() {
+	absent := j.machine.Tenant.Absent
+	if absent == nil || absent.IsEmpty() {
 		return j.machine.Text, nil
 	}
 	if j.severalNodes() {
 		return "", errors.New("virtual CPUs that can be plugged in later are in its NUMA nodes")
 	}
-	return j.place(ctx, false, absent)
+	return j.place(ctx, false, *absent)
 }
 
 // placeWithCells plans the machine with NUMA nodes in the guest, which it does not have now.
@@ -311,7 +314,10 @@ func housekeeping(h *topology.Host, t *topology.Tenant) topology.CPUSet {
 			near = near.Union(n.CPUs)
 		}
 	}
-	free := h.CPUs.Online.Difference(taken).Difference(words.Value(h.CPUs.Isolated))
+	free := h.CPUs.Online.Difference(taken)
+	if h.CPUs.Isolated != nil {
+		free = free.Difference(*h.CPUs.Isolated)
+	}
 	for _, set := range []topology.CPUSet{free.Difference(cores).Intersect(near), free.Difference(cores),
 		free.Intersect(near)} {
 		if !set.IsEmpty() {
@@ -333,7 +339,9 @@ func Write(w io.Writer, verdicts []*Verdict, diff bool, o hostview.TableOptions)
 			b.WriteByte('\n')
 		}
 		title := v.Machine
-		title += words.If(v.Host != NoHost, " on "+v.Host)
+		if v.Host != NoHost {
+			title += " on " + v.Host
+		}
 		if err := hostview.WriteFindings(&b, title, v.Findings, o); err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/planner"
@@ -30,7 +29,10 @@ func (p *placement) cpus() []int {
 	cpus := make([]int, p.vcpus)
 	present, absent := 0, 0
 	for v := range cpus {
-		next := words.Either(p.absent.Contains(v), &absent, &present)
+		next := &present
+		if p.absent.Contains(v) {
+			next = &absent
+		}
 		cpus[v] = planned[*next%len(planned)]
 		*next++
 	}

@@ -135,7 +135,11 @@ func own(nodes []Node, t Transport, env []string) (Transport, []string, error) {
 		t = RDMA
 	}
 	of := lists.Map(nodes, func(n Node) string {
-		return fmt.Sprintf("%s=%v=%s=%d", n.Node, n.Addr, words.If(t == RDMA, n.Device), n.GIDIndex)
+		device := ""
+		if t == RDMA {
+			device = n.Device
+		}
+		return fmt.Sprintf("%s=%v=%s=%d", n.Node, n.Addr, device, n.GIDIndex)
 	})
 	return t, append(slices.Clone(env), "RACKLESS_NODES="+strings.Join(of, ",")), nil
 }
@@ -259,8 +263,11 @@ func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program, libr
 		if err != nil {
 			err = fmt.Errorf("compile a test of MPI: %w", err)
 			if !strings.Contains(err.Error(), "No space left on device") { // the error of a disk says what to do
-				err = fmt.Errorf("%w; it takes %s", err,
-					words.Either(library == "mpich", "image: debian-12+mpich, or libmpich-dev and gcc", p.Takes))
+				takes := p.Takes
+				if library == "mpich" {
+					takes = "image: debian-12+mpich, or libmpich-dev and gcc"
+				}
+				err = fmt.Errorf("%w; it takes %s", err, takes)
 			}
 			return nil, err
 		}

@@ -129,8 +129,11 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 	}
 	res := &Result{Transport: choose(o.Transport, nodes, probed), Launcher: probed[0].launcher}
 	if p := probed[0]; res.Transport == OFI && p.lacksOFI() {
-		why := words.If(o.Transport != OFI, ", and its UCX gives up on soft RoCE: have ConnectX adapters "+
-			"(nic: connectx-5), start Open MPI, or use TCP")
+		why := ""
+		if o.Transport != OFI {
+			why = ", and its UCX gives up on soft RoCE: have ConnectX adapters (nic: connectx-5), start Open MPI, " +
+				"or use TCP"
+		}
 		return nil, fmt.Errorf("%s: this MPICH has no libfabric (%s)%s", nodes[0].Node, p.device, why)
 	}
 	res.Ranks += lists.Sum(slots, func(s int) int { return s })
@@ -255,8 +258,13 @@ func (o *Options) slots() ([]int, error) {
 // versions are those that a run needs to know of a node: of the launcher that it starts, and of UCX where it may not
 // work with the device.
 func (o *Options) versions(n Node) string {
-	v := words.If(n.Node == o.Nodes[0].Node, "launcher ")
-	v += words.If((o.Transport == Auto || o.Transport == "") && soft(n), "ucx")
+	v := ""
+	if n.Node == o.Nodes[0].Node {
+		v = "launcher "
+	}
+	if (o.Transport == Auto || o.Transport == "") && soft(n) {
+		v += "ucx"
+	}
 	return v
 }
 
@@ -289,8 +297,12 @@ func command(t Transport, nodes []Node, slots []int, p probe, rankfile string, e
 	// The guest agent runs commands without a home, in which Open MPI 5 keeps its session.
 	argv := []string{"env", "HOME=/root"}
 	if p.hydra() {
+		bindTo := "core"
+		if crowded(nodes, slots) {
+			bindTo = "none"
+		}
 		argv = append(argv, p.program, "-launcher", "ssh", "-hosts", strings.Join(hosts, ","), "-n", fmt.Sprint(ranks),
-			"-bind-to", words.Either(crowded(nodes, slots), "none", "core"))
+			"-bind-to", bindTo)
 		netmod := map[Transport][]string{UCX: {"MPIR_CVAR_CH4_NETMOD=ucx"}, OFI: {"MPIR_CVAR_CH4_NETMOD=ofi"},
 			TCP: {"MPIR_CVAR_CH4_NETMOD=ofi", "FI_PROVIDER=tcp;ofi_rxm"}}[t]
 		if t == TCP && p.lacksOFI() {

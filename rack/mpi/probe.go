@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/vm/guest"
 )
 
@@ -44,7 +43,10 @@ var script string
 
 // probeNode asks a node before a run, for versions too: those of "launcher" and of "ucx".
 func probeNode(ctx context.Context, r Runner, n Node, versions, program, library string) (probe, error) {
-	launchers := words.Either(library != "", "mpirun."+library+" mpirun", "mpirun.openmpi mpirun.mpich mpirun")
+	launchers := "mpirun.openmpi mpirun.mpich mpirun"
+	if library != "" {
+		launchers = "mpirun." + library + " mpirun"
+	}
 	sent, received, bytesSent := counterFiles(n)
 	argv := slices.Concat([]string{"sh", "-c", script, "sh", versions, program, launchers}, sent, received,
 		[]string{bytesSent})
@@ -57,8 +59,12 @@ func probeNode(ctx context.Context, r Runner, n Node, versions, program, library
 	case res.ExitCode != 0:
 		return p, fmt.Errorf("%s: %s: %s", n.Node, n.Device, bytes.TrimSpace(res.Stderr))
 	case p.program == "":
+		pack := "openmpi-bin"
+		if library == "mpich" {
+			pack = "mpich"
+		}
 		return p, fmt.Errorf("%s: %s is not installed: say image: debian-12+mpi in the lab file, or install "+
-			"%s", n.Node, cmp.Or(library, "mpirun"), words.Either(library == "mpich", "mpich", "openmpi-bin"))
+			"%s", n.Node, cmp.Or(library, "mpirun"), pack)
 	case !found:
 		return p, fmt.Errorf("%s: no program %s: it has to be on all nodes; rackless cp copies files", n.Node, program)
 	case !slices.ContainsFunc(sent, func(f string) bool { _, ok := p.counters[f]; return ok }):
@@ -86,8 +92,11 @@ func (c counters) since(ctx context.Context, r Runner, n Node) (Traffic, error) 
 			if err != nil {
 				return t, fmt.Errorf("%s: %s: %w", n.Node, f, err)
 			}
-			// One that went back, as after a reboot, counts from zero.
-			*to = max(*to, words.Either(now < before, now, now-before))
+			counted := now - before
+			if now < before { // it went back, as after a reboot, and counts from zero
+				counted = now
+			}
+			*to = max(*to, counted)
 		}
 	}
 	return t, nil

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/atomicfile"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/plan/render"
@@ -219,7 +218,10 @@ func (p *placedLab) Down(ctx context.Context) error {
 		return err
 	}
 	// A guest that writes to a disk of its own gets time to end; no more than a person waits.
-	grace := words.Either(p.State.Image != "", 0, 30*time.Second)
+	grace := 30 * time.Second
+	if p.State.Image != "" {
+		grace = 0
+	}
 	names := make([]string, len(p.State.Lab.Nodes))
 	for i, n := range p.State.Lab.Nodes {
 		names[i] = p.domain(n.Name)

@@ -12,7 +12,6 @@ import (
 	"reflect"
 
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/rack/mend"
 	"github.com/rackless/rackless/vm/libvirt"
@@ -156,8 +155,12 @@ func (d *Domain) Outcome(name, connect string, undo, changed, differs bool) stri
 	default:
 		text += "domain " + name + " has the new description; to take it back: rackless adopt " + name +
 			" --undo"
-		text += words.If(connect != "", " --connect "+connect)
+		if connect != "" {
+			text += " --connect " + connect
+		}
 	}
-	text += words.If(d.State.Active(), later)
+	if d.State.Active() {
+		text += later
+	}
 	return text + "\n"
 }
