@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
@@ -26,17 +27,20 @@ const (
 // something is wrong with. Virtual functions are counted on the card of their physical function.
 func (v *view) cards(disks map[topology.PCIAddr][]*topology.Disk) map[topology.PCIAddr]placedCard {
 	out := map[topology.PCIAddr]placedCard{}
-	for g := range lists.Refs(v.Host.GPUs) {
+	for i := range v.Host.GPUs {
+		g := &v.Host.GPUs[i]
 		if d := v.device(g.Address); d != nil && !v.isVF(d) {
 			out[d.Address] = placedCard{v.gpuCard(g, d), g.NUMANode}
 		}
 	}
-	for n := range lists.Refs(v.Host.NICs) {
+	for i := range v.Host.NICs {
+		n := &v.Host.NICs[i]
 		if d := v.device(n.Address); d != nil && !v.isVF(d) {
 			out[d.Address] = placedCard{v.nicCard(n, d), n.NUMANode}
 		}
 	}
-	for d := range lists.Refs(v.Host.PCI) {
+	for i := range v.Host.PCI {
+		d := &v.Host.PCI[i]
 		if _, ok := out[d.Address]; ok || d.IsBridge() || v.isVF(d) {
 			continue
 		}
@@ -78,7 +82,10 @@ func storageAlone(class topology.ID24) bool {
 // newCard makes a card; lines that would be empty are left out. about is what findings call it.
 func (v *view) newCard(id, kind, name, at string, about []string, lines ...string) card {
 	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" })
-	title := words.Either(name == at, name, strings.TrimSpace(name+" "+at))
+	title := strings.TrimSpace(name + " " + at)
+	if name == at {
+		title = name
+	}
 	// Findings call a device by its address or by a name of the system, such as eth0: about has the latter.
 	c := card{ID: id, Kind: kind, Title: title, Lines: lines, Full: strings.Join(append([]string{title}, lines...),
 		"\n"), Marks: v.marks(append(about, id)...), Name: name, At: at}
@@ -90,7 +97,10 @@ func (v *view) newCard(id, kind, name, at string, about []string, lines ...strin
 
 // addressOrName is the short address, or what the source calls the device.
 func (v *view) addressOrName(a *topology.PCIAddr, name string) string {
-	return words.Either(a == nil, name, v.shortAddr(words.Value(a)))
+	if a == nil {
+		return name
+	}
+	return v.shortAddr(*a)
 }
 
 // gpuCard is the card of a GPU; d is its function, or nil where the source does not know the PCI tree. A finding may
@@ -101,13 +111,23 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 	if g.Kind == topology.GPUDisplay {
 		return v.newCard(g.ID(), cardScreen, "Screen", at, nil, joined(" · ", model, driver))
 	}
-	memory, bar := optionalSize(g.MemoryBytes), words.If(g.BAR1Bytes != nil, "BAR "+optionalSize(g.BAR1Bytes))
-	links := counted(words.Value(g.NVLinks), "NVLink")
+	memory, bar, links := optionalSize(g.MemoryBytes), "", ""
+	if g.BAR1Bytes != nil {
+		bar = "BAR " + words.Size(*g.BAR1Bytes)
+	}
+	if g.NVLinks != nil {
+		links = counted(*g.NVLinks, "NVLink")
+	}
 	if links != "" && v.isAMD(g) {
 		links = fmt.Sprintf("XGMI x%d", *g.NVLinks)
 	}
-	group := words.If(words.Value(d).IOMMUGroup != nil, "group "+intText(words.Value(d).IOMMUGroup))
-	parts := words.If(len(g.Functions) > 1, "+ "+words.Count(len(g.Functions)-1, "function"))
+	group, parts := "", ""
+	if d != nil && d.IOMMUGroup != nil {
+		group = "group " + strconv.Itoa(*d.IOMMUGroup)
+	}
+	if len(g.Functions) > 1 {
+		parts = "+ " + words.Count(len(g.Functions)-1, "function")
+	}
 	// NVLinks tell more than the size of a BAR, which moves down a line.
 	if links != "" {
 		parts, bar = joined(" · ", parts, bar), "" // one line has no room for all
@@ -122,20 +142,34 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 // VM cuts off the host.
 func (v *view) nicCard(n *topology.NIC, d *topology.PCIDevice) card {
 	name := cmp.Or(v.names[n.ID()], "VF") // a virtual function whose physical function is elsewhere has no name
-	mtu := words.If(nicMTU(n) != unknown, "MTU "+nicMTU(n))
-	vfs := words.If(v.vfText(n, d) != none, v.vfText(n, d)+" VFs")
+	mtu, vfs, route := "", "", ""
+	if text := nicMTU(n); text != unknown {
+		mtu = "MTU " + text
+	}
+	if text := v.vfText(n, d); text != none {
+		vfs = text + " VFs"
+	}
 	routed := slices.ContainsFunc(v.Host.Routes, func(r topology.Route) bool { return slices.Contains(r.PCI, n.ID()) })
+	if routed {
+		route = "default route"
+	}
 	own := joined(" · ", strings.Join(n.Netdevs, ","), strings.Join(n.RDMA, ","))
 	c := v.newCard(n.ID(), cardNIC, name, v.addressOrName(n.Address, n.Name),
-		slices.Concat([]string{n.Name}, n.Netdevs, n.RDMA), words.If(routed, "default route"), own,
+		slices.Concat([]string{n.Name}, n.Netdevs, n.RDMA), route, own,
 		joined(" · ", nicSpeed(n), mtu), joined(" · ", foreign(n.Driver), vfs, modelText(n.Model, d)))
-	c.Own, c.Strong = own, words.Either(routed, 1, 0)
+	c.Own = own
+	if routed {
+		c.Strong = 1
+	}
 	return c
 }
 
 // foreign is a driver that says something about who holds the device.
 func foreign(driver string) string {
-	return words.If(slices.Contains([]string{"vfio-pci", "pci-stub", "uio_pci_generic", "igb_uio"}, driver), driver)
+	if slices.Contains([]string{"vfio-pci", "pci-stub", "uio_pci_generic", "igb_uio"}, driver) {
+		return driver
+	}
+	return ""
 }
 
 // diskCard is the card of a storage controller with its disks. What is mounted from them stands in bold: the host may
@@ -151,15 +185,24 @@ func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 	known := true
 	for _, k := range disks {
 		names, mounts = append(names, k.Name), append(mounts, k.Mounts...)
-		known, size = known && k.SizeBytes != nil, size+words.Value(k.SizeBytes)
+		if k.SizeBytes != nil {
+			size += *k.SizeBytes
+		} else {
+			known = false
+		}
 		// The disk's own name; pci.ids knows the controller.
 		model = cmp.Or(k.Model, model)
 	}
 	// A sum without one of the disks would be a wrong total.
-	total := words.If(known, words.Size(size))
+	total := ""
+	if known {
+		total = words.Size(size)
+	}
 	c := v.newCard(id, cardDisk, some(names, 2), at, names, prefixed("holds ", some(mounts, 4)),
 		joined(" · ", total, strings.TrimPrefix(model, "NVMe SSD Controller ")))
-	c.Strong = words.Either(len(mounts) > 0, 1, 0)
+	if len(mounts) > 0 {
+		c.Strong = 1
+	}
 	return c
 }
 

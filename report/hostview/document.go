@@ -93,7 +93,12 @@ func NewDocument(h *topology.Host, findings []finding.Finding) *Document {
 }
 
 // present returns s, or an empty slice for nil: [] in JSON, not null.
-func present[T any](s []T) []T { return words.Either(s == nil, []T{}, s) }
+func present[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
 
 func newPath(p topology.Path) Path {
 	return Path{A: p.A, B: p.B, Class: p.Label(), PCIe: p.PCIe.String()}
@@ -101,7 +106,10 @@ func newPath(p topology.Path) Path {
 
 // WriteJSON writes the document as one JSON value with a newline at its end: on one line, for JSON lines, or indented.
 func (d *Document) WriteJSON(w io.Writer, indent bool) error {
-	write := words.Either(indent, show.Encode, show.EncodeNext)
+	write := show.EncodeNext
+	if indent {
+		write = show.Encode
+	}
 	return d.written(write(w, show.JSON, d))
 }
 

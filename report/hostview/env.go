@@ -83,14 +83,21 @@ type envFile struct {
 // value.
 func (d *Document) WriteEnv(w io.Writer, form string) error {
 	// The root directory is what a live machine is called.
-	name := words.Either(d.Provenance.Name == "/", "", d.Provenance.Name)
+	name := d.Provenance.Name
+	if name == "/" {
+		name = ""
+	}
 	e := envFile{library: libraries[form], Host: d.Host, Form: form, Name: cmp.Or(name, "this machine"),
 		Links: rdmaLinks(d.Host)}
 	var names []string
 	for _, x := range e.Links {
 		if x.Left == "" {
 			e.Used = append(e.Used, x)
-			names = lists.Add(names, words.Either(e.noPort, x.name, x.String()))
+			port := x.String()
+			if e.noPort {
+				port = x.name
+			}
+			names = lists.Add(names, port)
 		}
 	}
 	e.Devices = e.devices + strings.Join(names, e.between)
@@ -111,7 +118,12 @@ func (e envFile) NVIDIA() bool {
 }
 
 // TrafficClass is the variable of the class of traffic.
-func (e envFile) TrafficClass() string { return words.Either(e.RoCE(), e.class, e.level) }
+func (e envFile) TrafficClass() string {
+	if e.RoCE() {
+		return e.class
+	}
+	return e.level
+}
 
 // Route is the network device of the default route, "" where there is none.
 func (e envFile) Route() string {
@@ -140,7 +152,8 @@ func rdmaLinks(h *topology.Host) []rdmaLink {
 	fastest := 0.0
 	routed := lists.SetOf(h.Routes, func(r topology.Route) string { return r.Netdev })
 	for nic, dev := range h.RDMADevices() {
-		for p := range lists.Refs(dev.Ports) {
+		for i := range dev.Ports {
+			p := &dev.Ports[i]
 			x := rdmaLink{nic: nic, name: dev.Name, port: p}
 			switch {
 			case topology.IsSoftRDMA(dev.Name):
@@ -153,7 +166,8 @@ func rdmaLinks(h *topology.Host) []rdmaLink {
 			all = append(all, x)
 		}
 	}
-	for x := range lists.Refs(all) {
+	for i := range all {
+		x := &all[i]
 		if r := x.port.RateGbps; x.Left == "" && r != nil && *r*2 <= fastest {
 			x.Left = fmt.Sprintf("it has %g Gb/s, and others have %g", *r, fastest)
 			if slices.ContainsFunc(x.nic.Netdevs, func(n string) bool { return routed[n] }) {
@@ -168,7 +182,8 @@ func rdmaLinks(h *topology.Host) []rdmaLink {
 func (e envFile) Nearest() (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	tree := topology.NewTree(e.Host)
-	for g := range lists.Refs(e.GPUs) {
+	for i := range e.GPUs {
+		g := &e.GPUs[i]
 		if g.Kind == topology.GPUDisplay {
 			continue
 		}

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -109,13 +108,15 @@ func (v *view) forests() map[int][]block {
 		return nodes[id]
 	}
 	// In two passes: which bridges stand above something drawn is known only when all of that hangs in its tree.
-	for d := range lists.Refs(v.Host.PCI) {
+	for i := range v.Host.PCI {
+		d := &v.Host.PCI[i]
 		if c, drawn := cards[d.Address]; drawn {
 			// What the function itself states counts more than its GPU or NIC, whose node may come from another tool.
 			forest(cmp.Or(d.NUMANode, c.node)).add(v, d, c.card)
 		}
 	}
-	for d := range lists.Refs(v.Host.PCI) {
+	for i := range v.Host.PCI {
+		d := &v.Host.PCI[i]
 		if _, drawn := cards[d.Address]; drawn || v.partOfCard(d, cards) {
 			continue
 		}
@@ -236,7 +237,11 @@ func (f *nodeForest) fold(v *view, d *topology.PCIDevice) {
 			return
 		}
 	}
-	n := lists.Made(f.folded, name, fold{})
+	n := f.folded[name]
+	if n == nil {
+		n = &fold{}
+		f.folded[name] = n
+	}
 	if d.IsBridge() {
 		n.bridges++
 	} else {
@@ -334,7 +339,9 @@ func (v *view) bridgeBox(chain []*topology.PCIDevice) *bridgeBox {
 	if _, short, ok := strings.Cut(b.Text, ":"); ok {
 		b.Text = short
 	}
-	b.Text += words.If(len(chain) > 1, " +"+strconv.Itoa(len(chain)-1))
+	if len(chain) > 1 {
+		b.Text += " +" + strconv.Itoa(len(chain)-1)
+	}
 	var full []string
 	for _, d := range chain {
 		s := d.Address.String()
@@ -374,7 +381,10 @@ func (v *view) wireOf(d *topology.PCIDevice) wire {
 	for i := range v.Host.GPUs {
 		// What PCI Express carries says nothing of a GPU that is joined to its processor otherwise.
 		if g := &v.Host.GPUs[i]; g.Address != nil && *g.Address == d.Address && g.IsCoherent() {
-			c2c := wire{Now: "C2C", GBps: words.Value(g.C2CGBps)}
+			c2c := wire{Now: "C2C"}
+			if g.C2CGBps != nil {
+				c2c.GBps = *g.C2CGBps
+			}
 			c2c.Full = joined(", ", "NVLink C2C", gbpsText(c2c.GBps), prefixed("beside PCI Express ", w.Full))
 			return c2c
 		}
@@ -403,7 +413,10 @@ func newWire(l *topology.Link) wire {
 
 // gbpsText is "15.8 GB/s", and nothing for what is not known.
 func gbpsText(gbps float64) string {
-	return words.Either(gbps <= 0, "", strconv.FormatFloat(gbps, 'g', 3, 64)+" GB/s")
+	if gbps <= 0 {
+		return ""
+	}
+	return strconv.FormatFloat(gbps, 'g', 3, 64) + " GB/s"
 }
 
 // warn notes whether a finding is about the link: checks RL001 to RL009 are about links.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/gpudirect"
 	"github.com/rackless/rackless/report/show"
@@ -17,8 +16,10 @@ import (
 func GPUDirect(reports []*gpudirect.Report, width int) string {
 	var text strings.Builder
 	for i, r := range reports {
-		fmt.Fprintf(&text, "%sGPUDirect RDMA in %s: %s\n\n%s", words.If(i > 0, "\n"), r.Host, verdicts[r.Status],
-			gpuDirectGrid(r).Fit(width))
+		if i > 0 {
+			text.WriteString("\n")
+		}
+		fmt.Fprintf(&text, "GPUDirect RDMA in %s: %s\n\n%s", r.Host, verdicts[r.Status], gpuDirectGrid(r).Fit(width))
 	}
 	return text.String()
 }
@@ -37,7 +38,8 @@ func gpuDirectGrid(r *gpudirect.Report) *show.Grid {
 		said
 	}
 	var nics, gpus group.By[of, string]
-	for p := range lists.Refs(r.Pairs) {
+	for i := range r.Pairs {
+		p := &r.Pairs[i]
 		nics.Add(of{p.GPU, saidOf(p)}, p.NIC)
 	}
 	for _, k := range nics.Keys {

@@ -104,10 +104,14 @@ func physicalNICs(all []topology.NIC) []topology.NIC {
 // add files a host's findings with those of others that say the same.
 func (g *Group) add(host string, findings []finding.Finding) {
 	for _, f := range findings {
-		same := lists.Obtain(&g.Findings, func(x GroupFinding) bool {
+		i := slices.IndexFunc(g.Findings, func(x GroupFinding) bool {
 			return x.ID == f.ID && x.Severity == f.Severity && x.Subject == f.Subject && x.Title == f.Title
-		}, GroupFinding{Finding: f})
-		same.Hosts = append(same.Hosts, host)
+		})
+		if i < 0 {
+			i = len(g.Findings)
+			g.Findings = append(g.Findings, GroupFinding{Finding: f})
+		}
+		g.Findings[i].Hosts = append(g.Findings[i].Hosts, host)
 	}
 }
 
@@ -117,8 +121,14 @@ func (g Group) WriteTable(w io.Writer, o TableOptions) error {
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
 	grid := show.NewGrid("host", "machine", "cpus>", "numa>", "memory>", "gpus>", "nics>", "kernel", "findings")
 	for _, m := range g.Hosts {
-		memory := words.If(m.MemoryBytes != nil, optionalSize(m.MemoryBytes))
-		found := words.Either(m.Findings > 0, fmt.Sprintf("%d, worst %s", m.Findings, m.Worst), "none")
+		memory := ""
+		if m.MemoryBytes != nil {
+			memory = words.Size(*m.MemoryBytes)
+		}
+		found := "none"
+		if m.Findings > 0 {
+			found = fmt.Sprintf("%d, worst %s", m.Findings, m.Worst)
+		}
 		grid.Add(m.Name, m.Model, strconv.Itoa(m.CPUs), strconv.Itoa(m.NUMANodes), memory, strconv.Itoa(m.GPUs),
 			strconv.Itoa(m.NICs), m.Kernel, found)
 	}

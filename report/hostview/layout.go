@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -99,7 +98,10 @@ func (sh sheet) layoutGroup(v *view, g roomGroup, columns, width, high int) *pic
 	}
 	rooms := lists.Map(g.Rooms, func(r room) *picture { return sh.layoutRoom(v, r, columns, width) })
 	frame := func(p *picture, i int, at rect) {
-		class := words.Either(g.Rooms[i].Odd, "room odd", "room")
+		class := "room"
+		if g.Rooms[i].Odd {
+			class = "room odd"
+		}
 		p.box(at, class, 6, g.Rooms[i].Full)
 	}
 	packed := pack(rooms, width, high, frame)

@@ -3,8 +3,6 @@ package hostview
 import (
 	"math"
 	"slices"
-
-	"github.com/rackless/rackless/internal/words"
 )
 
 // layoutBlock draws a root complex.
@@ -219,7 +217,10 @@ func (p *picture) card(c card, x, y, width int) int {
 		at += 15
 	}
 	for i, l := range c.Lines {
-		f := words.Either(i < c.Strong, fontBold, fontSmall)
+		f := fontSmall
+		if i < c.Strong {
+			f = fontBold
+		}
 		at = p.paragraph(left, at, l, f, "", room, 14, 3)
 	}
 	at -= 12

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 
 	"github.com/rackless/rackless/machine/topology"
@@ -124,7 +123,8 @@ func alikeRows(rows []matrixRow) []matrixRow {
 		}
 		kept, out = append(kept, i), append(out, r)
 	}
-	for r := range lists.Refs(out) {
+	for j := range out {
+		r := &out[j]
 		r.Cells = lists.Map(kept, func(i int) string { return r.Cells[i] })
 	}
 	return out
@@ -177,11 +177,19 @@ func matrixTable(rows, columns []matrixRow, heads []string, more func(matrixRow)
 
 // classCell is a class as the matrix shows it. nvidia-smi sets the X apart in the same way.
 func classCell(class string) string {
-	return words.Either(class == "X", " X", orUnknown(class))
+	if class == "X" {
+		return " X"
+	}
+	return orUnknown(class)
 }
 
 // orNA is a number, or what nvidia-smi prints for none.
-func orNA(n *int) string { return words.Either(n == nil, "N/A", intText(n)) }
+func orNA(n *int) string {
+	if n == nil {
+		return "N/A"
+	}
+	return intText(n)
+}
 
 // legendLines explain the classes and name the NICs.
 func (v *view) legendLines() []string {

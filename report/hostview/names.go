@@ -145,7 +145,10 @@ func (v *view) vfText(n *topology.NIC, d *topology.PCIDevice) string {
 		return strconv.Itoa(now)
 	}
 	// Some sources list virtual functions, and some only count them: the highest number is right.
-	now = max(now, len(s.VFs), words.Value(s.Enabled))
+	now = max(now, len(s.VFs))
+	if s.Enabled != nil {
+		now = max(now, *s.Enabled)
+	}
 	if s.Total == nil {
 		return strconv.Itoa(now)
 	}

@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
 
@@ -186,11 +185,19 @@ func (v *view) expected() []pageExpectation {
 		e := pageExpectation{Class: p.Class, Link: p.Expected.Link, Basis: p.Expected.Basis,
 			GBps: span(p.Expected.GBpsMin, p.Expected.GBpsMax), Usec: span(p.Expected.UsecMin, p.Expected.UsecMax)}
 		// Eight GPUs and eight NICs have 64 paths and few kinds of them: a row for each kind.
-		lists.Obtain(&out, func(o pageExpectation) bool { o.Pairs = 0; return o == e }, e).Pairs++
+		i := slices.IndexFunc(out, func(o pageExpectation) bool { o.Pairs = 0; return o == e })
+		if i < 0 {
+			i = len(out)
+			out = append(out, e)
+		}
+		out[i].Pairs++
 	}
 	rank := func(e pageExpectation) int {
 		c, _, err := topology.ParsePathLabel(e.Class)
-		return words.Either(err != nil, 1<<8, int(c))
+		if err != nil {
+			return 1 << 8
+		}
+		return int(c)
 	}
 	slices.SortStableFunc(out, func(a, b pageExpectation) int { return cmp.Compare(rank(a), rank(b)) })
 	return out
@@ -200,6 +207,11 @@ func (v *view) expected() []pageExpectation {
 func newPageGrid(g grid) pageGrid {
 	g.limit(maxPageRows)
 	// A stride or a count of CPUs says more than a hundred numbers.
-	text := func(c cell) string { return c.fit(words.Either(c.cpus != nil, 40, 200)) }
+	text := func(c cell) string {
+		if c.cpus != nil {
+			return c.fit(40)
+		}
+		return c.fit(200)
+	}
 	return pageGrid{grid: g, Texts: lists.Map(g.Rows, func(r []cell) []string { return lists.Map(r, text) })}
 }

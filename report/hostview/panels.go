@@ -20,9 +20,14 @@ func headPanel(v *view, width int) *picture {
 	for _, fact := range v.facts() {
 		y = p.paragraph(0, y, fact, fontPlain, "", width, 17, 4)
 	}
-	source := words.If(v.Placement == nil, v.source()) // else the facts say what the plan is for
-	source = strings.TrimSpace(source + words.If(v.Provenance.Emulated, " Its devices are emulated."))
-	p.H = p.paragraph(0, y, source, fontPlain, "soft", width, 17, 4) - 8
+	source := ""
+	if v.Placement == nil { // else the facts say what the plan is for
+		source = v.source()
+	}
+	if v.Provenance.Emulated {
+		source += " Its devices are emulated."
+	}
+	p.H = p.paragraph(0, y, strings.TrimSpace(source), fontPlain, "soft", width, 17, 4) - 8
 	return p
 }
 
@@ -95,8 +100,11 @@ func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
 	inner := width - 2*sh.margin
 	perRow := min(len(set.GPUs), max(1, (inner+8)/(chip+8)))
 	rows := (len(set.GPUs) + perRow - 1) / perRow
-	label := drawable(set.Name + ": " + words.Either(set.Uniform, set.Classes[0].text()+" between every two",
-		"not the same between every two; -o matrix has the pairs"))
+	alike := "not the same between every two; -o matrix has the pairs"
+	if set.Uniform {
+		alike = set.Classes[0].text() + " between every two"
+	}
+	label := drawable(set.Name + ": " + alike)
 	p := &picture{W: max(perRow*(chip+8)-8, min(inner, fontTitle.Width(label))) + 2*sh.margin}
 	y := 20
 	p.text(sh.margin, y, label, fontTitle, "", p.W-2*sh.margin)
@@ -266,8 +274,13 @@ func (l *legendBox) cells(v *view, drawn *picture) {
 	efficient := func(c cellShape) bool { return c.Efficient }
 	at := v.Placement
 	if at == nil {
-		plain := words.Either(len(v.Host.Cores) == 0, "CPU", "core")
-		plain += words.If(drawn.classes()["cache"], "; a frame is an L3 cache")
+		plain := "core"
+		if len(v.Host.Cores) == 0 {
+			plain = "CPU"
+		}
+		if drawn.classes()["cache"] {
+			plain += "; a frame is an L3 cache"
+		}
 		cell(coreCell{Threads: 1}, plain, func(cellShape) bool { return true })
 		cell(coreCell{Threads: 2}, "core with two threads", func(c cellShape) bool { return c.Threads > 1 })
 		cell(coreCell{Threads: 1, Efficient: true}, "efficiency core", efficient)

@@ -165,7 +165,9 @@ const markSize = 11
 // marksNeed is the room that the first of some findings takes, with the number of the others.
 func marksNeed(all []mark) int {
 	label := all[0].ID
-	label += words.If(len(all) > 1, " +"+strconv.Itoa(len(all)-1))
+	if len(all) > 1 {
+		label += " +" + strconv.Itoa(len(all)-1)
+	}
 	return markSize + 3 + fontID.Width(label)
 }
 
@@ -184,7 +186,9 @@ func (p *picture) marks(x, y int, all []mark, room int) {
 		// The number of the others belongs to the last sign that has room, so it has to be known before the next one is
 		// drawn.
 		last := more > 0 && next+marksNeed(all[i+1:]) > end
-		label += words.If(last, " +"+strconv.Itoa(more))
+		if last {
+			label += " +" + strconv.Itoa(more)
+		}
 		p.text(x+sign, y+4, label, fontID, "id", end-x-sign)
 		if last {
 			return

@@ -160,7 +160,10 @@ func (p *picture) holdings(at *Placement, r *room, x, y, width int) int {
 
 // guests counts the lab nodes; without a placement there are none.
 func (p *Placement) guests() int {
-	return lists.Count(words.Value(p).Owners, func(o Owner) bool { return o.Role == RoleGuest })
+	if p == nil {
+		return 0
+	}
+	return lists.Count(p.Owners, func(o Owner) bool { return o.Role == RoleGuest })
 }
 
 // maxGuests is how many lab nodes are described; of more only the first line is shown.
@@ -219,7 +222,11 @@ func (v *view) placementPage() page {
 
 // summary is the heading of the findings.
 func (v *view) summary() string {
-	return words.Either(v.Placement != nil, "What crosses NUMA nodes: ", "Findings: ") + findingsText(v.Findings)
+	head := "Findings: "
+	if v.Placement != nil {
+		head = "What crosses NUMA nodes: "
+	}
+	return head + findingsText(v.Findings)
 }
 
 // describePlacement is the picture in one sentence.

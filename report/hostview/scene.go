@@ -75,11 +75,15 @@ func newScene(v *view) *scene {
 	forests := v.forests()
 	add := func(title string, order int, r room, odd bool) {
 		// Nodes of one package need not follow each other in the list.
-		g := lists.Obtain(&s.Groups, func(g roomGroup) bool { return g.Title == title },
-			roomGroup{Title: title, Odd: odd, order: order})
-		g.Rooms = append(g.Rooms, r)
+		i := slices.IndexFunc(s.Groups, func(g roomGroup) bool { return g.Title == title })
+		if i < 0 {
+			i = len(s.Groups)
+			s.Groups = append(s.Groups, roomGroup{Title: title, Odd: odd, order: order})
+		}
+		s.Groups[i].Rooms = append(s.Groups[i].Rooms, r)
 	}
-	for n := range lists.Refs(v.Host.NUMANodes) {
+	for i := range v.Host.NUMANodes {
+		n := &v.Host.NUMANodes[i]
 		title, at := v.groupOf(n)
 		add(title, at, v.nodeRoom(n, forests[n.ID]), false)
 		delete(forests, n.ID)
@@ -154,14 +158,18 @@ func (v *view) groupOf(n *topology.NUMANode) (title string, order int) {
 // packagesOf returns the packages that CPUs are in, as the packages or else the cores have it.
 func (v *view) packagesOf(cpus topology.CPUSet) []int {
 	var ids []int
-	for p := range lists.Refs(v.Host.Packages) {
-		ids = append(ids, lists.If(p.CPUs.Overlaps(cpus), p.ID)...)
+	for i := range v.Host.Packages {
+		if p := &v.Host.Packages[i]; p.CPUs.Overlaps(cpus) {
+			ids = append(ids, p.ID)
+		}
 	}
 	if len(ids) > 0 {
 		return ids
 	}
-	for c := range lists.Refs(v.Host.Cores) {
-		ids = append(ids, lists.If(c.Package != nil && c.CPUs.Overlaps(cpus), words.Value(c.Package))...)
+	for i := range v.Host.Cores {
+		if c := &v.Host.Cores[i]; c.Package != nil && c.CPUs.Overlaps(cpus) {
+			ids = append(ids, *c.Package)
+		}
 	}
 	return lists.Distinct(ids)
 }
@@ -176,7 +184,11 @@ func (v *view) packageTitle(ids []int) string {
 		return "Packages " + some(names, 6)
 	}
 	p := lists.Find(v.Host.Packages, func(p topology.Package) bool { return p.ID == ids[0] })
-	return fmt.Sprintf("Package %d", ids[0]) + words.If(p.Model != v.cpuModel(), prefixed(" · ", p.Model))
+	title := fmt.Sprintf("Package %d", ids[0])
+	if p.Model != v.cpuModel() {
+		title += prefixed(" · ", p.Model)
+	}
+	return title
 }
 
 // nodeRoom is the room of a NUMA node.
@@ -196,13 +208,17 @@ func (v *view) nodeRoom(n *topology.NUMANode, blocks []block) room {
 		memory = "no memory"
 	case n.MemoryBytes != nil:
 		memory = words.Size(*n.MemoryBytes)
-		free = words.If(n.FreeBytes != nil, words.Size(words.Value(n.FreeBytes))+" free")
+		if n.FreeBytes != nil {
+			free = words.Size(*n.FreeBytes) + " free"
+		}
 	case slices.ContainsFunc(v.Host.NUMANodes, func(n topology.NUMANode) bool { return n.MemoryBytes != nil }):
 		memory = "memory not known" // where it is known of others; a matrix, for one, never says
 	}
 	line(v.coresText(n.CPUs), memory)
 	line(free)
-	line(words.If(special(n), nodeKind(n)))
+	if special(n) {
+		line(nodeKind(n))
+	}
 	if pools := poolsText(n.Hugepages); pools != unknown && pools != none {
 		line("hugepages " + pools)
 	}
@@ -253,17 +269,24 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 	if cpus.Len() > maxCells*8 {
 		return nil
 	}
-	isolated := words.Value(v.Host.CPUs.Isolated)
+	var isolated topology.CPUSet
+	if v.Host.CPUs.Isolated != nil {
+		isolated = *v.Host.CPUs.Isolated
+	}
 	var out group.List[int, cacheCells] // by L3
 	total := 0
-	// -1 is the group of the cores whose L3 is not known.
 	add := func(l3 *int, own topology.CPUSet, efficient bool) {
-		at := out.At(words.ValueOr(l3, -1), cacheCells{Known: l3 != nil, Full: v.cacheText(l3)})
+		id := -1 // the group of the cores whose L3 is not known
+		if l3 != nil {
+			id = *l3
+		}
+		at := out.At(id, cacheCells{Known: l3 != nil, Full: v.cacheText(l3)})
 		at.Cells = append(at.Cells, coreCell{Threads: own.Len(), Efficient: efficient, Isolated: own.Overlaps(isolated),
 			Owners: slices.Compact(v.Placement.ownersOf(own))})
 		total++
 	}
-	for c := range lists.Refs(v.Host.Cores) {
+	for i := range v.Host.Cores {
+		c := &v.Host.Cores[i]
 		if c.CPUs.Overlaps(cpus) {
 			add(c.L3, c.CPUs, c.Kind == topology.KindEfficiency)
 		}

@@ -75,7 +75,10 @@ func (v *view) filled() string {
 	if len(parts) == 0 {
 		parts = v.Host.Parts()
 	}
-	return words.If(len(parts) != 0, "It tells: "+strings.ReplaceAll(strings.Join(parts, ", "), "_", " ")+".")
+	if len(parts) == 0 {
+		return ""
+	}
+	return "It tells: " + strings.ReplaceAll(strings.Join(parts, ", "), "_", " ") + "."
 }
 
 // facts are lines about the machine as a whole; what is not known is left out of them.
@@ -106,7 +109,12 @@ func (v *view) cpuModel() string {
 }
 
 // prefixed is prefix and s, or nothing.
-func prefixed(prefix, s string) string { return words.If(s != "", prefix+s) }
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
+}
 
 // smtWords are the kernel's words for the state of SMT, in English.
 var smtWords = strings.NewReplacer("forceoff", "forced off", "notsupported", "not supported", "notimplemented",
@@ -152,12 +160,18 @@ func (v *view) memoryText() string {
 	m := v.totalMemory()
 	var gpus uint64 // Linux counts what POWER9 and Grace GPUs have
 	for _, n := range v.Host.NUMANodes {
-		if n.Kind == "gpu" {
-			gpus += words.Value(n.MemoryBytes)
+		if n.Kind == "gpu" && n.MemoryBytes != nil {
+			gpus += *n.MemoryBytes
 		}
 	}
-	return words.If(m != nil, words.Size(words.Value(m))+" memory"+
-		words.If(gpus > 0, " ("+words.Size(gpus)+" of GPUs)"))
+	if m == nil {
+		return ""
+	}
+	text := words.Size(*m) + " memory"
+	if gpus > 0 {
+		text += " (" + words.Size(gpus) + " of GPUs)"
+	}
+	return text
 }
 
 // iommuText says whether the IOMMU is on; nothing where no source tells.
@@ -199,7 +213,13 @@ func (v *view) tuningText() string {
 		hugepages = "hugepages " + hugepages
 	}
 	bytes := lists.Sum(m.Swap, func(s topology.Swap) uint64 { return s.SizeBytes })
-	swap := words.Either(bytes > 0, "swap "+words.Size(bytes), words.If(m.SwapKnown, "no swap"))
+	swap := ""
+	switch {
+	case bytes > 0:
+		swap = "swap " + words.Size(bytes)
+	case m.SwapKnown:
+		swap = "no swap"
+	}
 	// The kernel's numbers mean nothing to a reader; one that a later kernel adds is shown as it is.
 	balancing := cmp.Or(map[string]string{"0": "off", "1": "on", "2": "tiering"}[m.NUMABalancing], m.NUMABalancing)
 	return joined(", ", hugepages, swap, prefixed("NUMA balancing ", balancing), prefixed("THP ", m.THP))

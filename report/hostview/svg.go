@@ -13,7 +13,6 @@ import (
 
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -111,8 +110,14 @@ func svgText(picture string, s textShape) string {
 	}
 	baseline := s.Y + s.Font.Size*ascent/10 // the line that the letters stand on
 	fmt.Fprintf(&b, ` x="%d" y="%d" font-size="%d"`, s.X, baseline, s.Font.Size)
-	b.WriteString(words.If(s.Font.Bold, ` font-weight="700"`) + ">" + escaped(s.Text) + "</text>")
-	return b.String() + words.If(s.Link != "", "</a>") + "\n"
+	if s.Font.Bold {
+		b.WriteString(` font-weight="700"`)
+	}
+	b.WriteString(">" + escaped(s.Text) + "</text>")
+	if s.Link != "" {
+		b.WriteString("</a>")
+	}
+	return b.String() + "\n"
 }
 
 // An svgPath is cores of one colour, or lines and hatches on them.
@@ -161,7 +166,10 @@ func svgMark(s markShape) string {
 	x, y, w := s.X, s.Y, s.W
 	cx := float64(x) + float64(w)/2
 	num := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
-	title := words.If(s.Title != "", "<title>"+escaped(s.Title)+"</title>")
+	title := ""
+	if s.Title != "" {
+		title = "<title>" + escaped(s.Title) + "</title>"
+	}
 	sign := ""
 	switch s.Severity.Rank() {
 	case 0:

@@ -48,12 +48,16 @@ func (v *view) nodeGrid() grid {
 	if kinds {
 		g.Heads = append(g.Heads, head{Name: "kind", Least: 4})
 	}
-	for n := range lists.Refs(v.Host.NUMANodes) {
+	for i := range v.Host.NUMANodes {
+		n := &v.Host.NUMANodes[i]
 		cores := lists.Count(v.Host.Cores, func(c topology.Core) bool {
 			return c.NUMANode != nil && *c.NUMANode == n.ID
 		})
 		// Without a list of cores, 0 of them would be wrong of every node.
-		coreText := words.Either(len(v.Host.Cores) == 0, unknown, strconv.Itoa(cores))
+		coreText := strconv.Itoa(cores)
+		if len(v.Host.Cores) == 0 {
+			coreText = unknown
+		}
 		row := cells(strconv.Itoa(n.ID), "", coreText, optionalSize(n.MemoryBytes), optionalSize(n.FreeBytes),
 			poolsText(n.Hugepages), v.l3Text(n.CPUs), distancesText(n.Distances))
 		row[1].cpus = &n.CPUs
@@ -70,7 +74,10 @@ func special(n *topology.NUMANode) bool { return n.Kind != "" && n.Kind != "dram
 
 // nodeKind says what the memory of a node is.
 func nodeKind(n *topology.NUMANode) string {
-	of := words.If(n.GPU != nil, "of "+words.Value(n.GPU).String())
+	of := ""
+	if n.GPU != nil {
+		of = "of " + n.GPU.String()
+	}
 	return orUnknown(joined(" ", n.Kind, n.MemoryMode, of))
 }
 
@@ -83,9 +90,13 @@ func (v *view) l3Text(cpus topology.CPUSet) string {
 	if len(here) == 0 {
 		return none
 	}
-	// A size is told only where all of them have it: of unequal caches the number alone is true.
-	sizes := lists.Distinct(lists.Map(here, func(c topology.L3) uint64 { return words.Value(c.SizeBytes) }))
-	return strconv.Itoa(len(here)) + words.If(len(sizes) == 1 && sizes[0] > 0, " x "+words.Size(sizes[0]))
+	// A size is told only if all of them have it: of unequal caches the number alone is true.
+	text, size := strconv.Itoa(len(here)), here[0].SizeBytes
+	if size == nil || *size == 0 || slices.ContainsFunc(here,
+		func(c topology.L3) bool { return c.SizeBytes == nil || *c.SizeBytes != *size }) {
+		return text
+	}
+	return text + " x " + words.Size(*size)
 }
 
 // gpuGrid lists the GPUs, those that only drive a screen last. These have no name, since the matrix leaves them out.
@@ -99,8 +110,13 @@ func (v *view) gpuGrid() grid {
 		d := v.device(gpu.Address)
 		model := modelText(gpu.Model, d)
 		// Such a GPU stands in the table, and its row must not be taken for one that computes.
-		model += words.If(gpu.Kind == topology.GPUDisplay, " (display)")
-		at := words.Value(d)
+		if gpu.Kind == topology.GPUDisplay {
+			model += " (display)"
+		}
+		var at topology.PCIDevice
+		if d != nil {
+			at = *d
+		}
 		g.Rows = append(g.Rows, cells(name, addressText(gpu.Address), model, intText(v.nodeOf(gpu.NUMANode)),
 			linkText(at.Link), driverText(gpu.Driver, d),
 			intText(at.IOMMUGroup), optionalSize(gpu.BAR1Bytes), optionalSize(gpu.MemoryBytes)))
@@ -116,7 +132,10 @@ func (v *view) gpuGrid() grid {
 
 // addressText is the address, or none for what is known by another tool's name alone.
 func addressText(a *topology.PCIAddr) string {
-	return words.Either(a == nil, none, words.Value(a).String())
+	if a == nil {
+		return none
+	}
+	return a.String()
 }
 
 // driverText is the driver; none where it is known that there is none.
@@ -156,8 +175,12 @@ func (v *view) nicGrid() grid {
 	}}
 	for _, n := range v.nics {
 		d := v.device(n.Address)
+		var link *topology.Link
+		if d != nil {
+			link = d.Link
+		}
 		g.Rows = append(g.Rows, cells(v.names[n.ID()], addressText(n.Address), listText(n.Netdevs), listText(n.RDMA),
-			nicSpeed(n), nicMTU(n), intText(v.nodeOf(n.NUMANode)), linkText(words.Value(d).Link), v.vfText(n, d),
+			nicSpeed(n), nicMTU(n), intText(v.nodeOf(n.NUMANode)), linkText(link), v.vfText(n, d),
 			driverText(n.Driver, d), modelText(n.Model, d)))
 	}
 	return g
@@ -174,20 +197,28 @@ func nicSpeed(n *topology.NIC) string {
 	down := lists.Count(n.Ports,
 		func(p topology.Netdev) bool { return p.Carrier != nil && !*p.Carrier || p.State == "down" })
 	// One port with a link is enough for the NIC to be of use, and its speed is then merely not known.
-	return words.Either(down > 0 && down == len(n.Ports), "down", unknown)
+	if down > 0 && down == len(n.Ports) {
+		return "down"
+	}
+	return unknown
 }
 
 // nicMTU is the MTU of the ports, a range where they differ.
 func nicMTU(n *topology.NIC) string {
 	var all []int
 	for _, p := range n.Ports {
-		all = append(all, lists.If(p.MTU != nil, words.Value(p.MTU))...)
+		if p.MTU != nil {
+			all = append(all, *p.MTU)
+		}
 	}
 	if len(all) == 0 {
 		return unknown
 	}
 	low, high := slices.Min(all), slices.Max(all)
-	return words.Either(low == high, strconv.Itoa(low), fmt.Sprintf("%d-%d", low, high))
+	if low == high {
+		return strconv.Itoa(low)
+	}
+	return fmt.Sprintf("%d-%d", low, high)
 }
 
 // settings are those of a NIC's firmware that matter for RDMA and for virtual machines. Others, some 250 of them, are
@@ -207,10 +238,15 @@ func (v *view) settingGrid() grid {
 		for _, d := range n.Devices {
 			for _, p := range d.Ports {
 				if p.State != "" && p.State != "ACTIVE" { // those that work have a speed above
-					states = append(states, strings.TrimSpace(strings.Join([]string{p.LinkLayer, p.State,
-						words.If(p.PhysState != "", "("+p.PhysState+")")}, " ")))
+					state := p.LinkLayer + " " + p.State
+					if p.PhysState != "" {
+						state += " (" + p.PhysState + ")"
+					}
+					states = append(states, strings.TrimSpace(state))
 				}
-				mtus = append(mtus, lists.If(p.ActiveMTU != nil, intText(p.ActiveMTU))...)
+				if p.ActiveMTU != nil {
+					mtus = append(mtus, strconv.Itoa(*p.ActiveMTU))
+				}
 			}
 		}
 		for _, p := range n.Ports {
@@ -241,8 +277,12 @@ func (v *view) bondGrid() grid {
 		{Name: "bond"}, {Name: "mode"}, {Name: "hash"}, {Name: "members", Least: 12}, {Name: "speed", Right: true},
 		{Name: "MTU", Right: true}, {Name: "RDMA", Least: 6},
 	}}
-	for b := range lists.Refs(v.Host.Bonds) {
-		speed := words.Either(b.SpeedMbps == nil, unknown, speedText(words.Value(b.SpeedMbps)))
+	for i := range v.Host.Bonds {
+		b := &v.Host.Bonds[i]
+		speed := unknown
+		if b.SpeedMbps != nil {
+			speed = speedText(*b.SpeedMbps)
+		}
 		g.Rows = append(g.Rows, cells(b.Name, orUnknown(b.Mode), orUnknown(b.HashPolicy), listText(b.Members), speed,
 			intText(b.MTU), listText(b.RDMA)))
 	}
@@ -255,10 +295,17 @@ func (v *view) switchGrid() grid {
 		{Name: "switch", Least: 10}, {Name: "kind"}, {Name: "MTU", Right: true}, {Name: "uplinks", Least: 8},
 		{Name: "port group", Least: 10}, {Name: "VLAN", Right: true, Least: 6},
 	}}
-	for s := range lists.Refs(v.Host.Switches) {
+	for i := range v.Host.Switches {
+		s := &v.Host.Switches[i]
 		row := cells(s.Name, s.Kind, intText(s.MTU), listText(s.Uplinks))
 		for _, p := range s.PortGroups {
-			vlan := words.If(p.VLAN != 0, strconv.Itoa(p.VLAN)) + words.If(p.VLAN == allVLANs, " (all)")
+			vlan := ""
+			if p.VLAN != 0 {
+				vlan = strconv.Itoa(p.VLAN)
+			}
+			if p.VLAN == allVLANs {
+				vlan += " (all)"
+			}
 			g.Rows = append(g.Rows, append(row, cells(p.Name, cmp.Or(p.VLANs, vlan, none))...))
 			row = cells("", "", "", "")
 		}
@@ -289,7 +336,11 @@ func (v *view) diskGrid() grid {
 
 // diskNode is the node of a disk, or else of the function that it is behind.
 func (v *view) diskNode(d *topology.Disk) *int {
-	return v.nodeOf(cmp.Or(d.NUMANode, words.Value(v.device(d.PCI)).NUMANode))
+	node := d.NUMANode
+	if function := v.device(d.PCI); node == nil && function != nil {
+		node = function.NUMANode
+	}
+	return v.nodeOf(node)
 }
 
 // tenantGrid lists the virtual machines that are there already. CPUs of virtual CPUs that are pinned come before those
@@ -299,13 +350,20 @@ func (v *view) tenantGrid() grid {
 		{Name: "name", Least: 10}, {Name: "state"}, {Name: "vCPUs", Right: true}, {Name: "on CPUs", Least: 12},
 		{Name: "memory", Right: true}, {Name: "nodes", Least: 6, Drop: 1}, {Name: "devices", Least: 12},
 	}}
-	for t := range lists.Refs(v.Host.Tenants) {
+	for i := range v.Host.Tenants {
+		t := &v.Host.Tenants[i]
 		held := t.Pinned()
 		devices := lists.Map(t.Devices, func(d topology.TenantDevice) string {
-			return words.If(d.Virtual, "a VF of ") + d.PCI.String()
+			if d.Virtual {
+				return "a VF of " + d.PCI.String()
+			}
+			return d.PCI.String()
 		})
 		// No VM has none: its source does not tell.
-		vcpus := words.Either(t.VCPUs > 0, strconv.Itoa(t.VCPUs), unknown)
+		vcpus := unknown
+		if t.VCPUs > 0 {
+			vcpus = strconv.Itoa(t.VCPUs)
+		}
 		row := cells(t.Name, orUnknown(t.State), vcpus, "any", optionalSize(t.MemoryBytes), "any", listText(devices))
 		switch {
 		case !held.IsEmpty():
@@ -327,7 +385,10 @@ func (v *view) askedGrid() grid {
 	g := grid{Title: "Kernel parameters", Heads: []head{{Name: "parameter"}, {Name: "asked", Least: 12},
 		{Name: "in force", Least: 12}, {Name: "read from", Least: 12, Drop: 1}}}
 	for _, p := range v.Host.Kernel.Asked {
-		force := words.Either(p.InForce == nil, unknown, cmp.Or(words.Value(p.InForce), none))
+		force := unknown
+		if p.InForce != nil {
+			force = cmp.Or(*p.InForce, none)
+		}
 		g.Rows = append(g.Rows, cells(p.Name, cmp.Or(p.Asked, none), force, p.Source))
 	}
 	return g

@@ -37,7 +37,10 @@ const (
 func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 	v := newView(d)
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
-	t.room = words.Either(o.Wide, math.MaxInt, t.Width)
+	t.room = t.Width
+	if o.Wide {
+		t.room = math.MaxInt
+	}
 	t.Wrap("", "", v.heading(), text.Bold)
 	for _, line := range v.facts() {
 		t.Wrap("", "  ", line)
@@ -225,6 +228,9 @@ func (t *terminal) sourced(v *view) {
 	list("Contradictions: the first value is used", v.contradictions())
 	list("Inferred: no source states it", v.Host.Inferred)
 	all := lists.Map(v.Host.Unread, func(u topology.Unread) string { return u.Path + ": " + u.Why })
-	what := words.Either(len(all) > 1, fmt.Sprintf("%d files or commands", len(all)), "1 file or command")
+	what := "1 file or command"
+	if len(all) > 1 {
+		what = fmt.Sprintf("%d files or commands", len(all))
+	}
 	list("Not read: "+what, all)
 }

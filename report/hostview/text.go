@@ -16,7 +16,10 @@ import (
 
 // optionalSize is a size, or unknown.
 func optionalSize(n *uint64) string {
-	return words.Either(n == nil, unknown, words.Size(words.Value(n)))
+	if n == nil {
+		return unknown
+	}
+	return words.Size(*n)
 }
 
 // unknown stands in a table where a fact is not known, none where it is known that there is nothing.
@@ -34,7 +37,12 @@ func speedText(mbps int64) string {
 }
 
 // counted is "1 core" or "2 cores", and nothing of none.
-func counted(n int, what string) string { return words.If(n != 0, words.Count(n, what)) }
+func counted(n int, what string) string {
+	if n == 0 {
+		return ""
+	}
+	return words.Count(n, what)
+}
 
 // joined puts the parts that say something on one line.
 func joined(sep string, parts ...string) string {
@@ -43,7 +51,12 @@ func joined(sep string, parts ...string) string {
 }
 
 // intText prints an optional number.
-func intText(n *int) string { return words.Either(n == nil, unknown, strconv.Itoa(words.Value(n))) }
+func intText(n *int) string {
+	if n == nil {
+		return unknown
+	}
+	return strconv.Itoa(*n)
+}
 
 // rateText is "Gen4 x16"; a part that is not known is left out, and a speed that is no generation's stays in GT/s.
 func rateText(gts *float64, width *int) string {
@@ -162,8 +175,11 @@ func setText(s *topology.CPUSet, letters int) string {
 
 // pagesText is "16 x 1 GiB (5 free)" of a pool.
 func pagesText(p topology.HugepagePool) string {
-	return fmt.Sprintf("%d x %s", p.Total, words.Size(p.SizeBytes)) +
-		words.If(p.Free != nil, fmt.Sprintf(" (%d free)", words.Value(p.Free)))
+	text := fmt.Sprintf("%d x %s", p.Total, words.Size(p.SizeBytes))
+	if p.Free != nil {
+		text += fmt.Sprintf(" (%d free)", *p.Free)
+	}
+	return text
 }
 
 // poolsText lists the pools that have pages. It is none where the pools are known and empty, and
