@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -151,7 +150,10 @@ type Line []byte
 
 // To draws the line on to a point; the first one is where it starts.
 func (l *Line) To(x, y float64) {
-	verb := words.Either(len(*l) == 0, "M", "L")
+	verb := "L"
+	if len(*l) == 0 {
+		verb = "M"
+	}
 	*l = append(*l, verb+Path("%s %s", x, y)...)
 }
 

@@ -211,6 +211,8 @@ func (c *Canvas) Latencies(what, unit string, drawn, all []Distribution) Chart {
 
 // Unit is the unit of an axis, and that it is logarithmic, which the ticks alone do not tell at once.
 func (a Axis) Unit(unit string) string {
-	unit += words.If(a.Log, ", logarithmic")
+	if a.Log {
+		unit += ", logarithmic"
+	}
 	return unit
 }

@@ -30,7 +30,8 @@ func Compare(w io.Writer, pl *plan.Plan, outcomes []rivals.Outcome, o Options) e
 	}
 	// The names come last: they are the only cells that may be long, and only the last column folds.
 	rows := [][]string{{strconv.FormatInt(pl.Cost, 10), "", "none", "rackless"}}
-	for out := range lists.Refs(outcomes) {
+	for i := range outcomes {
+		out := &outcomes[i]
 		cost, against, broken := "-", "", "refuses"
 		if out.Placement != nil {
 			cost, against, broken = strconv.FormatInt(out.Cost, 10), "same", "none"

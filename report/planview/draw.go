@@ -62,7 +62,8 @@ func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 func owners(pl *plan.Plan, h *topology.Host) []hostview.Owner {
 	var out []hostview.Owner
 	var emulators topology.CPUSet
-	for n := range lists.Refs(pl.Nodes) {
+	for i := range pl.Nodes {
+		n := &pl.Nodes[i]
 		emulators = emulators.Union(n.EmulatorCPUs).Union(n.IOThreadCPUs)
 		on := fmt.Sprintf("%s on %s, CPUs %s", words.Count(len(n.VCPUs), "virtual CPU"), words.Count(n.Cores, "core"),
 			setOrNone(n.CPUs()))
@@ -133,7 +134,8 @@ func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 		s.Bytes[host+2] += uint64(p.Held) * p.PageBytes
 		out[p.NUMANode] = s
 	}
-	for n := range lists.Refs(h.NUMANodes) {
+	for i := range h.NUMANodes {
+		n := &h.NUMANodes[i]
 		s := at(n.ID)
 		if n.MemoryBytes != nil {
 			// Never below 0, whatever the plan and the pages in use add up to.
@@ -152,7 +154,8 @@ func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 // beside the sign.
 func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 	var out []finding.Finding
-	for n := range lists.Refs(pl.Nodes) {
+	for i := range pl.Nodes {
+		n := &pl.Nodes[i]
 		on := h.NodesOf(n.CPUs())
 		if len(on) == 0 {
 			continue // the host does not tell
@@ -211,7 +214,8 @@ func tables(pl *plan.Plan) []hostview.Table {
 	nodes := hostview.Table{Title: "Lab nodes", Columns: show.Columns("node", "vCPUs>", "cores>", "CPUs", "memory",
 		"emulator CPUs")}
 	devices := hostview.Table{Title: "Devices", Columns: show.Columns("node", "device", "model")}
-	for n := range lists.Refs(pl.Nodes) {
+	for i := range pl.Nodes {
+		n := &pl.Nodes[i]
 		nodes.Rows = append(nodes.Rows, []string{n.Name, strconv.Itoa(len(n.VCPUs)), strconv.Itoa(n.Cores),
 			setOrNone(n.CPUs()), memoryText(n), emulatorText(n)})
 		for k := range n.Cards {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
@@ -76,7 +75,8 @@ func newExplanation(pl *plan.Plan) *explanation {
 		}
 	}
 	rests := map[string]int{} // how many decisions that are printed rest on a line of evidence
-	for d := range lists.Refs(pl.Decisions) {
+	for i := range pl.Decisions {
+		d := &pl.Decisions[i]
 		title, rank := "Host", 0
 		if d.Node != "" {
 			alike := nodes[keyOf(d)]

@@ -92,7 +92,9 @@ func cardText(c *plan.NodeDevice, guestNUMA bool) string {
 	if c.Cell != nil && guestNUMA {
 		where = append(where, fmt.Sprintf("guest node %d", *c.Cell))
 	}
-	s += words.If(len(where) > 0, " ("+strings.Join(where, ", ")+")")
+	if len(where) > 0 {
+		s += " (" + strings.Join(where, ", ") + ")"
+	}
 	if c.Kind != plan.KindVF && len(c.Functions) > 1 {
 		s += " with " + words.List(c.Functions[1:])
 	}
@@ -111,7 +113,10 @@ func costText(p *plan.Plan) string {
 		s = fmt.Sprintf("cost %d basis points, within %d %% of the least: no plan costs less than %d", p.Cost, gap,
 			p.Bound)
 	}
-	return s + words.If(p.Stopped != "", ", stopped by "+p.Stopped)
+	if p.Stopped != "" {
+		s += ", stopped by " + p.Stopped
+	}
+	return s
 }
 
 // subject names the lab nodes of a term. The term "unequal" may have hundreds.

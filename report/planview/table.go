@@ -47,14 +47,18 @@ func (p page) plan(pl *plan.Plan) {
 // hostText says what a plan is for.
 func hostText(pl *plan.Plan) string {
 	s := cmp.Or(pl.Host.Model, pl.Host.Name, "the host")
-	s += words.If(pl.Host.Model != "" && pl.Host.Name != "", " ("+pl.Host.Name+")")
+	if pl.Host.Model != "" && pl.Host.Name != "" {
+		s += " (" + pl.Host.Name + ")"
+	}
 	return s + fmt.Sprintf(", workload %s: %s", pl.Workload, words.Count(len(pl.Nodes), "lab node"))
 }
 
 // node prints the block of a lab node.
 func (p page) node(n *plan.Node) {
 	head := fmt.Sprintf("%s: %s on %s", n.Name, words.Count(len(n.VCPUs), "virtual CPU"), words.Count(n.Cores, "core"))
-	head += words.If(n.SMT, " with siblings")
+	if n.SMT {
+		head += " with siblings"
+	}
 	p.title(head + ", " + words.Size(n.MemoryBytes))
 	p.labelled("CPUs", setOrNone(n.CPUs()))
 	p.labelled("memory", memoryText(n))
@@ -91,7 +95,10 @@ func memoryText(n *plan.Node) string {
 	for i, m := range n.Memory {
 		// A node whose parts have pages of two sizes is not said to have either.
 		same = same && m.PageBytes == n.Memory[0].PageBytes
-		where := words.Either(i > 0, "node", "NUMA node")
+		where := "NUMA node"
+		if i > 0 {
+			where = "node"
+		}
 		parts = append(parts, fmt.Sprintf("%s on %s %d", words.Size(m.Bytes), where, m.NUMANode))
 	}
 	switch {
@@ -106,7 +113,10 @@ func memoryText(n *plan.Node) string {
 // cellText says which nodes of the host a NUMA node of the guest stands for, and what is in it.
 func cellText(c *plan.Cell) string {
 	nodes := lists.Map(c.NUMANodes, strconv.Itoa)
-	what := words.Either(len(nodes) != 1, "NUMA nodes ", "NUMA node ")
+	what := "NUMA nodes "
+	if len(nodes) == 1 {
+		what = "NUMA node "
+	}
 	s := "stands for " + what + words.List(nodes) + ": "
 	switch c.VCPUs {
 	case 0:
@@ -178,7 +188,10 @@ func hostRows(pl *plan.Plan) [][2]string {
 // pagesText is "16 x 1 GiB on NUMA node 0 beside 4 in use".
 func pagesText(h plan.Hugepages, where string) string {
 	s := fmt.Sprintf("%d x %s%s", h.Count, words.Size(h.PageBytes), where)
-	return s + words.If(h.Held > 0, fmt.Sprintf(" beside %d in use", h.Held))
+	if h.Held > 0 {
+		s += fmt.Sprintf(" beside %d in use", h.Held)
+	}
+	return s
 }
 
 // maxTerms is how many terms of the cost are listed.

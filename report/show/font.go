@@ -1,7 +1,6 @@
 package show
 
 import (
-	"github.com/rackless/rackless/internal/words"
 	"math"
 	"strings"
 )
@@ -105,7 +104,10 @@ func (f Font) fitting(s string, room int) int {
 	sum, last := 0.0, 0
 	for i, r := range s {
 		if sum += f.advance(r); sum > float64(room) && i > 0 {
-			return words.Either(last > i/2, last, i)
+			if last > i/2 {
+				return last
+			}
+			return i
 		}
 		if strings.ContainsRune(" -_/.,:=+", r) {
 			last = i + 1

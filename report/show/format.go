@@ -72,7 +72,10 @@ func Grouped(digits string) string {
 
 // trimZeros leaves out zeros at the end of decimals, and the point if nothing is left behind it.
 func trimZeros(s string) string {
-	return words.Either(!strings.Contains(s, "."), s, strings.TrimRight(strings.TrimRight(s, "0"), "."))
+	if !strings.Contains(s, ".") {
+		return s
+	}
+	return strings.TrimRight(strings.TrimRight(s, "0"), ".")
 }
 
 // Exact prints a figure so that parsing it gives the same float64. It has no exponent, so that a search for what a tool
@@ -80,7 +83,12 @@ func trimZeros(s string) string {
 func Exact(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 // Unit is the unit as the page prints it. Tools print "us" because they stay within ASCII; a page need not.
-func Unit(unit string) string { return words.Either(unit == "us", "µs", unit) }
+func Unit(unit string) string {
+	if unit == "us" {
+		return "µs"
+	}
+	return unit
+}
 
 // Time prints a time in UTC; the zero time is one that was not recorded.
 func Time(t time.Time) string {

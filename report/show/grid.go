@@ -294,7 +294,11 @@ type MarkdownTable struct {
 func (t MarkdownTable) String() string {
 	var names, rules []string
 	for _, c := range Columns(t.Heads...) {
-		names, rules = append(names, Markdown(c.Name)), append(rules, words.Either(c.Right, "---:", "---"))
+		rule := "---"
+		if c.Right {
+			rule = "---:"
+		}
+		names, rules = append(names, Markdown(c.Name)), append(rules, rule)
 	}
 	rows := [][]string{names, rules}
 	for _, r := range t.Rows {

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/group"
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
@@ -28,7 +27,8 @@ func (v *view) dots() []chart.Chart {
 	for _, m := range groups(v.Result.Comparisons).Keys {
 		var all []*study.Series
 		lo, hi := math.Inf(1), math.Inf(-1)
-		for s := range lists.Refs(v.Result.Series) {
+		for i := range v.Result.Series {
+			s := &v.Result.Series[i]
 			if m == s.Quantity && finite(s.Low) && finite(s.High) && finite(s.Median) {
 				all = append(all, s)
 				lo, hi = min(lo, s.Low), max(hi, s.High)
@@ -54,8 +54,12 @@ func (v *view) dots() []chart.Chart {
 		// One axis for all cells of a metric: that strips lie below each other is what makes them comparable.
 		c.XAxis(a)
 		c.AxisName(a.Unit(unit))
+		scale := "linear"
+		if a.Log {
+			scale = "logarithmic"
+		}
 		c.Desc = fmt.Sprintf("A dot for each of %s that count, by cell, with a line at the median: %s in %s, %s scale.",
-			words.Count(total, "run"), nameOf(m), unit, words.Either(a.Log, "logarithmic", "linear"))
+			words.Count(total, "run"), nameOf(m), unit, scale)
 		out = append(out, c.Done())
 	}
 	return out
@@ -115,8 +119,12 @@ func (v *view) distributions() []chart.Chart {
 		for part := range slices.Chunk(all, maxLines) {
 			n++
 			title := k.test
-			title += words.If(k.bytes > 0, ", "+show.Size(k.bytes))
-			title += words.If(parts > 1, fmt.Sprintf(" (%d of %d)", n, parts))
+			if k.bytes > 0 {
+				title += ", " + show.Size(k.bytes)
+			}
+			if parts > 1 {
+				title += fmt.Sprintf(" (%d of %d)", n, parts)
+			}
 			c := chart.New(fmt.Sprintf("latency-%d", len(out)+1), title, chart.Width)
 			out = append(out, c.Latencies(" of "+title, v.unit("us"), part, all))
 		}
@@ -178,7 +186,9 @@ func (v *view) forest(id string, m study.Quantity, all []*study.Comparison) char
 		drawn++
 		verdict := verdictOf(x)
 		says := verdict.Word + ": " + x.Text()
-		says += words.If(len(x.Confounded) > 0, ", confounded: do not rely on it")
+		if len(x.Confounded) > 0 {
+			says += ", confounded: do not rely on it"
+		}
 		c.Paragraph("strong", show.Font{Size: 12, Bold: true}, verdict.Sign+" "+says)
 		top, middle := c.Strip(a, 20)
 		if e.Margin > 0 {

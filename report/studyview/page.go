@@ -189,7 +189,8 @@ func fileName(s string) string {
 // comparisonTable are comparisons as rows, each with the exact values that a press on a head sorts by.
 func (v *view) comparisonTable(all []study.Comparison) comparisons {
 	out := comparisons{Notes: notes(all)}
-	for c := range lists.Refs(all) {
+	for i := range all {
+		c := &all[i]
 		row := comparisonRow{Comparison: c, Name: nameOf(c.Quantity), Levels: c.B + " against " + c.A,
 			EffectText: c.Text(), PText: pText(c), Verdict: verdictOf(c)}
 		row.AText, row.BText = v.sides(c)
@@ -217,7 +218,8 @@ func (v *view) runRows(p *page) {
 	}
 	// Columns are in the order in which metrics first appear, since runs of one study need not have the same metrics.
 	column := map[study.Quantity]int{}
-	for o := range lists.Refs(runs) {
+	for i := range runs {
+		o := &runs[i]
 		row := runRow{Observation: o}
 		row.Levels = append(row.Levels, lists.Map(p.Factors, func(f string) string { return o.Cell[f] })...)
 		// The last figure of each metric, of which a run may have many.
@@ -237,7 +239,8 @@ func (v *view) runRows(p *page) {
 		}
 		p.Runs = append(p.Runs, row)
 	}
-	for row := range lists.Refs(p.Runs) { // the first ones knew fewer columns
+	for i := range p.Runs { // the first ones knew fewer columns
+		row := &p.Runs[i]
 		row.Figures = append(row.Figures, make([]figureCell, len(column)-len(row.Figures))...)
 	}
 }

@@ -67,7 +67,8 @@ func (v *view) scales() (by group.By[string, *scale]) {
 			}
 		}
 		text := spec.CellText(cell)
-		for s := range lists.Refs(v.Result.Series) {
+		for i := range v.Result.Series {
+			s := &v.Result.Series[i]
 			if s.Cell != text || !slices.Contains(compared, s.Quantity) || !finite(s.Low) || !finite(s.High) {
 				continue
 			}

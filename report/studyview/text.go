@@ -121,7 +121,10 @@ func (t *terminal) comparisons(title string, all []study.Comparison) {
 	columns := t.columns(rows)
 	heads := make([]show.Column, len(columns))
 	for i, c := range columns {
-		align := words.Either(c.Right, text.AlignRight, text.AlignLeft)
+		align := text.AlignLeft
+		if c.Right {
+			align = text.AlignRight
+		}
 		lines := strings.Split(fold(c.Head, c.width), "\n")
 		for n, l := range lines { // padded, so that the column is as wide as it was made, whatever is in it
 			lines[n] = align.Apply(l, c.width)
@@ -136,7 +139,9 @@ func (t *terminal) comparisons(title string, all []study.Comparison) {
 	for i := range all {
 		c := &all[i]
 		group := fmt.Sprintf("%s: A = %s, B = %s", c.Factor, c.A, c.B)
-		group += words.If(c.Where != "", ", at "+c.Where)
+		if c.Where != "" {
+			group += ", at " + c.Where
+		}
 		if group != last {
 			t.Title(group)
 			last = group
@@ -252,11 +257,14 @@ func (v *view) madeTable() show.MarkdownTable {
 // comparisons is a table of comparisons.
 func (v *view) comparisons(all []study.Comparison) show.MarkdownTable {
 	var rows [][]string
-	for c := range lists.Refs(all) {
+	for i := range all {
+		c := &all[i]
 		a, b := v.sides(c)
 		// The word alone: signs and colours of the page do not survive every renderer of Markdown.
 		verdict := verdictOf(c).Word
-		verdict += words.If(len(c.Confounded) > 0, " (confounded)")
+		if len(c.Confounded) > 0 {
+			verdict += " (confounded)"
+		}
 		rows = append(rows, []string{c.Factor, c.A, c.B, c.Where, nameOf(c.Quantity), a, b, c.Text(), pText(c),
 			verdict})
 	}
@@ -317,7 +325,10 @@ func printEstimate(w io.Writer, s *study.Spec, estimate Estimate, least int) err
 		blocks = s.Blocks
 	}
 	// No more digits than the estimate is good for.
-	round := words.Either(run >= 10*time.Second, time.Second, 100*time.Millisecond)
+	round := 100 * time.Millisecond
+	if run >= 10*time.Second {
+		round = time.Second
+	}
 	fmt.Fprintf(w, "estimate: a run takes about %v (%s), so %v hold about %s\n", run.Round(round), how, s.Budget,
 		words.Count(blocks, "block"))
 	switch {
@@ -342,7 +353,10 @@ func SmallestEffects(s *study.Spec, blocks int) string {
 			found = append(found, fmt.Sprintf("%.1f%% where it varies by %g%% from block to block", 100*e, 100*spread))
 		}
 	}
-	return words.Either(found == nil, "none, whatever its size", strings.Join(found, ", "))
+	if found == nil {
+		return "none, whatever its size"
+	}
+	return strings.Join(found, ", ")
 }
 
 // Order prints the order of the first block, and of all where there are few.

@@ -64,7 +64,9 @@ func (v *view) timeLine(id, class string, width int) chart.Chart {
 		for _, i := range others {
 			o := &runs[i]
 			title := fmt.Sprintf("run %d, block %d, attempt %d: %s", o.Run, o.Block, o.Attempt, o.Status)
-			title += words.If(o.Error != "", ": "+words.Fold(o.Error).Text)
+			if o.Error != "" {
+				title += ": " + words.Fold(o.Error).Text
+			}
 			c.run(o.Status, x.At(float64(i)+0.5), middle, 3.6, title)
 		}
 	}

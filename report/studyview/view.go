@@ -122,7 +122,9 @@ func (v *view) tally() string {
 		}
 	}
 	s := words.Count(len(all), "comparison")
-	s += words.If(len(parts) > 0, ": "+strings.Join(parts, ", "))
+	if len(parts) > 0 {
+		s += ": " + strings.Join(parts, ", ")
+	}
 	return s + "."
 }
 
@@ -130,8 +132,12 @@ func (v *view) tally() string {
 func (v *view) counts() string {
 	n := v.Result.Runs
 	s := fmt.Sprintf("%s: %d done", words.Count(n.Done+n.Failed+n.Disturbed, "run"), n.Done)
-	s += words.If(n.Failed > 0, fmt.Sprintf(", %d failed", n.Failed))
-	s += words.If(n.Disturbed > 0, fmt.Sprintf(", %d disturbed and not counted", n.Disturbed))
+	if n.Failed > 0 {
+		s += fmt.Sprintf(", %d failed", n.Failed)
+	}
+	if n.Disturbed > 0 {
+		s += fmt.Sprintf(", %d disturbed and not counted", n.Disturbed)
+	}
 	s += fmt.Sprintf("; %s complete", words.Count(v.Result.Blocks, "block"))
 	if d := time.Duration(v.Result.Seconds * float64(time.Second)); d > 0 {
 		s += ", in " + durationText(d)
@@ -171,7 +177,9 @@ func (v *view) rule() string {
 // nameOf names what is compared: "ib_write_bw, 64 KiB: bw average".
 func nameOf(q study.Quantity) string {
 	name := q.Test
-	name += words.If(q.Bytes > 0, ", "+show.Size(q.Bytes))
+	if q.Bytes > 0 {
+		name += ", " + show.Size(q.Bytes)
+	}
 	return name + ": " + strings.ReplaceAll(q.Metric, "_", " ")
 }
 
@@ -259,16 +267,25 @@ func (v *view) made() []setting {
 		if m.Bytes > 0 {
 			text = m.Test + ", " + show.Size(m.Bytes)
 		}
-		text += words.If(m.Iterations > 0, fmt.Sprintf(", %d iterations", m.Iterations))
-		text += words.If(m.Seconds > 0, fmt.Sprintf(", %d s", m.Seconds))
+		if m.Iterations > 0 {
+			text += fmt.Sprintf(", %d iterations", m.Iterations)
+		}
+		if m.Seconds > 0 {
+			text += fmt.Sprintf(", %d s", m.Seconds)
+		}
 		if len(m.Metrics) > 0 {
 			text += "; compared: " + strings.ReplaceAll(strings.Join(m.Metrics, ", "), "_", " ")
 		}
-		name := words.Either(m.Control, "Control", "Measured")
+		name := "Measured"
+		if m.Control {
+			name = "Control"
+		}
 		out = append(out, setting{name, text})
 	}
-	design := words.Either(s.Design == study.DesignHalf, "half of the combinations of levels",
-		"every combination of levels")
+	design := "every combination of levels"
+	if s.Design == study.DesignHalf {
+		design = "half of the combinations of levels"
+	}
 	order := fmt.Sprintf("blocks of %s, twice each, in random order and the same order backwards; seed %d",
 		words.Count(len(s.Cells()), "cell")+" ("+design+")", s.Seed)
 	// Blocks guard against drift only where they were made as blocks: those of imported runs are not.
@@ -310,7 +327,8 @@ const oppositeTitle = "Why this is the opposite of what is published."
 // explain it.
 func (v *view) opposite() string {
 	worse := make(map[string]bool) // tests
-	for c := range lists.Refs(v.Result.Comparisons) {
+	for i := range v.Result.Comparisons {
+		c := &v.Result.Comparisons[i]
 		if c.Judged != nil && c.Judged.Verdict == stats.Worse && pins(c) {
 			worse[c.Test] = true
 		}
@@ -339,7 +357,10 @@ func (v *view) opposite() string {
 	if published == "" {
 		return ""
 	}
-	share := words.Either(protected.Len() == 1, "CPU "+protected.String(), "CPUs "+protected.String())
+	share := "CPUs " + protected.String()
+	if protected.Len() == 1 {
+		share = "CPU " + protected.String()
+	}
 	return fmt.Sprintf("%s This host has %s: the nodes' %s and the switch would keep %d busy, and pinned they share "+
 		"%s, while nodes that are not pinned may use all. So pinning takes away more here than it protects. That is "+
 		"true of this host and of others as small, and not of pinning: take a setting from a study on a host of the "+
