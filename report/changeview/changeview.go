@@ -114,7 +114,10 @@ func Write(w io.Writer, results []change.Result, detail Detail) {
 			inPlace++
 			continue
 		}
-		note := words.If(r.Boot && r.Status == change.Pending, " (needs a reboot)")
+		note := ""
+		if r.Boot && r.Status == change.Pending {
+			note = " (needs a reboot)"
+		}
 		fmt.Fprintf(w, "%3d  %-8s  %s%s\n", i+1, r.Status, r.What, note)
 		if detail < Reasons {
 			continue

@@ -23,10 +23,17 @@ type LabAdapter struct {
 func AdapterGrid(out Adapters) *show.Grid {
 	g := show.NewGrid("lab", "node", "nic", "model", "mac", "rate", "machine", "driver", "link", "downs>", "resets>",
 		"fault")
-	word := func(is bool, yes, no string) string { return words.Either(is, yes, no) }
+	word := func(is bool, yes, no string) string {
+		if is {
+			return yes
+		}
+		return no
+	}
 	for _, x := range out.Adapters {
 		link := word(x.LinkUp, "up", "down")
-		link += words.If(x.Flaps, ", flaps")
+		if x.Flaps {
+			link += ", flaps"
+		}
 		g.Add(x.Lab, x.Node, x.NIC, x.Model, x.MAC, words.Rate(float64(x.RateBits)),
 			word(x.Connected, "connected", "lost"), word(x.Driver, "ready", "none"), link, fmt.Sprint(x.LinkDowns),
 			fmt.Sprint(x.Resets), string(x.Fault))

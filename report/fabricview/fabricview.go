@@ -143,7 +143,10 @@ func DescribeLinks(name string, c fabric.Counters) *Links {
 func (l *Links) Text() string {
 	g := show.NewGrid(append(linkHead(), "link")...)
 	for _, p := range l.Ports {
-		state := words.If(p.Link.Down, "set down")
+		state := ""
+		if p.Link.Down {
+			state = "set down"
+		}
 		g.Add(append(append([]string{p.Name}, linkCells(p.Link)...), state)...)
 	}
 	return g.String()

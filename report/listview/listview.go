@@ -56,12 +56,20 @@ func Images(out images.Listing, now time.Time) *show.Grid {
 	}
 	for _, i := range out.Images {
 		// The star marks what the next lab starts from. Other images serve labs that run, until they are pruned.
-		mark := words.Either(i.Current, "*", " ")
-		what := words.Either(strings.HasPrefix(i.Name, "debian-"), i.Name, "image") // of full nodes
+		mark := " "
+		if i.Current {
+			mark = "*"
+		}
+		what := "image"
+		if strings.HasPrefix(i.Name, "debian-") { // of full nodes
+			what = i.Name
+		}
 		if i.QEMU != "" {
 			what = "QEMU " + i.QEMU
 		}
-		what += words.If(i.Arch != "", " for "+i.Arch)
+		if i.Arch != "" {
+			what += " for " + i.Arch
+		}
 		g.Add(mark+" "+i.Key, what, i.State, i.Kernel, i.Release, words.Bytes(i.Bytes), age(i.Built))
 		for _, t := range i.Templates {
 			template(t)

@@ -68,7 +68,10 @@ func (h *history) of(lab string) *labHistory {
 	l := h.labs[lab]
 	if l == nil {
 		l = &labHistory{ports: make(map[string]track), devices: make(map[device]track)}
-		lists.Put(&h.labs, lab, l)
+		if h.labs == nil {
+			h.labs = make(map[string]*labHistory)
+		}
+		h.labs[lab] = l
 	}
 	return l
 }
@@ -104,7 +107,8 @@ func (h *history) fabric(lab string, f Fabric) {
 	have := lists.SetOf(f.Ports, func(p Port) string { return p.Name })
 	maps.DeleteFunc(l.ports, func(name string, _ track) bool { return !have[name] || !f.Started.Equal(l.switched) })
 	l.switched = f.Started
-	for p := range lists.Refs(f.Ports) {
+	for i := range f.Ports {
+		p := &f.Ports[i]
 		l.skipped = !add(h, l.ports, p.Name, f.counts(p), portHour) || l.skipped
 	}
 }
@@ -336,7 +340,8 @@ func (f *flow) next(now Fabric) *flow {
 	for i := range f.Ports {
 		before[f.Ports[i].Name] = f.counts(&f.Ports[i])
 	}
-	for p := range lists.Refs(now.Ports) {
+	for i := range now.Ports {
+		p := &now.Ports[i]
 		out.past[p.Name] = f.past[p.Name].next(before[p.Name], now.counts(p), minute)
 	}
 	return out

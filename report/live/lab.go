@@ -197,7 +197,9 @@ func (c hourChart) of(t track, w window, now time.Time, text func(float64) strin
 	if len(t.past) == 0 {
 		c.Desc = "Last hour: two readings are needed for a rate."
 	}
-	c.Desc += words.If(missed > 0, " Not read for "+words.Lasting(missed)+" of it.")
+	if missed > 0 {
+		c.Desc += " Not read for " + words.Lasting(missed) + " of it."
+	}
 	return c
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 )
 
@@ -162,7 +161,12 @@ func (m *sink) put(f family, value float64, labels ...string) {
 }
 
 // truth is a bool as Prometheus has it.
-func truth(b bool) float64 { return words.Either(b, 1.0, 0) }
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
 
 // lab puts a lab with its nodes and, where a switch of rackless joins them, its ports.
 func (m *sink) lab(l labState) {

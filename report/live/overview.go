@@ -258,7 +258,10 @@ func newNodeView(n Node, now time.Time) nodeView {
 
 // newPortView shows a port under the name of the NIC that is connected to it.
 func newPortView(f *flow, p Port) portView {
-	name := words.Either(p.Node != "", p.Node+" "+p.NIC, p.Name)
+	name := p.Name
+	if p.Node != "" {
+		name = p.Node + " " + p.NIC
+	}
 	v := portView{
 		Name: words.Printable(name), Connected: p.Connected, Link: words.Printable(p.Impaired), Dropped: p.drops() > 0,
 		Drops:   countText(p.drops()),
@@ -314,8 +317,12 @@ func newResultView(x Result) resultView {
 		return v
 	}
 	v.What = words.Count(x.Figures, "figure")
-	v.What += words.If(len(x.Tests) > 0, " of "+words.Printable(strings.Join(x.Tests, ", ")))
-	v.What += words.If(x.Failed > 0, fmt.Sprintf("; %d failed", x.Failed))
+	if len(x.Tests) > 0 {
+		v.What += " of " + words.Printable(strings.Join(x.Tests, ", "))
+	}
+	if x.Failed > 0 {
+		v.What += fmt.Sprintf("; %d failed", x.Failed)
+	}
 	count := map[finding.Status]int{}
 	for _, f := range x.Findings {
 		count[f.Status]++

@@ -7,8 +7,6 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
-
-	"github.com/rackless/rackless/internal/lists"
 )
 
 // A reading is a value that takes time to get, for any number of readers: it is read once for all
@@ -119,7 +117,10 @@ func (s *shelf[T]) get(ctx context.Context, name string) (T, time.Time, error) {
 	r := s.all[name]
 	if r == nil {
 		r = s.make(name)
-		lists.Put(&s.all, name, r)
+		if s.all == nil {
+			s.all = make(map[string]*reading[T])
+		}
+		s.all[name] = r
 	}
 	s.mu.Unlock()
 	return r.get(ctx)

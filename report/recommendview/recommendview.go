@@ -74,8 +74,14 @@ func gpus(k recommend.Ranking) string {
 	}
 	g := show.NewGrid("gpu", "path", "bandwidth>", "place")
 	for i, x := range k.GPUs {
-		g.Add(x.GPU, x.Path, words.If(x.Gbps > 0, fmt.Sprintf("%.2f Gb/s", x.Gbps)),
-			fmt.Sprint(i+1)+words.If(x.Tied, ", not told from the one above"))
+		bandwidth, place := "", fmt.Sprint(i+1)
+		if x.Gbps > 0 {
+			bandwidth = fmt.Sprintf("%.2f Gb/s", x.Gbps)
+		}
+		if x.Tied {
+			place += ", not told from the one above"
+		}
+		g.Add(x.GPU, x.Path, bandwidth, place)
 	}
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(g.String(), "\n"), "\n", "\n  ") + "\n"
 }

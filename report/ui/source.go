@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/diagnose"
 	"github.com/rackless/rackless/machine/inspect"
@@ -71,8 +70,10 @@ func liveLab(l rack.Description) live.Lab {
 	out := live.Lab{Name: l.Name, Ready: l.Ready, HasSwitch: l.Switch != "none", Driver: l.Driver, Accelerator: l.Accel,
 		Reason: l.Reason, Created: l.Created}
 	for _, n := range l.Nodes {
-		node := live.Node{Name: n.Name, State: n.State, Error: n.Error, CPUs: n.CPUs, Memory: n.Memory,
-			Started: words.Value(n.Started)}
+		node := live.Node{Name: n.Name, State: n.State, Error: n.Error, CPUs: n.CPUs, Memory: n.Memory}
+		if n.Started != nil {
+			node.Started = *n.Started
+		}
 		for _, c := range n.NICs {
 			node.NICs = append(node.NICs, live.NIC{Name: c.Name, Address: c.Address, RDMA: c.RDMA, GID: c.GID})
 		}
@@ -341,7 +342,10 @@ func (u *Source) detail(r results.Result) live.Result {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	lists.Put(&u.details, r.Dir, out)
+	if u.details == nil {
+		u.details = make(map[string]live.Result)
+	}
+	u.details[r.Dir] = out
 	return out
 }
 
