@@ -68,7 +68,8 @@ func (r *results) scopes() []scope {
 		s, c := out.At(of(k.Pair), scope{}), chartPoint{Test: k.Test, Bytes: k.Bytes, Metric: k.Metric}
 		s.figures[c] = append(s.figures[c], k)
 	}
-	for s := range lists.Refs(out.All) {
+	for i := range out.All {
+		s := &out.All[i]
 		for c, keys := range s.figures {
 			s.points[c] = r.point(keys, together)
 		}
@@ -196,12 +197,17 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.C
 		}
 		y, scale = chart.LogAxis(lo, hi), "logarithmic"
 	}
-	xName := words.Either(keys[0].Metric == bench.MetricLoadLatency, "size of what is read", "message size")
+	xName := "message size"
+	if keys[0].Metric == bench.MetricLoadLatency {
+		xName = "size of what is read"
+	}
 	// All lines of a chart have one unit: lines of two units would share an axis that is true for one of them.
 	metric := bench.MetricOf(keys[0].Metric)
 	unit := show.Unit(metric.Unit)
 	yName := unit
-	yName += words.If(!oneTest(all) && metric.Label != "message rate", ", "+metric.Label)
+	if !oneTest(all) && metric.Label != "message rate" {
+		yName += ", " + metric.Label
+	}
 	p := c.Plot(x, y, xName, yName)
 	for _, l := range limits {
 		points := lists.Map(l,
@@ -220,7 +226,9 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.C
 	}
 	c.Desc = fmt.Sprintf("Lines over %s (to the base of two), %s in %s, %s. %s.", xName, strings.ToLower(title), unit,
 		scale, words.Count(len(keys), "point"))
-	c.Desc += words.If(len(limits) > 0, " A dashed line is what the wire carries.")
+	if len(limits) > 0 {
+		c.Desc += " A dashed line is what the wire carries."
+	}
 	c.Desc += " The figures are in the tables below."
 	return c.Done()
 }
@@ -291,7 +299,10 @@ func oneTest(all []line) bool {
 func asRun(s chart.Series, run string) chart.Series {
 	if run != "" {
 		s.Name = run + ": " + s.Name
-		s.Dash = words.Either(run == "B", 1, 0)
+		s.Dash = 0
+		if run == "B" {
+			s.Dash = 1
+		}
 		s.Marker = s.Dash
 	}
 	return s
@@ -326,7 +337,14 @@ const derivedText = "computed from another column"
 
 // name is "A: ib_write_bw, 64 KiB".
 func (k chartPoint) name() string {
-	return words.If(k.Run != "", k.Run+": ") + k.Test + words.If(k.Bytes > 0, ", "+show.Size(k.Bytes))
+	name := k.Test
+	if k.Run != "" {
+		name = k.Run + ": " + name
+	}
+	if k.Bytes > 0 {
+		name += ", " + show.Size(k.Bytes)
+	}
+	return name
 }
 
 // pointsOf are points as a chart draws them.
@@ -344,14 +362,22 @@ func (s scope) title(k chartPoint) string {
 	m := bench.MetricOf(k.Metric)
 	title := fmt.Sprintf("%s: %s %s %s", k.name(), p.figure(p.Median), show.Unit(m.Unit), m.Label)
 	if p.N > 1 {
-		what := words.Either(s.Pairs > 1, "pairs", "repeats")
+		what := "repeats"
+		if s.Pairs > 1 {
+			what = "pairs"
+		}
 		title += fmt.Sprintf(", median of %d %s, %s to %s", p.N, what, p.figure(p.Min), p.figure(p.Max))
 	}
 	if limit := s.limit(k); limit > 0 {
 		title += fmt.Sprintf("; the wire carries %s", show.Short(limit))
 	}
-	title += words.If(p.derived, ", "+derivedText)
-	return title + words.If(s.Emulated, ", emulated")
+	if p.derived {
+		title += ", " + derivedText
+	}
+	if s.Emulated {
+		title += ", emulated"
+	}
+	return title
 }
 
 // barChart draws the points as horizontal bars with their figures written at the end. They start at
@@ -365,7 +391,10 @@ func (s scope) barChart(id, title string, keys, scale []chartPoint) chart.Chart 
 	for _, k := range keys {
 		p := s.points[k]
 		c.Paragraph("", chart.TextFont, k.name()+", "+bench.MetricOf(k.Metric).Label)
-		class := words.Either(k.Run == "B", "pt s1", "pt s0")
+		class := "pt s0"
+		if k.Run == "B" {
+			class = "pt s1"
+		}
 		y := c.Y + 2
 		c.Rect(class, a.From, y, max(1, a.At(p.Median)-a.From), 16, s.title(k)) // 1: it can be seen and pointed at
 		bar := &c.Shapes[len(c.Shapes)-1]

@@ -106,7 +106,8 @@ func Compare(a, b Data) Comparison {
 		}
 	}
 	c.Figures = append(c.Figures, figures.All...)
-	for f := range lists.Refs(c.Figures) {
+	for i := range c.Figures {
+		f := &c.Figures[i]
 		switch {
 		case f.A == nil:
 			f.Problem = "A does not have it"
@@ -152,10 +153,12 @@ func namedAs(a, b Data) (named Data, renamed bool) {
 		}
 	}
 	b.Samples, b.Distributions = slices.Clone(b.Samples), slices.Clone(b.Distributions)
-	for s := range lists.Refs(b.Samples) {
+	for i := range b.Samples {
+		s := &b.Samples[i]
 		rename(&s.Client, &s.Server)
 	}
-	for d := range lists.Refs(b.Distributions) {
+	for i := range b.Distributions {
+		d := &b.Distributions[i]
 		rename(&d.Client, &d.Server)
 	}
 	return b, true
@@ -171,8 +174,13 @@ func compared(d Data, r *results) Compared {
 // name is the first line about a result.
 func (c Compared) name() string {
 	s := fmt.Sprintf("lab %s, measured %s, rackless %s", orDash(c.Lab), show.Time(c.Measured), orDash(c.Rackless))
-	s += words.If(c.Emulated, ", emulated")
-	return s + words.If(c.Failed > 0, ", "+words.Count(c.Failed, "failed measurement"))
+	if c.Emulated {
+		s += ", emulated"
+	}
+	if c.Failed > 0 {
+		s += ", " + words.Count(c.Failed, "failed measurement")
+	}
+	return s
 }
 
 // notRecorded stands in the place of a value that one of the results does not have.
@@ -187,7 +195,10 @@ var sampleConditions = []struct {
 	text func(s bench.Sample) string
 }{
 	{"emulated", func(s bench.Sample) string {
-		return words.Either(s.Emulated, "yes: figures check the setup, not the hardware", "no")
+		if s.Emulated {
+			return "yes: figures check the setup, not the hardware"
+		}
+		return "no"
 	}},
 	{"accelerator", func(s bench.Sample) string { return s.Accelerator }},
 	{"tool", func(s bench.Sample) string { return strings.TrimSpace(s.Tool + " " + s.Version) }},
@@ -271,7 +282,10 @@ func differences(a, b Data, renamed bool) []Difference {
 	add("nodes", len(a.Nodes) > 0 && len(b.Nodes) > 0, func(d Data) string { return number(len(d.Nodes)) })
 	if renamed {
 		add("names of the nodes", false, overSamples(func(s bench.Sample) string {
-			return words.If(s.Server != "", between(s.Client, s.Server))
+			if s.Server == "" {
+				return ""
+			}
+			return between(s.Client, s.Server)
 		}))
 	}
 	add("rackless", false, func(d Data) string { return d.Rackless })
@@ -279,7 +293,12 @@ func differences(a, b Data, renamed bool) []Difference {
 }
 
 // number prints a number; 0 is one that was not recorded.
-func number[N int | int64](n N) string { return words.If(n != 0, fmt.Sprint(n)) }
+func number[N int | int64](n N) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
 
 // joined are texts, each once and sorted.
 func joined(all []string, sep string) string {
@@ -347,17 +366,26 @@ var compareMetricsShown = []string{bench.MetricBWAverage, bench.MetricThroughput
 
 // comparedText prints a value of a figure; "–" where there is none.
 func comparedText(v *float64, s spread) string {
-	return words.Either(v == nil, notRecorded, s.figure(words.Value(v)))
+	if v == nil {
+		return notRecorded
+	}
+	return s.figure(*v)
 }
 
 // ratioText and changeText are how B is to A.
 func (f ComparedFigure) ratioText() string {
-	return words.Either(f.Ratio == nil, notRecorded, ratioNumber(words.Value(f.Ratio)))
+	if f.Ratio == nil {
+		return notRecorded
+	}
+	return ratioNumber(*f.Ratio)
 }
 
 // ratioNumber has three decimals: a ratio is computed, and its zeros are digits.
 func ratioNumber(v float64) string {
-	return words.Either(v >= 100, show.Figure(v), fmt.Sprintf("%.3f", v))
+	if v >= 100 {
+		return show.Figure(v)
+	}
+	return fmt.Sprintf("%.3f", v)
 }
 
 // changeText is how far B is from A, with its sign. It has no more decimals than the figures themselves had.
@@ -365,7 +393,10 @@ func (f ComparedFigure) changeText() string {
 	if f.Change == nil {
 		return notRecorded
 	}
-	text := words.If(*f.Change > 0, "+") + show.Number(*f.Change, 3, max(f.a.Decimals, f.b.Decimals))
+	text := show.Number(*f.Change, 3, max(f.a.Decimals, f.b.Decimals))
+	if *f.Change > 0 {
+		text = "+" + text
+	}
 	return strings.Replace(text, "-", "−", 1)
 }
 
@@ -375,7 +406,8 @@ func (c Comparison) sentences(a Data, unit func(string) string) []string {
 	for _, h := range collect(a).headlines() {
 		var ratios []float64
 		var first *ComparedFigure
-		for f := range lists.Refs(c.Figures) {
+		for i := range c.Figures {
+			f := &c.Figures[i]
 			if f.Test == h.Test && f.Metric == h.Metric && f.Bytes == h.Bytes && f.Ratio != nil {
 				ratios = append(ratios, *f.Ratio)
 				first = cmp.Or(first, f)
@@ -448,7 +480,10 @@ func (t *terminal) differences(c Comparison) {
 	}
 	t.Wrap("", "", "What differs in the conditions", text.Bold)
 	for _, d := range c.Differences {
-		sign := words.Either(!d.Matters, "  ", "! ")
+		sign := "  "
+		if d.Matters {
+			sign = "! "
+		}
 		t.Wrap(sign, "  ", d.What)
 		t.Wrap("    A  ", "       ", asciiDash.Replace(d.A))
 		t.Wrap("    B  ", "       ", asciiDash.Replace(d.B))

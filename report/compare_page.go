@@ -100,7 +100,10 @@ func newComparePage(a, b Data) (*comparePage, error) {
 
 // optional is a value exactly, or nothing.
 func optional(v *float64) string {
-	return words.If(v != nil, show.Exact(words.Value(v)))
+	if v == nil {
+		return ""
+	}
+	return show.Exact(*v)
 }
 
 // comparedCharts draws what both have in the same pictures. An emulated line never stands in one

@@ -17,7 +17,6 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
 )
@@ -97,13 +96,21 @@ func (d Data) title() string {
 func CSV(w io.Writer, d Data) error {
 	// 0 stands for what was not recorded: no run takes no time, and no wire carries nothing. An empty cell is no number
 	// for a spreadsheet.
-	known := func(v float64) string { return words.If(v != 0, show.Exact(v)) }
+	known := func(v float64) string {
+		if v == 0 {
+			return ""
+		}
+		return show.Exact(v)
+	}
 	records := [][]string{{"run", "started", "seconds", "attempt", "client", "server", "test", "metric", "bytes",
 		"value", "unit", "limit", "derived", "iterations", "tool", "version", "placement", "accelerator", "emulated",
 		"command", "server_command", "error"}}
 	// A failed measurement has no value, and not 0: a spreadsheet would take that into its mean.
 	for _, s := range d.Samples {
-		value := words.If(s.Error == "", show.Exact(s.Value))
+		value := ""
+		if s.Error == "" {
+			value = show.Exact(s.Value)
+		}
 		records = append(records, []string{s.Run, s.Started.UTC().Format(time.RFC3339Nano), known(s.Seconds),
 			number(s.Attempt), s.Client, s.Server, s.Test, s.Metric, number(s.Bytes), value, s.Unit, known(s.Limit),
 			strconv.FormatBool(s.Derived), number(s.Iterations), s.Tool, s.Version, s.Placement, s.Accelerator,
@@ -137,7 +144,9 @@ func (t figureTable) plain() show.MarkdownTable {
 		row := []string{r.pair.String(), r.Size}
 		for _, c := range r.Cells {
 			text := c.Text
-			text += words.If(c.Repeats != "", " ("+c.Repeats+")")
+			if c.Repeats != "" {
+				text += " (" + c.Repeats + ")"
+			}
 			row = append(row, text)
 		}
 		all.Rows = append(all.Rows, row)

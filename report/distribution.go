@@ -8,7 +8,6 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/group"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study/stats"
@@ -141,6 +140,11 @@ func distributionChart(id string, emulated bool, all []ranOf) (c chart.Chart, ok
 // landmarkTitle is a point of a distribution in words.
 func landmarkTitle(name string, p stats.Point, emulated bool) string {
 	title := fmt.Sprintf("%s: %s%% took at most %s µs", name, show.Figure(100*p.Quantile), show.Figure(p.Us))
-	title += words.If(!p.Supported, fmt.Sprintf("; it rests on the %d slowest alone", p.Beyond))
-	return title + words.If(emulated, ", emulated")
+	if !p.Supported {
+		title += fmt.Sprintf("; it rests on the %d slowest alone", p.Beyond)
+	}
+	if emulated {
+		title += ", emulated"
+	}
+	return title
 }

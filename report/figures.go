@@ -9,7 +9,6 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -24,7 +23,10 @@ func (p pair) String() string { return between(p.Client, p.Server) }
 
 // between names the nodes of a measurement: two, or the one that was measured alone.
 func between(client, server string) string {
-	return words.Either(server == "", client, client+" to "+server)
+	if server == "" {
+		return client
+	}
+	return client + " to " + server
 }
 
 // A figureKey says what was measured; the samples that agree in it are repeats of one measurement.
@@ -51,7 +53,10 @@ func (s spread) figure(v float64) string { return show.Number(v, 4, s.Decimals) 
 
 // repeats is "n=3, 1.2 to 1.4", or nothing where there were none.
 func (s spread) repeats() string {
-	return words.If(s.N > 1, fmt.Sprintf("n=%d, %s to %s", s.N, s.figure(s.Min), s.figure(s.Max)))
+	if s.N <= 1 {
+		return ""
+	}
+	return fmt.Sprintf("n=%d, %s to %s", s.N, s.figure(s.Min), s.figure(s.Max))
 }
 
 // A failure is a measurement that gave no figure.
@@ -66,7 +71,10 @@ type failure struct {
 // What is what failed: "ib_write_bw, vm00 to vm01, 64 KiB".
 func (f failure) What() string {
 	what := f.Sample.Test + ", " + f.pair().String()
-	return what + words.If(f.Sample.Bytes > 0, ", "+show.Size(f.Sample.Bytes))
+	if f.Sample.Bytes > 0 {
+		what += ", " + show.Size(f.Sample.Bytes)
+	}
+	return what
 }
 
 func (f failure) pair() pair { return pair{f.Sample.Client, f.Sample.Server, f.Emulated} }
@@ -99,7 +107,10 @@ func kindRank(test string) int {
 // rank is the place of the first that is reports true for; those without one come last.
 func rank(all []string, is func(string) bool) int {
 	i := slices.IndexFunc(all, is)
-	return words.Either(i < 0, len(all), i)
+	if i < 0 {
+		return len(all)
+	}
+	return i
 }
 
 // verbRank puts write first, the operation that RDMA is most often quoted by.
@@ -215,7 +226,10 @@ func retried(samples []bench.Sample, failed bench.Sample) bool {
 			s.Attempt <= failed.Attempt || fault(s) != "" {
 			return false
 		}
-		return words.Either(failed.Bytes != 0, s.Bytes == failed.Bytes, s.Command == failed.Command)
+		if failed.Bytes != 0 {
+			return s.Bytes == failed.Bytes
+		}
+		return s.Command == failed.Command
 	})
 }
 

@@ -140,7 +140,10 @@ func Findings(all []finding.Finding, color bool) string {
 func Appraisal(r *appraise.Result) string {
 	g := show.NewGrid("test", "bytes>", "measured>", "unit", "verdict")
 	for _, f := range r.Figures {
-		size := words.If(f.Bytes > 0, show.Size(f.Bytes))
+		size := ""
+		if f.Bytes > 0 {
+			size = show.Size(f.Bytes)
+		}
 		g.Add(words.Printable(f.Test), size, show.Figure(f.Value), f.Unit, f.Verdict)
 	}
 	var b strings.Builder
@@ -173,8 +176,15 @@ func Deviations(all []bench.Deviation) *show.Grid {
 		if x.Measured != nil {
 			measured, change = strconv.FormatFloat(*x.Measured, 'g', 4, 64), fmt.Sprintf("%+.1f%%", 100*x.Change)
 		}
-		bytes := words.If(x.Bytes > 0, strconv.FormatInt(x.Bytes, 10))
-		g.Add(words.Either(x.OK, "ok", "BAD"), x.Test, between(x.Client, x.Server), x.Metric, bytes,
+		bytes := ""
+		if x.Bytes > 0 {
+			bytes = strconv.FormatInt(x.Bytes, 10)
+		}
+		verdict := "BAD"
+		if x.OK {
+			verdict = "ok"
+		}
+		g.Add(verdict, x.Test, between(x.Client, x.Server), x.Metric, bytes,
 			strconv.FormatFloat(x.Value, 'g', 4, 64), measured, x.Unit, change, x.Reason)
 	}
 	return g

@@ -48,7 +48,10 @@ func (r *results) headlines() []headline {
 
 // name is "ib_write_bw at 64 KiB".
 func (h headline) name() string {
-	return words.Either(h.Bytes == 0, h.Test, h.Test+" at "+show.Size(h.Bytes))
+	if h.Bytes == 0 {
+		return h.Test
+	}
+	return h.Test + " at " + show.Size(h.Bytes)
 }
 
 // over gives the repeats of the pairs that have the headline's figure, in the order of the pairs.

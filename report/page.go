@@ -268,10 +268,25 @@ func iterationsText(n [2]int64) string {
 // tableCaption says with what the figures were made and whether they are emulated.
 func tableCaption(d Data, t figureTable) string {
 	tools := joined(lists.Map(d.Samples, func(s bench.Sample) string {
-		return words.If(s.Test == t.Test, strings.TrimSpace(s.Tool+" "+s.Version))
+		if s.Test != t.Test {
+			return ""
+		}
+		return strings.TrimSpace(s.Tool + " " + s.Version)
 	}), ", ")
-	return strings.Join(slices.Concat(lists.If(t.OnePair, t.Rows[0].String()), lists.If(tools != "", tools),
-		lists.If(t.Mixed, "partly emulated"), lists.If(!t.Mixed && t.Rows[0].Emulated, "emulated")), "; ")
+	var parts []string
+	if t.OnePair {
+		parts = append(parts, t.Rows[0].String())
+	}
+	if tools != "" {
+		parts = append(parts, tools)
+	}
+	switch {
+	case t.Mixed:
+		parts = append(parts, "partly emulated")
+	case t.Rows[0].Emulated:
+		parts = append(parts, "emulated")
+	}
+	return strings.Join(parts, "; ")
 }
 
 // commands lists every pair of command lines once, in the order first run.

@@ -122,13 +122,19 @@ func (n Node) drawWires(p *chart.Canvas, x, y, long, high int) {
 // draw draws the box of the node. 14 bold letters of size 14 or 21 of size 11 fit a line; the title has all.
 func (n Node) draw(p *chart.Canvas, x, y, high int) {
 	class, title := "node", n.Name
-	class += words.If(n.Off, " off")
+	if n.Off {
+		class += " off"
+	}
 	facts := []string{n.Address, cmp.Or(n.State, n.MAC), n.rdmaText()}
 	for _, t := range facts {
-		title += words.If(t != "", ", "+t)
+		if t != "" {
+			title += ", " + t
+		}
 	}
 	for _, w := range n.Wires {
-		title += words.If(w.Note != "", ", "+w.Note)
+		if w.Note != "" {
+			title += ", " + w.Note
+		}
 	}
 	p.Box(class, x, y, boxWidth, high, 6, title)
 	line := func(class string, down int, s string) { p.Text(class, float64(x+9), float64(y+down), s) }
@@ -160,5 +166,8 @@ func (n Node) notes() []string {
 
 // rdmaText is the RDMA device with the index of its GID, by which perftest is told which address to use.
 func (n Node) rdmaText() string {
-	return words.Either(n.RDMADevice == "", "no RDMA device", fmt.Sprintf("%s, GID %d", n.RDMADevice, n.GIDIndex))
+	if n.RDMADevice == "" {
+		return "no RDMA device"
+	}
+	return fmt.Sprintf("%s, GID %d", n.RDMADevice, n.GIDIndex)
 }

@@ -28,7 +28,10 @@ func (d Data) banner(r *results) string {
 	// Who emulates decides how slow it is, and with it what the figures may be compared with.
 	by := "TCG"
 	if slices.ContainsFunc(d.Samples, func(s bench.Sample) bool { return s.Accelerator == "kvm" }) {
-		by = words.Either(d.EmulatedHost, "KVM in an emulated host", "KVM")
+		by = "KVM"
+		if d.EmulatedHost {
+			by = "KVM in an emulated host"
+		}
 	}
 	return fmt.Sprintf(emulatedBanner, d.emulatedNICs(), by)
 }
@@ -49,7 +52,10 @@ func (d Data) emulatedNICs() string {
 // summary puts the result in one sentence: one bandwidth, one latency.
 func (d Data) summary(r *results, unit func(string) string) string {
 	if len(r.keys) == 0 {
-		return words.Either(len(r.failures) > 0, "No measurement succeeded.", "Nothing was measured.")
+		if len(r.failures) > 0 {
+			return "No measurement succeeded."
+		}
+		return "Nothing was measured."
 	}
 	var parts []string
 	// Pairs of hardware come first. Their figures are the result, also where most pairs are emulated.
@@ -66,13 +72,18 @@ func (d Data) summary(r *results, unit func(string) string) string {
 		m := bench.MetricOf(h.Metric)
 		all := spreadOfMedians(repeats)
 		text := fmt.Sprintf("%s %s %s %s", h.Test, all.short(all.Median), unit(m.Unit), m.Label)
-		text += words.If(h.Bytes > 0, " at "+show.Size(h.Bytes))
+		if h.Bytes > 0 {
+			text += " at " + show.Size(h.Bytes)
+		}
 		if len(pairs) > 1 {
 			text += fmt.Sprintf(" (%s to %s)", all.short(all.Min), all.short(all.Max))
 		}
 		if part, ok := r.ofWire(h, pairs, repeats); ok && len(d.Judgements) == 0 {
 			// else those say it, and of the wire at its best
-			least := words.If(len(pairs) > 1, "at least ")
+			least := ""
+			if len(pairs) > 1 {
+				least = "at least "
+			}
 			// never rounded up to more than was reached
 			text += fmt.Sprintf(", %s%.1f%% of the wire", least, math.Floor(1000*part)/10)
 		}
@@ -81,7 +92,10 @@ func (d Data) summary(r *results, unit func(string) string) string {
 	if len(parts) == 0 {
 		return fmt.Sprintf("%s measured; the figures are in the tables.", words.Count(len(r.keys), "figure"))
 	}
-	where := words.Either(same > 1, fmt.Sprintf("Median of %d pairs", same), first.String())
+	where := first.String()
+	if same > 1 {
+		where = fmt.Sprintf("Median of %d pairs", same)
+	}
 	return where + ": " + strings.Join(parts, "; ") + "."
 }
 
@@ -119,7 +133,12 @@ func FindingsText(all []finding.Finding) string {
 	case failed+unknown == 0:
 		return fmt.Sprintf("All %d checks are ok", ok)
 	}
-	return strings.Join(slices.Concat(
-		lists.If(failed > 0, fmt.Sprintf("%d of %s failed", failed, words.Count(len(all), "check"))),
-		lists.If(unknown > 0, words.Count(unknown, "check")+" could not be read")), ", ")
+	var parts []string
+	if failed > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %s failed", failed, words.Count(len(all), "check")))
+	}
+	if unknown > 0 {
+		parts = append(parts, words.Count(unknown, "check")+" could not be read")
+	}
+	return strings.Join(parts, ", ")
 }

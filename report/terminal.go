@@ -76,7 +76,9 @@ func newTerminal(w io.Writer, o TerminalOptions) *terminal {
 
 // print writes the lines of a table under its title.
 func (t *terminal) print(title string, emulated bool, lines []string) {
-	title += words.If(emulated, ", emulated")
+	if emulated {
+		title += ", emulated"
+	}
 	t.Title(title)
 	for _, line := range lines {
 		t.Line(line)
@@ -117,11 +119,19 @@ const resultLegend = "result: average for bandwidth, typical (median) for latenc
 // headlineUnit is the unit of a result, with a word where the legend above would be wrong about it.
 func headlineUnit(metric string) string {
 	unit := bench.MetricOf(metric).Unit
-	return unit + words.If(metric == bench.MetricLatencyAverage, ", average")
+	if metric == bench.MetricLatencyAverage {
+		unit += ", average"
+	}
+	return unit
 }
 
 // sizeText is a size; empty for a tool that has none.
-func sizeText(n int64) string { return words.If(n != 0, show.Size(n)) }
+func sizeText(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return show.Size(n)
+}
 
 func sizeOrDash(n int64) string { return orDash(sizeText(n)) }
 
@@ -192,7 +202,9 @@ func (t *terminal) pairList(l pairList, first, last int) {
 	header := []string{"client to server"}
 	for _, c := range l.Columns[first:last] {
 		head := strings.ReplaceAll(shortTest(c.Test), "_", "\n")
-		head += words.If(c.Bytes > 0, "\n"+show.Size(c.Bytes))
+		if c.Bytes > 0 {
+			head += "\n" + show.Size(c.Bytes)
+		}
 		header = append(header, head+"\n"+asciiUnit(c.Unit))
 	}
 	var rows [][]string
@@ -256,7 +268,9 @@ func (t *terminal) failed() {
 	for _, f := range t.r.failures {
 		s := f.Sample
 		what := strings.TrimSpace(s.Test+" "+sizeText(s.Bytes)) + ", " + f.pair().String()
-		what += words.If(f.Retried, " (a later attempt succeeded)")
+		if f.Retried {
+			what += " (a later attempt succeeded)"
+		}
 		t.Wrap("- ", "  ", what+": "+f.Reason)
 		for _, c := range [][2]string{{"server", s.ServerCommand}, {"client", s.Command}} {
 			if c[1] != "" { // not folded: it is there to be copied
@@ -319,7 +333,10 @@ func open(j bench.Judgement) bool {
 // judgedName is "ib_write_bw at 64 KiB, vm01 to vm00".
 func judgedName(j bench.Judgement) string {
 	name := headline{Test: j.Test, Bytes: j.Bytes}.name() + ", " + between(j.Client, j.Server)
-	return name + words.If(j.Emulated, ", emulated")
+	if j.Emulated {
+		name += ", emulated"
+	}
+	return name
 }
 
 // judgedFigure is the figure of a judgement with its unit, as pages write it.
@@ -331,7 +348,12 @@ func judgedFigure(j bench.Judgement) string {
 func reached(j bench.Judgement) bool { return j.Verdict == bench.VerdictWire }
 
 // causeTitle is a cause with how sure it is.
-func causeTitle(c bench.Cause) string { return words.Either(c.Possible, "perhaps: "+c.What, c.What) }
+func causeTitle(c bench.Cause) string {
+	if c.Possible {
+		return "perhaps: " + c.What
+	}
+	return c.What
+}
 
 // expectations prints what figures were held against.
 func (t *terminal) expectations(d Data) {

@@ -40,7 +40,10 @@ func pickSizes(sizes []int64) []int64 {
 
 // picked leaves few of the sizes of a test, unless all were asked for.
 func (t *terminal) picked(sizes []int64) []int64 {
-	return words.Either(t.AllSizes, sizes, pickSizes(sizes))
+	if t.AllSizes {
+		return sizes
+	}
+	return pickSizes(sizes)
 }
 
 // sizes are those of some figures, each once and sorted.
@@ -148,7 +151,10 @@ func (r *results) text(k figureKey, shift int) string {
 	}
 	digits := 3
 	from := k
-	from.Metric = words.Either(k.Metric == bench.MetricMessageRate, bench.MetricBWAverage, bench.MetricMessageRate)
+	from.Metric = bench.MetricMessageRate
+	if k.Metric == bench.MetricMessageRate {
+		from.Metric = bench.MetricBWAverage
+	}
 	// What was computed from 0.01 is known to one digit, whatever the division prints.
 	if of := r.values[from]; len(of) > 0 {
 		digits = min(digits, show.Digits(spreadOf(of).Median))
@@ -300,12 +306,16 @@ func (t *terminal) latency(p pair, tests []string) {
 // other prints a test that has neither table in one line for each size, as iperf3, which has no sizes.
 func (t *terminal) other(p pair, test string) {
 	where := p.String()
-	where += words.If(p.Emulated, ", emulated")
+	if p.Emulated {
+		where += ", emulated"
+	}
 	var n notes
 	sizes, measured := t.sizesOf(p, test)
 	for _, size := range sizes {
 		what := test
-		what += words.If(size != 0, " at "+show.Size(size))
+		if size != 0 {
+			what += " at " + show.Size(size)
+		}
 		var parts []string
 		for _, k := range t.r.keys {
 			if k.Pair == p && k.Test == test && k.Bytes == size {
