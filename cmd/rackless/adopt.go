@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/cli"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/rack/mend"
@@ -114,7 +113,10 @@ func (a *app) adopt(ctx context.Context, o adoptOptions, name string) (err error
 		}
 		out.Changed = true
 	}
-	connect := words.If(o.uri != placed.DefaultURI, o.uri)
+	connect := ""
+	if o.uri != placed.DefaultURI {
+		connect = o.uri
+	}
 	return a.print(o.form, out, d.Outcome(out.Machine, connect, o.undo, out.Changed, out.Diff != ""))
 }
 

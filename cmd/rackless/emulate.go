@@ -219,7 +219,10 @@ func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 	if t == nil {
 		return terminal.Pipe(ctx, conn, a.in, raw(a.out), time.Second)
 	}
-	fate := words.Either(h.Keep, "the host stays", "the host is removed then")
+	fate := "the host is removed then"
+	if h.Keep {
+		fate = "the host stays"
+	}
 	fmt.Fprintf(a.err, "console of host %s: Enter shows the prompt, Ctrl-] leaves; %s\n", h.Name, fate)
 	defer terminal.FollowSize(ctx, t, h.SetConsoleSize)()
 	return terminal.Connect(ctx, conn, t, raw(a.out))
@@ -250,7 +253,10 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 			// Hosts that cannot be read are an error, but not for those that can.
 			text := listview.Hosts(out.Hosts, time.Now()).String()
 			if len(out.Hosts) == 0 {
-				text = words.If(err == nil, "no host is emulated; start one with: rackless emulate PROFILE\n")
+				text = "no host is emulated; start one with: rackless emulate PROFILE\n"
+				if err != nil {
+					text = ""
+				}
 			}
 			return errors.Join(a.print(format, out, text), err)
 		}),

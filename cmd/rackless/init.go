@@ -13,7 +13,6 @@ import (
 
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/topology"
@@ -30,7 +29,11 @@ func newInitCmd(a *app) *cobra.Command {
 			devices := !emulated && hasDevices(cmd.Context())
 			file := append(args, "lab.yaml")[0]
 			// A lab with devices has to be planned and its host prepared before up takes it.
-			return a.create(file, starter(file, devices), words.Either(devices, "plan", "up"))
+			next := "up"
+			if devices {
+				next = "plan"
+			}
+			return a.create(file, starter(file, devices), next)
 		},
 	}
 	cmd.Flags().BoolVar(&emulated, "emulated", false, "write a lab of emulated nodes, whatever this machine has")

@@ -16,7 +16,6 @@ import (
 
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/parallel"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/diagnose"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/inspect"
@@ -59,8 +58,11 @@ type inspectOptions struct {
 func init() {
 	inspect.Results = func(text []byte) string {
 		tool := importer.Tool(text)
-		return words.If(tool != "", "results of "+tool+": rackless results check FILE compares the figures with a "+
-			"machine, and rackless results import FILE keeps them as a study")
+		if tool == "" {
+			return ""
+		}
+		return "results of " + tool + ": rackless results check FILE compares the figures with a machine, and " +
+			"rackless results import FILE keeps them as a study"
 	}
 }
 

@@ -291,7 +291,10 @@ func (a *app) planHere(ctx context.Context, l *lab.Lab, file, model string) (*ho
 
 // beside is where progress goes: to the result, or to standard error where that is for programs.
 func (a *app) beside(form string) io.Writer {
-	return words.Either(show.ForPrograms(form), a.err, a.out)
+	if show.ForPrograms(form) {
+		return a.err
+	}
+	return a.out
 }
 
 // store is where it is kept for what this host is prepared. RACKLESS_STATE moves it.
@@ -314,7 +317,10 @@ func (a *app) changing() (*change.System, error) {
 // binary is the path of this program, for the unit that goes on at boot; "" where it is not known.
 func (a *app) binary() string {
 	path, err := os.Executable()
-	return words.If(err == nil, path)
+	if err != nil {
+		return ""
+	}
+	return path
 }
 
 // newRollbackCmd makes rackless rollback. It takes no lab: the journal knows what was changed.

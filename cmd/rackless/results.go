@@ -134,8 +134,10 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, de
 	// A figure that nothing is known about is no fault of the machine. Where that holds for all of them, the question
 	// was not answered, which must not look like a machine in order.
 	case unknown == len(out.Figures):
-		return fmt.Errorf("%s be compared with %s", words.Either(unknown == 1, "the one figure cannot",
-			fmt.Sprintf("none of %d figures can", unknown)), out.Host)
+		if unknown == 1 {
+			return fmt.Errorf("the one figure cannot be compared with %s", out.Host)
+		}
+		return fmt.Errorf("none of %d figures can be compared with %s", unknown, out.Host)
 	case bad > 0:
 		return faultf("not what %s should give: %d of %s", out.Host, bad, words.Count(len(out.Figures), "figure"))
 	}

@@ -164,7 +164,10 @@ func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) e
 
 // accelText names an accelerator, and says of one that is an emulation that it is.
 func accelText(accel string) string {
-	return words.Either(rack.IsHardware(accel), accel, accel+" (emulated)")
+	if rack.IsHardware(accel) {
+		return accel
+	}
+	return accel + " (emulated)"
 }
 
 // newDownCmd makes rackless down. It takes the name of a lab as well as its file, because the file may be gone.

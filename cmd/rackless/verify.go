@@ -117,7 +117,10 @@ func (a *app) verification(ctx context.Context, o *verifyOptions, args []string)
 	for _, id := range o.only {
 		if all := t.Checks(); !slices.Contains(all, id) {
 			end()
-			what := words.Either(t.Plan != nil, "a host and its plan", "a running lab")
+			what := "a running lab"
+			if t.Plan != nil {
+				what = "a host and its plan"
+			}
 			return nil, nil, cli.Usage(fmt.Errorf("--only %s: it is not among the checks of %s: %s", id, what,
 				strings.Join(all, ", ")))
 		}
