@@ -5,7 +5,6 @@ package lists
 
 import (
 	"cmp"
-	"iter"
 	"maps"
 	"slices"
 )
@@ -106,37 +105,9 @@ func By[E any, K comparable](all []E, key func(E) K) map[K]E {
 	return out
 }
 
-// Obtain returns the first value that is reports true for, which it adds where there is none. It holds until the list
-// grows.
-func Obtain[E any](all *[]E, is func(E) bool, added E) *E {
-	i := slices.IndexFunc(*all, is)
-	if i < 0 {
-		i, *all = len(*all), append(*all, added)
-	}
-	return &(*all)[i]
-}
-
-// Made returns the value of a key, which it makes of first where there is none.
-func Made[K comparable, V any](all map[K]*V, key K, first V) *V {
-	v := all[key]
-	if v == nil {
-		v = new(V)
-		*v, all[key] = first, v
-	}
-	return v
-}
-
 // InOrder returns the values that a map points to, in the order of their keys.
 func InOrder[K cmp.Ordered, V any](all map[K]*V) []V {
 	return Map(Keys(all), func(key K) V { return *all[key] })
-}
-
-// Put sets the value of a key in a map, which is made with its first key.
-func Put[K comparable, V any](all *map[K]V, key K, value V) {
-	if *all == nil {
-		*all = map[K]V{}
-	}
-	(*all)[key] = value
 }
 
 // Flat joins the lists that f makes of the values.
@@ -150,17 +121,6 @@ func Ref[E any](all []E, is func(*E) bool) *E {
 		}
 	}
 	return nil
-}
-
-// Refs are the addresses of the values, for loops that change them, or would copy much.
-func Refs[E any](all []E) iter.Seq[*E] {
-	return func(yield func(*E) bool) {
-		for i := range all {
-			if !yield(&all[i]) {
-				return
-			}
-		}
-	}
 }
 
 // Distinct sorts a list in its place and returns its values, each once.
@@ -178,12 +138,4 @@ func Add[E comparable](all []E, x E) []E {
 		return all
 	}
 	return append(all, x)
-}
-
-// If returns the values on a condition, and none without it: for lists that are joined of parts.
-func If[E any](is bool, values ...E) []E {
-	if !is {
-		return nil
-	}
-	return values
 }

@@ -26,36 +26,6 @@ func Count[N int | int64](n N, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// If is text that is there only on a condition.
-func If(is bool, text string) string { return Either(is, text, "") }
-
-// Either is one of two values, most often texts.
-func Either[T any](is bool, yes, no T) T {
-	if is {
-		return yes
-	}
-	return no
-}
-
-// Value is what p points to, and the zero value for nil.
-func Value[T any](p *T) T { return ValueOr(p, *new(T)) }
-
-// ValueOr is what p points to, and otherwise for nil.
-func ValueOr[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
-}
-
-// Known is the address of a value, and nil where there is an error instead: what cannot be read is not known.
-func Known[T any](v T, err error) *T {
-	if err != nil {
-		return nil
-	}
-	return &v
-}
-
 // List joins words: "a", "a and b", "a, b and c".
 func List(words []string) string {
 	if len(words) < 2 {
@@ -104,7 +74,10 @@ const plainWords = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 func CommandLine(argv []string) string {
 	words := make([]string, len(argv))
 	for i, w := range argv {
-		words[i] = Either(w != "" && strings.Trim(w, plainWords) == "", w, Quote(w))
+		words[i] = w
+		if w == "" || strings.Trim(w, plainWords) != "" {
+			words[i] = Quote(w)
+		}
 	}
 	return strings.Join(words, " ")
 }
