@@ -303,12 +303,31 @@ func insideAfterReboot(t *testing.T) {
 	b.must(b.make(insideSteps(t, Options{})))
 	// What is in sysfs after a reboot: the virtual functions are gone, and the port's MTU; of the
 	// rest the udev rule has made vfio-pci the first driver, as it is now.
+	bootAgain(t)
 	pf := insideFunction(insidePF)
 	write(t, pf.path(fileCount), "0")
 	write(t, netFile(insidePort(t), "mtu"), "1500")
 	write(t, netFile(insidePort(t), "flags"), "0x1002")
 	b.must(b.rollback())
 	b.same(before)
+}
+
+// bootAgain gives the machine another boot ID, by which rollback knows that it was booted.
+func bootAgain(t *testing.T) {
+	t.Helper()
+	const id = "/proc/sys/kernel/random/boot_id"
+	other := filepath.Join(t.TempDir(), "boot_id")
+	if err := os.WriteFile(other, []byte("0b5a1d2e-7d6f-4c8b-9a3e-1f2d3c4b5a69\n"), 0o444); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(other, id, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(id, 0); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func insideInUse(t *testing.T) {

@@ -259,7 +259,8 @@ func (g *guestReport) lookAtPages(ctx context.Context, p *problem) {
 			g.errorf("NUMA node %d has %s free pages, want %d", h.NUMANode, got, h.Count)
 		}
 	}
-	pool := &Pool{NUMANode: p.plan.Hugepages[0].NUMANode, PageBytes: p.plan.Hugepages[0].PageBytes}
+	pool := &Pool{NUMANode: p.plan.Hugepages[0].NUMANode, PageBytes: p.plan.Hugepages[0].PageBytes,
+		Pages: 1 << 20} // more than there are: fewer than what rackless set are not somebody else's
 	user := exec.Command("/usr/bin/numactl", "--membind="+strconv.Itoa(pool.NUMANode), "/tune.test")
 	user.Env = []string{inGuest + "=1", holdPage + "=1"}
 	in, err := user.StdinPipe()

@@ -170,7 +170,7 @@ func (q *IRQs) Do(_ context.Context, s *change.System) error {
 			delete(places, f.IRQ)
 		}
 		if len(places) == 0 && !first {
-			return nil
+			return memory.complete(s)
 		}
 		irqs := slices.Sorted(maps.Keys(places))
 		for _, irq := range irqs {
@@ -198,6 +198,25 @@ func (q *IRQs) Do(_ context.Context, s *change.System) error {
 		}
 	}
 	return nil
+}
+
+// complete notes where interrupts are that an earlier process moved, if it died before it had noted that.
+func (m *irqMemory) complete(s *change.System) error {
+	added := false
+	for i := range m.Moved {
+		if m.Moved[i].To != "" {
+			continue
+		}
+		to, err := s.ValueOr(affinityFile(m.Moved[i].IRQ), "")
+		if err != nil {
+			return err
+		}
+		m.Moved[i].To, added = to, added || to != ""
+	}
+	if !added {
+		return nil
+	}
+	return m.write(s)
 }
 
 // fix makes an interrupt one that was not moved.
