@@ -6,8 +6,8 @@ type wing struct {
 	why  string // of its place, printed if an import points up from it
 }
 
-// wings are in the order of docs/architecture.md, from the ground up: a package imports those of its own wing and of the
-// wings before it.
+// wings are in the order of docs/architecture.md, from the ground up: a package imports those of its own wing and of
+// the wings before it.
 var wings = []wing{
 	{"internal", "what all wings share knows none of them"},
 	{"docs", "documents as files, embedded: who prints them knows what they are"},
@@ -84,8 +84,8 @@ func timed() map[string]string {
 	return m
 }
 
-// never maps packages to imports that are wrong there, of any kind, with the reason. A package of this module is wrong by
-// whatever way it is reached, one of the standard library or of another module only if it is imported directly.
+// never maps packages to imports that are wrong there, of any kind, with the reason. A package of this module is wrong
+// by whatever way it is reached, one of the standard library or of another module only if it is imported directly.
 // "rack/..." stands for rack and all below it.
 var never = map[string]map[string]string{
 	"internal/strictyaml":      timed(),
@@ -124,8 +124,8 @@ var never = map[string]map[string]string{
 	"rack/vcenter":             {"rack/emulated": whyRack, "rack/placed": whyRack},
 	"rack/verify":              {"report/...": "what was found is shown later: report reads findings"},
 	"rack/doctor":              {"report/...": "what is missing is found first and shown later"},
-	"vm/emulate":               {"host": "an emulated host is a machine like others; what is done in it is not its business"},
-	"plan/planner":             {"rack": "what runs is not asked", "plan/render": "a plan is made first and written later"},
+	"vm/emulate":               {"host": "an emulated host is a machine like others: what is done in it is not asked"},
+	"plan/planner":             {"rack": "what runs is not asked", "plan/render": "a plan is written later"},
 	"report/ui":                {"host": "the pages show, and change nothing"},
 	"study/measure":            {"study/rig": "a study measures by its own design: this measures a lab once"},
 }

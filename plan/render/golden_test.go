@@ -29,7 +29,8 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Fatalf("%v; make it with: go test ./plan/render -run '^%s$' -update", err, t.Name())
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s differs from what is rendered now (-want +got); if it should: go test ./plan/render -update\n%s", path,
+		t.Errorf("%s differs from what is rendered now (-want +got); if it should: go test ./plan/render -update\n%s",
+			path,
 			diff)
 	}
 }

@@ -63,8 +63,10 @@ var machines = []struct{ name, text, beside, host, wrong, left, after string }{
 	{name: "gpu-vm", host: snapshot + "flat-guest.tar.gz", wrong: "RL037 RL067 RL077", left: "RL037 RL077",
 		after: "RL037 RL077 RL087"}, // with cells, it is seen that its devices are on none
 	{name: "../../machine/inspect/testdata/devices/libvirt/insights-rhel_7_4_xml.xml", host: twoNodes},
-	{name: "../../machine/inspect/testdata/devices/libvirt/insights-xml_rhosp.xml", host: "numa:2 core:12 pu:1", wrong: "RL064"},
-	{name: "../../machine/inspect/testdata/devices/libvirt/insights-xml_numa.xml", host: "numa:2 core:3 pu:1", wrong: "RL064"},
+	{name: "../../machine/inspect/testdata/devices/libvirt/insights-xml_rhosp.xml",
+		host: "numa:2 core:12 pu:1", wrong: "RL064"},
+	{name: "../../machine/inspect/testdata/devices/libvirt/insights-xml_numa.xml",
+		host: "numa:2 core:3 pu:1", wrong: "RL064"},
 	{name: "../../machine/inspect/testdata/devices/libvirt/insights-xml_numa.xml", wrong: "RL064", left: "RL064"},
 
 	{name: "right", host: twoNodes, text: domain("vm", 4, 4, pins(emulator, 2, 3, 4, 5), threads)},

@@ -207,8 +207,8 @@ func TestUnmodifiedDriver(t *testing.T) {
 	}
 	for i := range ports {
 		name := string(rune('a' + i))
-		ports[i], err = s.AddNIC(connectx.NIC{Name: name, MAC: mac(i), Socket: filepath.Join(dir, name+".nic"), Link: true,
-			Frames: func(f []byte) { frames(i, f) }})
+		ports[i], err = s.AddNIC(connectx.NIC{Name: name, MAC: mac(i), Link: true,
+			Socket: filepath.Join(dir, name+".nic"), Frames: func(f []byte) { frames(i, f) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,8 +289,8 @@ func TestUnmodifiedDriver(t *testing.T) {
 		// rping compares all that it reads back.
 		between("rping -s -a 10.0.0.2 -V -S 65000 -C 50", "rping -c -a 10.0.0.2 -V -S 65000 -C 50")
 	}
-	// A guest whose memory the adapter cannot map moves the same bytes, by messages: RDMA, whose data rping compares, and
-	// a file that its server sends from the page cache.
+	// A guest whose memory the adapter cannot map moves the same bytes, by messages: RDMA, whose data rping compares,
+	// and a file that its server sends from the page cache.
 	const file = "ib_write_bw"
 	sum := strings.Fields(a.run("md5sum /usr/bin/" + file))[0]
 	for _, by := range []struct {

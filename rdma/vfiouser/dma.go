@@ -86,8 +86,8 @@ func (s *Server) call(m []byte) []byte {
 }
 
 // awaitReply reads messages until c has its reply. It must not do the commands that come before it, as the caller is in
-// the middle of one, and holds the locks of a device. Reads of registers are an exception: QEMU holds its big lock until
-// they are answered, which it needs for our reply.
+// the middle of one, and holds the locks of a device. Reads of registers are an exception: QEMU holds its big lock
+// until they are answered, and needs it for our reply.
 func (s *Server) awaitReply(c chan []byte, end time.Time) []byte {
 	// The message that is being handled is still in use, so what is read from now on goes into another buffer.
 	s.rx.detach()

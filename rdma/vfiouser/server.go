@@ -24,8 +24,8 @@ const (
 	irqMSIX      = 2
 )
 
-// Device is the PCI device behind a connection. All calls but ReadNow's come from the goroutine of the connection. Region
-// accesses come in the order in which the guest made them, posted writes included, apart from those by ReadNow.
+// Device is the PCI device behind a connection. All calls but ReadNow's come from the goroutine of the connection.
+// Region accesses come in the order in which the guest made them, posted writes included, apart from those by ReadNow.
 type Device interface {
 	// Connected is called before the first message of a client, Disconnected after its last.
 	Connected()

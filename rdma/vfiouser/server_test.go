@@ -19,8 +19,9 @@ type testDevice struct {
 	bar [0x1000]byte
 	s   *Server
 
-	panics bool        // writes of 0xee do, which the log is to say
-	locks  *sync.Mutex // that a write takes, if any
+	panics bool          // writes of 0xee do, which the log is to say
+	locks  *sync.Mutex   // that a write takes, if any
+	waits  chan struct{} // has a value when a write is about to take it
 }
 
 func (d *testDevice) note(s string) {
@@ -58,6 +59,7 @@ func (d *testDevice) Write(region int, off uint64, p []byte) {
 	lock := d.locks
 	d.mu.Unlock()
 	if lock != nil {
+		d.waits <- struct{}{}
 		lock.Lock()
 		defer lock.Unlock()
 	}
@@ -568,7 +570,7 @@ func TestAReplyIsReadWhileTheDeviceWaits(t *testing.T) {
 	}
 	var lock sync.Mutex // of the device
 	d.mu.Lock()
-	d.locks = &lock
+	d.locks, d.waits = &lock, make(chan struct{}, 1)
 	d.mu.Unlock()
 	lock.Lock()
 	got := make(chan bool)
@@ -581,8 +583,8 @@ func TestAReplyIsReadWhileTheDeviceWaits(t *testing.T) {
 		got <- done && string(b) == "hello"
 	}()
 	r := c.recv()
-	c.send(cmdRegionWrite, flagNoRply, region(8, 0, []byte{7})) // the connection's thread waits for the lock from here on
-	time.Sleep(10 * time.Millisecond)
+	c.send(cmdRegionWrite, flagNoRply, region(8, 0, []byte{7})) // waits for the lock
+	<-d.waits
 	c.send(cmdRegionRead, 0, append(quads(4), words(0, 1)...))
 	if a := c.recv(); le.Uint16(a[2:]) != cmdRegionRead || le.Uint32(a[8:]) != flagReply {
 		t.Fatalf("instead of the register came %x", a)
