@@ -65,6 +65,7 @@ type fakeNode struct {
 	client   func(ctx context.Context, server string) (bench.Output, error)
 	adapters string        // what adapterScript prints
 	wrong    string        // a file that arrives with other bytes
+	hangs    bool          // files do not arrive
 	listens  chan struct{} // closed by the server when it listens
 }
 
@@ -189,6 +190,10 @@ func (f *fakeLab) Exec(ctx context.Context, node string, argv []string) (bench.O
 	case "sh":
 		if strings.HasPrefix(argv[2], "md5sum") {
 			return bench.Output{Stdout: []byte("0a  /usr/bin/a\n0b  /usr/bin/b\n")}, nil
+		}
+		if strings.Contains(argv[2], "wget") && n.hangs {
+			<-ctx.Done()
+			return bench.Output{}, context.Cause(ctx)
 		}
 		if strings.Contains(argv[2], "wget") {
 			return n.fetch(argv[5:])

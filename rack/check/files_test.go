@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/lab"
@@ -68,6 +69,19 @@ func TestFilesThatCannotBeSentSayWhy(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestFilesThatDoNotArriveInTimeAreNoFault(t *testing.T) {
+	l := adapterLab(t, 2)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeLab(t, l)
+		f.nodes["vm01"].hangs = true
+		got := checkLab(t, f, IDAdapterFiles)
+		if len(got) != 2 || got[0].Status != finding.Unknown || got[0].Have != "vm01: no end within 1m0s" ||
+			!strings.Contains(got[0].Fix, "rackless fabric") || got[1].Status != finding.OK {
+			t.Errorf("findings %+v", got)
+		}
+	})
 }
 
 func TestOnlyNodesOfTheBuiltInImageSendFiles(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 
@@ -206,7 +207,7 @@ func (p *Port) Restore(state []byte) error {
 			p.GIDs[i] = g
 		}
 	}
-	p.Next = randomNumbers()
+	maps.Copy(p.Next, randomNumbers())
 	for _, q := range p.Queues {
 		if q.Kind == queueQP && q.State != roce.Reset {
 			p.revive(q)

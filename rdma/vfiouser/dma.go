@@ -11,13 +11,16 @@ import (
 // dmaHeader is the size of an address and a count, of 64 bits each: struct VFIOUserDMARW of QEMU.
 const dmaHeader = 16
 
-// callTimeout bounds the wait for the client's answer to an access to its memory, and for it to take a message. QEMU
-// answers when its main loop has its turn, which may take a second on a busy machine. It gives up on us after 5 s.
+// callTimeout bounds the wait for the client's answer to an access to its memory. QEMU answers when its main loop has its
+// turn, which may take more than a second on a busy machine. It gives up on us after 5 s.
 const callTimeout = 4 * time.Second
 
+// sendTimeout bounds the wait for the client to take a message. QEMU reads on a thread of its own.
+const sendTimeout = time.Second
+
 // remote reads or writes memory of the client that came without a file, by messages. Memory calls it where an entry has
-// no file, such as ROMs and the low addresses that QEMU maps while it boots. It is slow and takes QEMU's big lock, so
-// no data path should lead here.
+// no file, such as ROMs, the low addresses that QEMU maps while it boots, and memory that it does not share. It is slow
+// and takes QEMU's big lock.
 func (s *Server) remote(write bool, addr uint64, p []byte) bool {
 	for len(p) > 0 {
 		if s.silent.Load() {

@@ -68,7 +68,7 @@ type Server struct {
 	sendMu sync.Mutex
 	calls  map[uint16]chan []byte
 	callID uint16
-	// silent says that the client has not answered in time: until it says something, it is not asked again, as each
+	// silent says that the client has not answered in time. Until it says something new it is not asked again, as each
 	// access would keep others waiting for as long.
 	silent  atomic.Bool
 	current message // is being handled; of the connection's thread
@@ -156,7 +156,7 @@ func (s *Server) accept() {
 			_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 		}
 		// A client that reads no more is cut off, before all who wait for this one's locks are stopped.
-		tv := unix.NsecToTimeval(callTimeout.Nanoseconds())
+		tv := unix.NsecToTimeval(sendTimeout.Nanoseconds())
 		_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv)
 		s.rxMu.Lock()
 		s.rx = stream{fd: fd}
@@ -271,7 +271,6 @@ func (s *Server) serve() error {
 			return err
 		}
 		m := s.current.bytes
-		s.silent.Store(false)
 		if le.Uint32(m[8:])&0xf == flagReply {
 			s.current.close()
 			s.gotReply(m)
@@ -296,7 +295,9 @@ func (s *Server) nextMessage() (err error) {
 		s.current, s.pending = s.pending[0], s.pending[1:]
 		return nil
 	}
-	s.current, err = s.rx.next()
+	if s.current, err = s.rx.next(); err == nil {
+		s.silent.Store(false)
+	}
 	return err
 }
 
