@@ -36,6 +36,7 @@ func (p *Port) runSend(q *queue) {
 	case q.State != roce.ReadyToSend:
 		return
 	}
+	p.answers = nil
 	var peer *Port // that the requests go to, locked until all are done; p itself, if it is that
 	defer func() {
 		if peer != nil && peer != p {
@@ -212,10 +213,15 @@ func (m *message) target() bool {
 		d.State < roce.ReadyToReceive || d.State > roce.SendDrain {
 		return false
 	}
-	// The peer's way back leads to this port, not only to an address that it says is its own.
-	if d.attr.RemoteQPN != q.Num || d.attr.Path.Dst != q.attr.Path.Src ||
-		m.p.s.lookup(m.peer.nic.Network, &d.attr.Path) != m.p {
+	if d.attr.RemoteQPN != q.Num || d.attr.Path.Dst != q.attr.Path.Src {
 		return false
+	}
+	// The peer's way back leads to this port, not only to an address that it says is its own.
+	if m.p.answers != d {
+		if m.p.s.lookup(m.peer.nic.Network, &d.attr.Path) != m.p {
+			return false
+		}
+		m.p.answers = d
 	}
 	// Both ends know the packet numbers of the other, as they have agreed on the connection.
 	_, send := q.wire.qp.PSNs()

@@ -61,6 +61,9 @@ type Port struct {
 	wqe           [maxWQE]byte // that is being parsed
 	list          []seg        // for one call of domain.copy
 	src, dst      []seg        // of the message that is being copied
+	// answers is the queue of the peer that is known to lead back here, for the messages of one batch: until its end
+	// both ports are locked, so that their addresses cannot go.
+	answers *queue
 
 	shown atomic.Pointer[registers] // for reads that come without the lock
 	beat  atomic.Uint32
