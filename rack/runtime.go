@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/procfs"
-
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
@@ -175,21 +173,12 @@ type Room struct {
 func (r Room) Nodes() int { return int(r.Available / r.PerNode) }
 
 // ReadRoom reads the machine's memory.
-func ReadRoom() (Room, error) { return readRoom(procfs.DefaultMountPoint) }
-
-func readRoom(proc string) (Room, error) {
-	fs, err := procfs.NewFS(proc)
+func ReadRoom() (Room, error) {
+	available, err := vm.MemoryAvailable()
 	if err != nil {
-		return Room{}, fmt.Errorf("memory available: %w", err)
+		return Room{}, err
 	}
-	m, err := fs.Meminfo()
-	switch {
-	case err != nil:
-		return Room{}, fmt.Errorf("memory available: %w", err)
-	case m.MemAvailableBytes == nil:
-		return Room{}, fmt.Errorf("memory available: %s/meminfo has no MemAvailable", proc)
-	}
-	return Room{Available: lab.Bytes(*m.MemAvailableBytes), PerNode: lab.DefaultMemory + NodeOverhead}, nil
+	return Room{Available: available, PerNode: lab.DefaultMemory + NodeOverhead}, nil
 }
 
 // Accelerator decides what executes the guests' instructions by what was asked for: "kvm", "tcg", or

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/statedir"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/rack/check"
@@ -134,7 +135,7 @@ func OpenAll(d Dirs) ([]*Rack, error) {
 // together.
 func CheckRun(d Dirs) (names int, err error) {
 	if fi, err := os.Lstat(d.Run); err == nil {
-		if err := checkOwner("running labs", d.Run, fi); err != nil {
+		if err := statedir.CheckOwner("running labs", d.Run, fi); err != nil {
 			return 0, err
 		}
 	} else if !errors.Is(err, os.ErrNotExist) {
@@ -318,4 +319,16 @@ func (r *Rack) Endpoint(node string) (bench.Endpoint, error) {
 			r.Lab.Name)
 	}
 	return bench.Endpoint{}, fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
+}
+
+// ImageUsers returns the names of the running labs that were made from an image, by the image's key.
+func ImageUsers(d Dirs) (map[string][]string, error) {
+	racks, err := OpenAll(d)
+	users := make(map[string][]string)
+	for _, r := range racks {
+		for _, key := range append([]string{r.State.Image}, r.State.Images...) {
+			users[key] = append(users[key], r.Lab.Name)
+		}
+	}
+	return users, err
 }

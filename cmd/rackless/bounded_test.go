@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rackless/rackless/internal/statedir"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
@@ -296,7 +297,7 @@ func TestDaemonsHaveAUmask(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := rack.WriteState(dir, &rack.State{Version: 1, Lab: l, Driver: "qemu"}); err != nil {
+		if err := statedir.Write(dir, &rack.State{Version: 1, Lab: l, Driver: "qemu"}); err != nil {
 			t.Fatal(err)
 		}
 		cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", `umask 0; exec rackless "$@"`, "sh"},

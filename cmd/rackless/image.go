@@ -170,6 +170,7 @@ func newImageImportCmd(a *app) *cobra.Command {
 // newImageRmCmd makes rackless image rm.
 func newImageRmCmd(a *app) *cobra.Command {
 	var o images.RemoveOptions
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "rm KEY... | --all",
 		Short: "Remove images with their templates from the cache",
@@ -181,6 +182,12 @@ func newImageRmCmd(a *app) *cobra.Command {
 		},
 		ValidArgsFunction: a.completeImages,
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, keys []string) error {
+			var err error
+			if !force {
+				if o.Users, err = rack.ImageUsers(d); err != nil {
+					return err
+				}
+			}
 			gone, err := images.Remove(ctx, d, keys, o)
 			for _, what := range gone {
 				fmt.Fprintf(a.out, "removed %s\n", what)
@@ -190,7 +197,7 @@ func newImageRmCmd(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&o.All, "all", false, "everything in the cache")
 	cmd.Flags().BoolVar(&o.TemplatesOnly, "templates", false, "only templates")
-	cmd.Flags().BoolVar(&o.Force, "force", false, "even if a running lab was made from it")
+	cmd.Flags().BoolVar(&force, "force", false, "even if a running lab was made from it")
 	return cmd
 }
 

@@ -36,9 +36,6 @@ var upward = map[string]string{
 	"study/measure -> report":            "the data of a report belongs to bench",
 	"study/measure -> report/hostview":   "the picture of the host is to be given",
 	"study/results -> report":            "the data of a report belongs to bench",
-	"vm/emulate -> rack":                 "directories, locks and progress belong to internal",
-	"vm/images -> rack":                  "directories and locks belong to internal",
-	"vm/kerneltest -> rack":              "directories belong to internal",
 }
 
 // Reasons that several rules share.

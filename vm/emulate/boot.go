@@ -5,7 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/internal/steps"
+	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/image"
 	"github.com/rackless/rackless/vm/qemu"
@@ -19,7 +20,7 @@ var LoginEnvironment = []string{
 }
 
 // BootFromImage returns what hosts boot from. It builds the image if the cache does not have it.
-func BootFromImage(ctx context.Context, d rack.Dirs, p *rack.Progress) (Boot, error) {
+func BootFromImage(ctx context.Context, d userdirs.Dirs, p *steps.Progress) (Boot, error) {
 	img, err := image.Host.Ensure(ctx, image.Options{Cache: d.Images(), Progress: p.Say, Watch: p.Watch})
 	if err != nil {
 		return Boot{}, err
@@ -28,7 +29,7 @@ func BootFromImage(ctx context.Context, d rack.Dirs, p *rack.Progress) (Boot, er
 }
 
 // Prepare makes ready what every host is made from: the image, the accelerator, the second disk.
-func Prepare(ctx context.Context, d rack.Dirs, p *rack.Progress) (o Options, err error) {
+func Prepare(ctx context.Context, d userdirs.Dirs, p *steps.Progress) (o Options, err error) {
 	o = Options{Dirs: d, Progress: p}
 	defer func() { p.End(err) }()
 	binary, version, err := vm.FindFor("amd64")

@@ -13,7 +13,7 @@ import (
 	"syscall"
 
 	"github.com/rackless/rackless/internal/atomicfile"
-	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/internal/userdirs"
 )
 
 // chunk is how many bytes of a file go into a host at once: the agent takes 16 MiB.
@@ -41,7 +41,7 @@ func inHost(arg string) (host, path string, ok bool) {
 
 // Copy copies a file between this machine and a host that runs. One of the two is NAME:PATH. A host that restarts is
 // waited for, and the copy made again; waits is called with what is waited for.
-func Copy(ctx context.Context, d rack.Dirs, from, to string, waits func(what string)) error {
+func Copy(ctx context.Context, d userdirs.Dirs, from, to string, waits func(what string)) error {
 	source, sourcePath, out := inHost(from)
 	target, targetPath, in := inHost(to)
 	if in == out {

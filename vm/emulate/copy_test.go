@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/internal/userdirs"
 )
 
 func TestACopyHasOneEndInAHost(t *testing.T) {
@@ -26,7 +26,7 @@ func TestACopyHasOneEndInAHost(t *testing.T) {
 	if got := Within("try", "x"); got != "x" {
 		t.Error(got)
 	}
-	d := rack.Dirs{Run: t.TempDir()}
+	d := userdirs.Dirs{Run: t.TempDir()}
 	for _, c := range [][2]string{{"a", "b"}, {"try:/a", "try:/b"}} {
 		if err := Copy(t.Context(), d, c[0], c[1], nil); !errors.Is(err, ErrOneSide) {
 			t.Errorf("%v: %v", c, err)

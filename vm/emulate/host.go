@@ -15,9 +15,10 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/steps"
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/internal/wait"
-	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/guest"
 	"github.com/rackless/rackless/vm/qapi"
@@ -35,7 +36,7 @@ type Host struct {
 
 // Options of Start.
 type Options struct {
-	Dirs    rack.Dirs
+	Dirs    userdirs.Dirs
 	Profile *Profile
 	Name    string // of the host; "" means the profile's
 	// Keep makes a host that outlives this process. One that is not kept ends with it, whatever ends it.
@@ -47,7 +48,7 @@ type Options struct {
 	// Accel is "kvm" or "tcg", and AccelReason why it is not kvm.
 	Accel, AccelReason string
 	Cold               bool // boot, and do not resume from a template
-	Progress           *rack.Progress
+	Progress           *steps.Progress
 }
 
 // bootLimit bounds the boot until the agent answers. The largest profile of all takes minutes on two emulating cores.
@@ -459,7 +460,7 @@ func (h *Host) run(ctx context.Context, argv ...string) error {
 }
 
 // Close ends a host that is not kept and removes it; one that is kept goes on.
-func (h *Host) Close(ctx context.Context, d rack.Dirs) error {
+func (h *Host) Close(ctx context.Context, d userdirs.Dirs) error {
 	if h.unlock == nil {
 		return nil
 	}
@@ -475,7 +476,7 @@ func (h *Host) Close(ctx context.Context, d rack.Dirs) error {
 const removeLimit = 30 * time.Second
 
 // Remove ends a host and deletes everything of it. It returns whether there was one.
-func Remove(ctx context.Context, d rack.Dirs, name string) (bool, error) {
+func Remove(ctx context.Context, d userdirs.Dirs, name string) (bool, error) {
 	if err := checkHostName(name); err != nil {
 		return false, err
 	}
@@ -498,7 +499,7 @@ func Remove(ctx context.Context, d rack.Dirs, name string) (bool, error) {
 // removeLocked is Remove for a holder of the lock. Processes are found by the host's directory in
 // their arguments and not only by the state, which a rackless that was killed may have left
 // incomplete.
-func removeLocked(ctx context.Context, d rack.Dirs, name string) error {
+func removeLocked(ctx context.Context, d userdirs.Dirs, name string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, removeLimit, fmt.Errorf("host %s was not gone within %v", name,
 		removeLimit))
 	defer cancel()
@@ -525,13 +526,13 @@ const overhead = 512 << 20
 // Fits checks that this machine has the memory available that a host of the profile takes: a host
 // that the kernel kills half way is worse than one that does not start.
 func (p *Profile) Fits() error {
-	room, err := rack.ReadRoom()
+	available, err := vm.MemoryAvailable()
 	if err != nil {
 		return err
 	}
-	if want := p.Memory() + overhead; want > room.Available {
+	if want := p.Memory() + overhead; want > available {
 		return fmt.Errorf("host of profile %s: %v of memory and 512MiB for QEMU are more than the %d MiB that this "+
-			"machine has available: say --memory with less", p.Name, p.Memory(), room.Available>>20)
+			"machine has available: say --memory with less", p.Name, p.Memory(), available>>20)
 	}
 	return nil
 }

@@ -14,14 +14,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/steps"
+	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/image"
 )
 
 // testDirs are short, since sockets lie below them.
-func testDirs(t *testing.T) rack.Dirs {
+func testDirs(t *testing.T) userdirs.Dirs {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "rl")
 	if err != nil {
@@ -42,7 +43,7 @@ func testDirs(t *testing.T) rack.Dirs {
 			t.Error(err)
 		}
 	})
-	return rack.Dirs{Run: filepath.Join(dir, "run"), Cache: filepath.Join(dir, "cache")}
+	return userdirs.Dirs{Run: filepath.Join(dir, "run"), Cache: filepath.Join(dir, "cache")}
 }
 
 // small is a machine that boots fast.
@@ -65,7 +66,7 @@ nics: [{address: "41:00.0", numa_node: 1, vfs: 7}]
 }
 
 // put writes the state of a host that is not running.
-func put(t *testing.T, d rack.Dirs, name string, change func(*State)) {
+func put(t *testing.T, d userdirs.Dirs, name string, change func(*State)) {
 	t.Helper()
 	self, err := vm.FindProcess(os.Getpid())
 	if err != nil {
@@ -122,7 +123,7 @@ func TestAHostBelongsToWhoStartedIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Start(t.Context(), Options{Dirs: d, Profile: small(t), Name: "a", Progress: &rack.Progress{}})
+	_, err = Start(t.Context(), Options{Dirs: d, Profile: small(t), Name: "a", Progress: &steps.Progress{}})
 	if err == nil || !strings.Contains(err.Error(), "host a belongs to process") || !strings.Contains(err.Error(),
 		"say --name for another") {
 		t.Errorf("Start: %v", err)
@@ -142,7 +143,7 @@ func TestAHostBelongsToWhoStartedIt(t *testing.T) {
 func TestAKeptHostIsNotTakenForAnotherMachine(t *testing.T) {
 	d := testDirs(t)
 	put(t, d, "a", func(*State) {})
-	_, err := Start(t.Context(), Options{Dirs: d, Profile: Builtin()[1], Name: "a", Progress: &rack.Progress{}})
+	_, err := Start(t.Context(), Options{Dirs: d, Profile: Builtin()[1], Name: "a", Progress: &steps.Progress{}})
 	want := "host a is kept and is another machine (small, 2 CPUs, 1GiB; asked for is epyc-7551p, 64 CPUs, 3GiB): " +
 		"say --name for another, or remove it with: rackless emulate rm a"
 	if err == nil || err.Error() != want {
@@ -194,7 +195,7 @@ func TestMoreMemoryThanThereIsIsRefusedBeforeAnythingIsMade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Start(t.Context(), Options{Dirs: d, Profile: p, Progress: &rack.Progress{}})
+	_, err = Start(t.Context(), Options{Dirs: d, Profile: p, Progress: &steps.Progress{}})
 	if err == nil || !strings.Contains(err.Error(), "say --memory with less") {
 		t.Errorf("got %v", err)
 	}
@@ -290,7 +291,7 @@ func bootNode(t *testing.T) Options {
 		}
 		t.Skip(err)
 	}
-	user, err := rack.DefaultDirs(os.Getenv, os.Getuid())
+	user, err := userdirs.Default(os.Getenv, os.Getuid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +299,7 @@ func bootNode(t *testing.T) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Options{Dirs: rack.Dirs{Run: testDirs(t).Run, Cache: user.Cache}, Accel: "tcg", Boot: Boot{Key: img.Key,
+	return Options{Dirs: userdirs.Dirs{Run: testDirs(t).Run, Cache: user.Cache}, Accel: "tcg", Boot: Boot{Key: img.Key,
 		Kernel: img.KernelPath(), Initrd: img.InitramfsPath(),
 		Append: "console=ttyS0 loglevel=3 panic=-1 cryptomgr.notests mitigations=off nokaslr"}}
 }
@@ -315,7 +316,7 @@ func TestLifeOfAHost(t *testing.T) {
 	d := testDirs(t)
 	var notes []string
 	o.Dirs, o.Profile = d, small(t)
-	o.Progress = &rack.Progress{Report: func(e rack.Event) {
+	o.Progress = &steps.Progress{Report: func(e steps.Event) {
 		if e.Note != "" {
 			notes = append(notes, e.Note)
 		}
@@ -411,7 +412,7 @@ func TestAdaptersComeBackAfterAPowerCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Profile, o.Cold, o.Progress = r740.Scale(20), true, &rack.Progress{}
+	o.Profile, o.Cold, o.Progress = r740.Scale(20), true, &steps.Progress{}
 	h, err := Start(ctx, o)
 	if err != nil {
 		t.Fatal(err)

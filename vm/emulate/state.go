@@ -10,7 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/internal/statedir"
+	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -46,28 +47,28 @@ const stateVersion = 1
 var ErrNoHost = errors.New("no such host")
 
 // Dir is the directory of all hosts.
-func Dir(d rack.Dirs) string { return filepath.Join(d.Run, "hosts") }
+func Dir(d userdirs.Dirs) string { return filepath.Join(d.Run, "hosts") }
 
-func hostDir(d rack.Dirs, name string) string { return filepath.Join(Dir(d), name) }
+func hostDir(d userdirs.Dirs, name string) string { return filepath.Join(Dir(d), name) }
 
 func loadState(dir string) (s State, err error) {
-	err = rack.ReadState(dir, "remove the host with: rackless emulate rm "+filepath.Base(dir), &s, &s.Version,
+	err = statedir.Read(dir, "remove the host with: rackless emulate rm "+filepath.Base(dir), &s, &s.Version,
 		stateVersion)
 	return s, err
 }
 
-func (h *Host) save() error { return rack.WriteState(h.Dir, h.State) }
+func (h *Host) save() error { return statedir.Write(h.Dir, h.State) }
 
 // lock takes the lock of a host: one process at a time makes, boots or removes it, and who owns one
 // that is not kept has it all the time. waiting is called once if another has it; an error of its
 // ends the attempt.
-func lock(ctx context.Context, d rack.Dirs, name string, waiting func() error) (unlock func(), err error) {
+func lock(ctx context.Context, d userdirs.Dirs, name string, waiting func() error) (unlock func(), err error) {
 	for _, dir := range []string{d.Run, Dir(d)} {
-		if err := rack.OwnDir("emulated hosts", dir); err != nil {
+		if err := statedir.Own("emulated hosts", dir); err != nil {
 			return nil, err
 		}
 	}
-	return rack.LockFile(ctx, "host "+name, hostDir(d, name), func(string) error {
+	return statedir.Lock(ctx, "host "+name, hostDir(d, name), func(string) error {
 		if waiting == nil {
 			return nil
 		}
@@ -76,7 +77,7 @@ func lock(ctx context.Context, d rack.Dirs, name string, waiting func() error) (
 }
 
 // Open finds a host by name. The error is ErrNoHost, with the names that there are, if it is not there.
-func Open(d rack.Dirs, name string) (*Host, error) {
+func Open(d userdirs.Dirs, name string) (*Host, error) {
 	if err := checkHostName(name); err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func Open(d rack.Dirs, name string) (*Host, error) {
 }
 
 // names returns the names of all hosts that have a directory, sorted.
-func names(d rack.Dirs) ([]string, error) {
+func names(d userdirs.Dirs) ([]string, error) {
 	entries, err := os.ReadDir(Dir(d)) // sorted
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -111,7 +112,7 @@ func names(d rack.Dirs) ([]string, error) {
 
 // List finds every host of this user, by name. Hosts that are being made or removed just now are
 // left out; others that cannot be read are in the error, beside those that can.
-func List(d rack.Dirs) ([]*Host, error) {
+func List(d userdirs.Dirs) ([]*Host, error) {
 	all, err := names(d)
 	if err != nil {
 		return nil, err
@@ -131,7 +132,7 @@ func List(d rack.Dirs) ([]*Host, error) {
 }
 
 // Sweep removes what owners that were killed have left: their hosts were not to be kept. It returns the names.
-func Sweep(ctx context.Context, d rack.Dirs) ([]string, error) {
+func Sweep(ctx context.Context, d userdirs.Dirs) ([]string, error) {
 	hosts, _ := List(d) // one that cannot be read must not keep others from starting; emulate ls tells of it
 	hosts = slices.DeleteFunc(hosts, func(h *Host) bool { return h.Keep || h.Owner.Alive() })
 	var gone []string

@@ -7,7 +7,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/internal/steps"
+	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/guest"
 	"github.com/rackless/rackless/vm/qapi"
@@ -15,7 +16,7 @@ import (
 
 // templates is the cache of the templates of hosts. The disk of a host lies on that of its template:
 // what a host of this user stands on stays.
-func templates(d rack.Dirs, note func(format string, args ...any)) vm.Cache {
+func templates(d userdirs.Dirs, note func(format string, args ...any)) vm.Cache {
 	return vm.Cache{Dir: filepath.Join(d.Cache, "hosts", "templates"), Note: note, Used: func() ([]string, error) {
 		hosts, err := List(d)
 		return lists.Map(hosts, func(h *Host) string { return h.Template }), err
@@ -105,7 +106,7 @@ const settleScript = `if [ -d /run/systemd/system ]; then systemctl start ` + co
 virsh --quiet --connect qemu:///system capabilities >/dev/null; fi`
 
 // settle waits until nothing is left to start in the guest of a template, and what it wrote is on its disk.
-func settle(ctx context.Context, dir string, p *Profile, seen *rack.Progress) (release func(), err error) {
+func settle(ctx context.Context, dir string, p *Profile, seen *steps.Progress) (release func(), err error) {
 	if err := unplug(ctx, dir, p.unplugged()); err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/image"
 )
@@ -60,7 +60,7 @@ const (
 )
 
 // List reads the cache. It verifies every image, so it reads all of their bytes.
-func List(ctx context.Context, d rack.Dirs) (Listing, error) {
+func List(ctx context.Context, d userdirs.Dirs) (Listing, error) {
 	out := Listing{Cache: d.Cache, Images: []Item{}, Templates: []Template{}}
 	kinds := slices.Concat([]*image.Kind{image.Node, image.QEMU}, lists.Map(image.FullNames(), image.Full),
 		image.Bares(), []*image.Kind{image.Seeds, image.Own("")})
@@ -102,7 +102,7 @@ func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 }
 
 // add lists the images of a kind.
-func (l *Listing) add(ctx context.Context, d rack.Dirs, k *image.Kind) error {
+func (l *Listing) add(ctx context.Context, d userdirs.Dirs, k *image.Kind) error {
 	images, damaged, err := k.List(ctx, d.Images())
 	if err != nil || len(images)+len(damaged) == 0 {
 		return err
@@ -135,18 +135,19 @@ func (l *Listing) add(ctx context.Context, d rack.Dirs, k *image.Kind) error {
 
 // Keys returns the keys of the images in the cache, damaged ones included. Unlike List it reads no image,
 // so it is fast enough for the completion of a shell.
-func Keys(d rack.Dirs) ([]string, error) { return vm.Keys(d.Images()) }
+func Keys(d userdirs.Dirs) ([]string, error) { return vm.Keys(d.Images()) }
 
 // RemoveOptions say what Remove deletes.
 type RemoveOptions struct {
 	All           bool // everything in the cache, instead of named keys
 	TemplatesOnly bool // the templates of the images, but not the images
-	Force         bool // even if running labs were made from it
+	// Users are the running labs that were made from an image, by its key. Their images are not removed.
+	Users map[string][]string
 }
 
 // Remove deletes images with their templates, and templates named by their own keys. It returns what it
 // removed, also beside an error: "template KEY", "image KEY".
-func Remove(ctx context.Context, d rack.Dirs, keys []string, o RemoveOptions) (removed []string, err error) {
+func Remove(ctx context.Context, d userdirs.Dirs, keys []string, o RemoveOptions) (removed []string, err error) {
 	have, err := List(ctx, d)
 	if err != nil {
 		return nil, err
@@ -171,10 +172,8 @@ func Remove(ctx context.Context, d rack.Dirs, keys []string, o RemoveOptions) (r
 		}
 	}
 	// Templates are not checked: a running node keeps the files of its template open.
-	if !o.Force {
-		if err := checkUnused(d, named); err != nil {
-			return nil, err
-		}
+	if err := checkUnused(o.Users, named); err != nil {
+		return nil, err
 	}
 	// Templates first: what is left after an error is still listed below its image.
 	lost, err := templates.Remove(ctx, func(t vm.Listed) bool {
@@ -197,15 +196,12 @@ func Remove(ctx context.Context, d rack.Dirs, keys []string, o RemoveOptions) (r
 
 // checkUnused returns an error if running labs were made from one of the images. Their nodes would continue
 // without it, but up could only repair them after building it again.
-func checkUnused(d rack.Dirs, keys []string) error {
-	racks, err := rack.OpenAll(d)
-	errs := []error{err}
-	for _, r := range racks {
-		for _, made := range append([]string{r.State.Image}, r.State.Images...) {
-			if slices.Contains(keys, made) {
-				errs = append(errs, fmt.Errorf("lab %s was made from image %s: rackless down %s first, or say --force",
-					r.Lab.Name, made, r.Lab.Name))
-			}
+func checkUnused(users map[string][]string, keys []string) error {
+	var errs []error
+	for _, key := range keys {
+		for _, lab := range users[key] {
+			errs = append(errs, fmt.Errorf("lab %s was made from image %s: rackless down %s first, or say --force",
+				lab, key, lab))
 		}
 	}
 	return errors.Join(errs...)

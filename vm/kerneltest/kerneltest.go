@@ -15,7 +15,7 @@ import (
 
 	"github.com/u-root/u-root/pkg/cpio"
 
-	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/image"
 )
@@ -70,7 +70,7 @@ func Find(t TB, programs ...string) *Machine {
 		}
 		t.Skipf("no machine can be booted here: %v", err)
 	}
-	d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
+	d, err := userdirs.Default(os.Getenv, os.Getuid())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package rack
+package vm
 
 import (
 	"os"
@@ -9,16 +9,16 @@ import (
 )
 
 func TestMemoryAvailable(t *testing.T) {
-	read := func(meminfo string) (Room, error) {
+	read := func(meminfo string) (lab.Bytes, error) {
 		t.Helper()
 		proc := t.TempDir()
 		if err := os.WriteFile(filepath.Join(proc, "meminfo"), []byte(meminfo), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return readRoom(proc)
+		return memoryAvailable(proc)
 	}
 	got, err := read("MemTotal:       24684284 kB\nMemFree:        20634304 kB\nMemAvailable:   22189424 kB\n")
-	if err != nil || got.Available != 22189424*lab.KiB {
+	if err != nil || got != 22189424*lab.KiB {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for _, bad := range []string{"", "MemTotal: 1 kB\n", "MemAvailable: many kB\n"} {
@@ -26,7 +26,7 @@ func TestMemoryAvailable(t *testing.T) {
 			t.Errorf("%q: %v, want an error", bad, got)
 		}
 	}
-	if got, err := readRoom(filepath.Join(t.TempDir(), "none")); err == nil {
+	if got, err := memoryAvailable(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Errorf("no /proc: %v, want an error", got)
 	}
 }

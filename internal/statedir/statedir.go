@@ -1,0 +1,130 @@
+// Package statedir keeps what is running in directories: of one lab or of one emulated host each, with a state.json in
+// it and a lock file beside it.
+package statedir
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/wait"
+)
+
+// stateFile is the name of the state in its directory.
+const stateFile = "state.json"
+
+// Read reads state.json from the directory of a lab or of an emulated host. version is the field of
+// state that has its version, known the one that is wanted; advice says what else to do, for messages.
+func Read(dir, advice string, state any, version *int, known int) error {
+	path := filepath.Join(dir, stateFile)
+	trace.Reads(path)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, state); err != nil {
+		return fmt.Errorf("%s: %w; %s", path, err, advice)
+	}
+	if *version != known {
+		return fmt.Errorf("%s has version %d, this rackless knows %d; %s", path, *version, known, advice)
+	}
+	return nil
+}
+
+// Write writes state.json so that a reader sees the old one or the new one, whatever happens in between.
+func Write(dir string, state any) error {
+	b, err := json.MarshalIndent(state, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.WriteFile(filepath.Join(dir, stateFile), b, 0o600)
+}
+
+// lockPoll is how often a lock that another process holds is tried again.
+const lockPoll = 50 * time.Millisecond
+
+// Lock takes the lock of what lies in a directory: a file beside it, so that the directory can
+// go. While another process holds it, it waits; waiting is called once then, and an error of its ends
+// the attempt. what is the owner of the directory, for messages.
+func Lock(ctx context.Context, what, dir string, waiting func(holder string) error) (unlock func(), err error) {
+	path := dir + ".lock"
+	for told := false; ; {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("lock %s: %w", what, err)
+		}
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil && sameFile(f, path) {
+			// For the message of a process that waits; the lock itself is the flock.
+			if err := f.Truncate(0); err == nil {
+				fmt.Fprintf(f, "%d\n", os.Getpid())
+			}
+			return func() {
+				// The file goes while the lock is held: a waiter that opened it before sees that it is
+				// gone and opens the next.
+				os.Remove(path)
+				f.Close()
+			}, nil
+		}
+		text, _ := os.ReadFile(path) // empty if it cannot be read, which is said as it is
+		holder := strings.TrimSpace(string(text))
+		f.Close()
+		switch {
+		case err == nil: // the file was removed between opening and locking
+			continue
+		case !errors.Is(err, syscall.EWOULDBLOCK):
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		case !told:
+			if err := waiting(holder); err != nil {
+				return nil, err
+			}
+			told = true
+		}
+		if err := wait.For(ctx, lockPoll); err != nil {
+			return nil, fmt.Errorf("%s: another rackless (process %s) works on it: %w", what, holder, err)
+		}
+	}
+}
+
+// sameFile reports whether the path still leads to the open file.
+func sameFile(f *os.File, path string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Stat(path)
+	return err == nil && os.SameFile(a, b)
+}
+
+// Own makes a directory for this user only, and refuses one that another user could have made.
+// holds is what lies there, for messages.
+func Own(holds, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("directory of %s: %w; set RACKLESS_RUN to one that can be written", holds, err)
+	}
+	fi, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if err := CheckOwner(holds, dir, fi); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o700)
+}
+
+// CheckOwner refuses what is not a directory of this user's.
+func CheckOwner(holds, dir string, fi os.FileInfo) error {
+	if st, ok := fi.Sys().(*syscall.Stat_t); !fi.IsDir() || ok && int(st.Uid) != os.Getuid() {
+		return fmt.Errorf("directory of %s: %s is not a directory of this user's: remove it or set RACKLESS_RUN", holds,
+			dir)
+	}
+	return nil
+}
