@@ -9,7 +9,6 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/plan/render"
 )
 
 // Changed says what of a host is no longer as it was when the plan was made, as far as the plan
@@ -158,7 +157,7 @@ func (c *comparison) group(h *topology.Host, d *topology.PCIDevice) []topology.P
 
 // tenants finds virtual machines that are where the lab nodes go.
 func (c *comparison) tenants() {
-	own := lists.SetOf(c.p.Plan.Nodes, func(n plan.Node) string { return render.DomainName(c.p.Plan.Lab, n.Name) })
+	own := lists.SetOf(c.p.Plan.Nodes, func(n plan.Node) string { return lab.VMName(c.p.Plan.Lab, n.Name) })
 	given, devices := c.given(), functions(c.p.Plan)
 	for i := range c.now.Tenants {
 		t := &c.now.Tenants[i]

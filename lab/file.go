@@ -89,6 +89,9 @@ type fileSlurm struct {
 	Controller *string `json:"controller,omitempty" rule:"node"`
 }
 
+// VSphereScheme begins the names of hosts of vSphere: vsphere:// for all, vsphere://NAME for one.
+const VSphereScheme = "vsphere://"
+
 // VSphere says where in vSphere the nodes of a lab go, and what they are made from, in the names of the inventory.
 // [Parse] fills in Clone and Passthrough.
 type VSphere struct {

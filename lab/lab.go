@@ -396,3 +396,7 @@ func (l *Lab) Totals() (cpus, memory string) {
 	}
 	return fmt.Sprintf("%d %s%s", n, unit, moreCPUs), fmt.Sprintf("%v memory%s", b, moreMemory)
 }
+
+// VMName returns the name of a node's virtual machine on a host, under libvirt and in vSphere: "pair.vm00". Names of
+// labs and nodes have no dot.
+func VMName(labName, node string) string { return labName + "." + node }

@@ -126,7 +126,7 @@ func (a *app) judge(ctx context.Context, o adoptOptions, d *adopt.Domain) (*mend
 	if err != nil {
 		return nil, err
 	}
-	h, hostName, err := planner.ReadHost(ctx, o.chosen(), a.in)
+	h, hostName, err := a.hosts().Read(ctx, o.chosen())
 	if err != nil {
 		return nil, err
 	}

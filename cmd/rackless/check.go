@@ -59,7 +59,7 @@ func (a *app) check(ctx context.Context, o checkOptions, names []string) error {
 	h, hostName := mend.Nowhere(), mend.NoHost
 	if o.chosen() != mend.NoHost {
 		var err error
-		if h, hostName, err = planner.ReadHost(ctx, o.chosen(), a.in); err != nil {
+		if h, hostName, err = a.hosts().Read(ctx, o.chosen()); err != nil {
 			return err
 		}
 	}

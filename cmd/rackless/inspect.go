@@ -16,6 +16,7 @@ import (
 
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/parallel"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/diagnose"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/inspect"
@@ -295,12 +296,12 @@ func (a *app) remoteJobs(ctx context.Context, o inspectOptions, paths []string) 
 	if len(paths) > 0 {
 		return jobs, cli.Usage(fmt.Errorf("--hosts reads other hosts: leave out %q", paths[0]))
 	}
-	if strings.HasPrefix(o.hosts[0], vsphereScheme) {
+	if strings.HasPrefix(o.hosts[0], lab.VSphereScheme) {
 		if len(o.hosts) > 1 || o.save != "" {
 			return jobs, cli.Usage(fmt.Errorf("--hosts %s cannot be combined with another --hosts or with --save",
 				o.hosts[0]))
 		}
-		return vsphereJobs(ctx, strings.TrimPrefix(o.hosts[0], vsphereScheme))
+		return vsphereJobs(ctx, strings.TrimPrefix(o.hosts[0], lab.VSphereScheme))
 	}
 	hosts, err := remote.Inventory("--hosts", o.hosts)
 	if err != nil {

@@ -1,17 +1,16 @@
-//go:build linux
-
 package main
 
 import (
 	"context"
 
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/vm/vsphere"
 )
 
-// vsphereScheme begins the name of a vCenter or of a host of one.
-const vsphereScheme = vsphere.Scheme
+// schemes are the readers of hosts that are not files.
+var schemes = map[string]func(context.Context, string) (*topology.Host, error){lab.VSphereScheme: vsphere.ReadHost}
 
 // vsphereJobs are the hosts of vSphere, or one of them.
 func vsphereJobs(ctx context.Context, name string) (jobs inspect.Jobs, err error) {
@@ -29,7 +28,7 @@ func vsphereJobs(ctx context.Context, name string) (jobs inspect.Jobs, err error
 		}
 	}
 	for _, h := range hosts {
-		jobs.All = append(jobs.All, inspect.Job{Name: vsphere.Scheme + h,
+		jobs.All = append(jobs.All, inspect.Job{Name: lab.VSphereScheme + h,
 			Read: func(ctx context.Context) (*topology.Host, error) { return conn.Read(ctx, h) }})
 	}
 	return jobs, nil

@@ -273,8 +273,11 @@ func (h *hostFlags) check(cmd *cobra.Command, what string, others ...string) err
 	return nil
 }
 
-// chosen is the host as planner.ReadHost takes it.
+// chosen is the host as [planner.Hosts.Read] takes it.
 func (h *hostFlags) chosen() string { return cmp.Or(h.snapshot, h.host) }
+
+// hosts reads the hosts that --host names.
+func (a *app) hosts() planner.Hosts { return planner.Hosts{Stdin: a.in, Schemes: schemes} }
 
 // grouping makes a command that only groups others.
 func grouping(use, short string, cmds ...*cobra.Command) *cobra.Command {

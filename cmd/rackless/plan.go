@@ -98,7 +98,7 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 	if err != nil {
 		return err
 	}
-	h, name, err := planner.ReadHost(ctx, planner.HostOf(l, o.chosen()), a.in)
+	h, name, err := a.hosts().Read(ctx, planner.HostOf(l, o.chosen()))
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.
 
 // planAt plans a lab on the host that a flag names.
 func (a *app) planAt(ctx context.Context, host string, l *lab.Lab, file, model string) (*planner.Planned, error) {
-	h, name, err := planner.ReadHost(ctx, host, a.in)
+	h, name, err := a.hosts().Read(ctx, host)
 	if err != nil {
 		return nil, err
 	}

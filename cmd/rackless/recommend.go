@@ -72,7 +72,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	if o.workload != "" {
 		l.Workload = lab.Workload(o.workload)
 	}
-	h, name, err := planner.ReadHost(ctx, o.chosen(), a.in)
+	h, name, err := a.hosts().Read(ctx, o.chosen())
 	if err != nil {
 		return err
 	}

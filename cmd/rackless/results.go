@@ -118,7 +118,7 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, de
 		return cli.Usage(err)
 	}
 	defer closeAll()
-	h, name, err := planner.ReadHost(ctx, snapshot, a.in)
+	h, name, err := a.hosts().Read(ctx, snapshot)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"runtime"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/plan/render"
 )
 
@@ -32,14 +30,6 @@ func upRefuses(*lab.Lab) error { return nil }
 // planArtifacts are made of what changes a host.
 func planArtifacts(render.Input) ([]render.Artifact, error) {
 	return nil, errors.New("the files of a plan hold scripts for its host, and are written on Linux")
-}
-
-// vsphereScheme begins nothing that can be read here.
-const vsphereScheme = "vsphere://"
-
-// vsphereJobs needs a vCenter, whose client is that of labs.
-func vsphereJobs(context.Context, string) (jobs inspect.Jobs, err error) {
-	return jobs, errors.New("hosts of vSphere are read on Linux")
 }
 
 var (

@@ -155,7 +155,7 @@ func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string)
 		// A snapshot has no processes, whose state could be checked.
 		t.Running, t.Strays = nil, nil
 		t.Host = func(ctx context.Context) (*topology.Host, error) {
-			h, _, err := planner.ReadHost(ctx, o.snapshot, a.in)
+			h, _, err := a.hosts().Read(ctx, o.snapshot)
 			return h, err
 		}
 	}

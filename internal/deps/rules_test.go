@@ -27,7 +27,6 @@ var wings = []wing{
 
 // upward are imports that point up all the same, with what has to move before they can go.
 var upward = map[string]string{
-	"plan/planner -> vm/vsphere":         "the command line is to hand the reader of vSphere hosts to the planner",
 	"rack/mend -> report/hostview":       "printing of the verdict belongs to report",
 	"rack/mend -> report/show":           "printing of the verdict belongs to report",
 	"study/document -> report":           "the loaded study is to know nothing of pages",

@@ -11,7 +11,7 @@ import (
 // TestAReasonNamesOnlyWhatConflicts has requests that are refused by counting: nothing else is named.
 func TestAReasonNamesOnlyWhatConflicts(t *testing.T) {
 	t.Parallel()
-	h, name, err := ReadHost(t.Context(), "../../examples/hosts/h20.txt", nil)
+	h, name, err := Hosts{}.Read(t.Context(), "../../examples/hosts/h20.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ affinity: [{nodes: [n3, n0], numa: same}]
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			h, name, err := ReadHost(t.Context(), "../../machine/dump/hwlocxml/testdata/"+tt.host, nil)
+			h, name, err := Hosts{}.Read(t.Context(), "../../machine/dump/hwlocxml/testdata/"+tt.host)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,26 +18,34 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
-	"github.com/rackless/rackless/vm/vsphere"
 )
 
 // Local names the machine that runs rackless.
 const Local = "local"
 
-// ReadHost reads the host to plan for, and says how to call it: this machine where host is Local,
-// standard input where it is "-", a host of vSphere where it is vsphere://NAME, else a file as inspect takes.
-func ReadHost(ctx context.Context, host string, stdin io.Reader) (h *topology.Host, name string, err error) {
+// Hosts reads the hosts that labs are planned for.
+type Hosts struct {
+	Stdin io.Reader // for "-"
+	// Schemes are readers of hosts that are not files, by the beginning of their names, such as vsphere://.
+	Schemes map[string]func(ctx context.Context, name string) (*topology.Host, error)
+}
+
+// Read reads a host and returns the name to call it by: this machine for Local, standard input for "-", else the one
+// that a scheme or a file stands for, as inspect takes files.
+func (s Hosts) Read(ctx context.Context, host string) (h *topology.Host, name string, err error) {
 	switch host {
 	case Local:
 		h, err = inspect.Read(ctx, inspect.Live())
 		return h, "this machine", err
 	case "-":
-		h, err = inspect.ReadStream(ctx, stdin, "standard input")
+		h, err = inspect.ReadStream(ctx, s.Stdin, "standard input")
 		return h, "standard input", err
 	}
-	if strings.HasPrefix(host, vsphere.Scheme) {
-		h, err = vsphere.ReadHost(ctx, host)
-		return h, host, err
+	for scheme, read := range s.Schemes {
+		if strings.HasPrefix(host, scheme) {
+			h, err = read(ctx, host)
+			return h, host, err
+		}
 	}
 	h, err = inspect.ReadFile(ctx, host)
 	return h, host, err
@@ -124,11 +132,11 @@ func jsonLine(data []byte, err error) string {
 	return fmt.Sprintf("line %d: ", 1+bytes.Count(data[:offset-1], []byte("\n")))
 }
 
-// HostOf returns the host to plan a lab for, as ReadHost takes it: where host is Local, and the lab names a host of
+// HostOf returns the host to plan a lab for, as [Hosts.Read] takes it: if host is Local and the lab names a host of
 // vSphere, that one.
 func HostOf(l *lab.Lab, host string) string {
 	if host == Local && l.VSphere != nil {
-		return vsphere.Scheme + l.VSphere.Host
+		return lab.VSphereScheme + l.VSphere.Host
 	}
 	return host
 }

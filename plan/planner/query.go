@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
+	"slices"
 	"time"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/dump/esxi"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/advise"
@@ -16,7 +19,6 @@ import (
 	"github.com/rackless/rackless/plan/rivals"
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/plan/verify"
-	"github.com/rackless/rackless/vm/vsphere"
 )
 
 // DefaultLimit is how long a search may take, unless the user says otherwise. Usual ones take
@@ -108,7 +110,7 @@ func New(hostName, file string, l *lab.Lab, modelFile string) (q Query, err erro
 // Problem makes the problem of a lab on a host. Its errors say in which file the fault is, and as
 // package plan knows no files, that is added here.
 func (q *Query) Problem(h *topology.Host, l *lab.Lab) (*plan.Problem, error) {
-	p, err := build.Problem(vsphere.Without(l, h), l, q.Options)
+	p, err := build.Problem(without(l, h), l, q.Options)
 	if err == nil {
 		return p, nil
 	}
@@ -132,7 +134,7 @@ type Planned struct {
 // Solve finds the plan of a lab on a host, and has it checked. The error of what cannot be placed is
 // a *plan.Infeasible.
 func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Planned, error) {
-	h = vsphere.Without(l, h)
+	h = without(l, h)
 	p, err := q.Problem(h, l)
 	if err != nil {
 		return nil, err
@@ -218,4 +220,18 @@ func (q Query) ModelChanges(ctx context.Context, h *topology.Host, l *lab.Lab, m
 		return nil, err.Error(), nil
 	}
 	return nil, "", err
+}
+
+// without returns h without the virtual machines of l in vSphere, which are no tenants beside themselves, and without
+// their template if it is off: it is not going to be started.
+func without(l *lab.Lab, h *topology.Host) *topology.Host {
+	if l.VSphere == nil {
+		return h
+	}
+	other := *h
+	other.Tenants = slices.DeleteFunc(slices.Clone(h.Tenants), func(t topology.Tenant) bool {
+		return t.State == esxi.Off && t.Name == path.Base(l.VSphere.Template) ||
+			slices.ContainsFunc(l.Nodes, func(n lab.Node) bool { return t.Name == lab.VMName(l.Name, n.Name) })
+	})
+	return &other
 }

@@ -15,7 +15,7 @@ import (
 // epyc is a real machine, a lab for it and the query that plans it.
 func epyc(t *testing.T, text string) (Query, *topology.Host, *lab.Lab) {
 	t.Helper()
-	h, name, err := ReadHost(t.Context(), "../../examples/hosts/epyc-7551p.ttar", nil)
+	h, name, err := Hosts{}.Read(t.Context(), "../../examples/hosts/epyc-7551p.ttar")
 	if err != nil {
 		t.Fatal(err)
 	}

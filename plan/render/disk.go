@@ -6,12 +6,13 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 )
 
 // DiskPath returns where the disk of a lab node is expected on the host: in the directory of libvirt's pool "default".
 func DiskPath(labName, node string) string {
-	return "/var/lib/libvirt/images/" + DomainName(labName, node) + ".qcow2"
+	return "/var/lib/libvirt/images/" + lab.VMName(labName, node) + ".qcow2"
 }
 
 // Indexes of the root ports of emulated devices: see emulatedPorts.
@@ -77,7 +78,7 @@ func (m *machine) devices(n *plan.Node, t *tree, why reasons) *libvirtxml.Domain
 
 // ConsolePath is the file in dir with what the console of a node has printed since it was started.
 func ConsolePath(dir, labName, node string) string {
-	return dir + "/" + DomainName(labName, node) + "-console.log"
+	return dir + "/" + lab.VMName(labName, node) + "-console.log"
 }
 
 func (m *machine) consoleLog(n *plan.Node) *libvirtxml.DomainChardevLog {

@@ -16,10 +16,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// DomainName returns libvirt's name of a lab node: "epyc-pair.vm00". Names of labs and nodes have
-// no dots, so that no two nodes of a host share one.
-func DomainName(labName, node string) string { return labName + "." + node }
-
 // DomainPath returns the path of a lab node's domain below the directory of the plan.
 func DomainPath(node string) string { return "domains/" + node + ".xml" }
 
@@ -160,7 +156,7 @@ func (m *machine) domain(n *plan.Node) ([]byte, error) {
 	memory, unit := scaled(n.MemoryBytes)
 	d := &libvirtxml.Domain{
 		Type: m.virtType(),
-		Name: DomainName(m.in.Plan.Lab, n.Name), UUID: uuid(m.in.Plan.Lab, n.Name),
+		Name: lab.VMName(m.in.Plan.Lab, n.Name), UUID: uuid(m.in.Plan.Lab, n.Name),
 		Title:         fmt.Sprintf("%s of rackless lab %s", n.Name, m.in.Plan.Lab),
 		Metadata:      &libvirtxml.DomainMetadata{XML: string(mark)},
 		Memory:        &libvirtxml.DomainMemory{Value: memory, Unit: unit},
@@ -232,7 +228,7 @@ func (m *machine) onReboot() string {
 func (m *machine) header(n *plan.Node) string {
 	text := fmt.Sprintf("%s. Node %s of lab %s. rackless is not needed to use this file: virsh define %s, then virsh "+
 		"start %s. libvirt does not keep these comments.", strings.TrimSuffix(m.in.Made, "."), n.Name, m.in.Plan.Lab,
-		DomainPath(n.Name), DomainName(m.in.Plan.Lab, n.Name))
+		DomainPath(n.Name), lab.VMName(m.in.Plan.Lab, n.Name))
 	if m.in.Made == "" {
 		text = strings.TrimPrefix(text, ". ")
 	}

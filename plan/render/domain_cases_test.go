@@ -239,7 +239,7 @@ func domainCases() []domainCase {
 			i := in(t)
 			i.Seeds = make(map[string]string)
 			for _, n := range i.Plan.Nodes {
-				i.Seeds[n.Name] = "/var/lib/libvirt/rackless/" + DomainName(i.Plan.Lab, n.Name) + "-seed.iso"
+				i.Seeds[n.Name] = "/var/lib/libvirt/rackless/" + lab.VMName(i.Plan.Lab, n.Name) + "-seed.iso"
 			}
 			return i
 		}

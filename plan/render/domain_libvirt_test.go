@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
@@ -124,7 +125,7 @@ func TestLibvirtKeepsThePlacement(t *testing.T) {
 				} else if !d.kvm {
 					data = emulated(data)
 				}
-				back := d.define(t, DomainName(in.Plan.Lab, node), data)
+				back := d.define(t, lab.VMName(in.Plan.Lab, node), data)
 				wrote, read := placementOf(t, readDomain(t, data)), placementOf(t, readDomain(t, back))
 				if diff := cmp.Diff(wrote, read); diff != "" {
 					t.Errorf("libvirt has another placement (-written +read back):\n%s", diff)

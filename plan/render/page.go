@@ -8,6 +8,7 @@ import (
 	"text/template"
 
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/cmdline"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
@@ -81,7 +82,7 @@ func (v *view) functions() template.FuncMap {
 		"pages":   v.pageChecks,
 		"checks":  v.checks,
 		// Lab nodes.
-		"domain":     func(node string) string { return readWord(DomainName(v.plan.Lab, node)) },
+		"domain":     func(node string) string { return readWord(lab.VMName(v.plan.Lab, node)) },
 		"domainPath": DomainPath,
 		"disk": func(node, suffix string) string {
 			return readWord(strings.TrimSuffix(DiskPath(v.plan.Lab, node), ".qcow2") + suffix)

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -244,7 +245,7 @@ func TestCommandsOfTheReadmeWorkOnLibvirt(t *testing.T) {
 		t.Error(diff)
 	}
 	for _, n := range in.Plan.Nodes {
-		name := DomainName(in.Plan.Lab, n.Name)
+		name := lab.VMName(in.Plan.Lab, n.Name)
 		xml, err := d.Virsh("dumpxml", "--inactive", name)
 		if err != nil || !strings.Contains(xml, "device='cdrom'") {
 			t.Errorf("no cdrom in %s: %v", name, err)

@@ -75,7 +75,7 @@ func (p *placedLab) libvirt(ctx context.Context) (*libvirt.Conn, error) {
 func (p *placedLab) Close() error { return p.conn.Close((*libvirt.Conn).Close) }
 
 // domain returns the name of a node's domain.
-func (p *placedLab) domain(node string) string { return render.DomainName(p.Lab.Name, node) }
+func (p *placedLab) domain(node string) string { return lab.VMName(p.Lab.Name, node) }
 
 // NodeState is what the node's domain is doing, in the words of package vm.
 func (p *placedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, error) {

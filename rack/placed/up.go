@@ -126,7 +126,7 @@ func (u *upRun) specs(ctx context.Context) ([]libvirt.Spec, error) {
 	}
 	specs := make([]libvirt.Spec, len(artifacts))
 	for i, a := range artifacts {
-		specs[i] = libvirt.Spec{Name: render.DomainName(u.Lab.Name, u.State.Lab.Nodes[i].Name), XML: a.Data}
+		specs[i] = libvirt.Spec{Name: lab.VMName(u.Lab.Name, u.State.Lab.Nodes[i].Name), XML: a.Data}
 	}
 	return specs, nil
 }
@@ -146,7 +146,7 @@ func (u *upRun) seeds(ctx context.Context) error {
 	u.input.Seeds = make(map[string]string)
 	for i, s := range seeds {
 		node := u.input.Plan.Nodes[i].Name
-		name := render.DomainName(u.Lab.Name, node) + "-seed.iso"
+		name := lab.VMName(u.Lab.Name, node) + "-seed.iso"
 		file := filepath.Join(u.Dir, name)
 		if err == nil {
 			err = common.WriteSeed(file, map[string][]byte{"meta-data": []byte(s.MetaData),
@@ -323,7 +323,7 @@ func (u *upRun) configureNode(ctx context.Context, n lab.Node) (*rack.Node, erro
 	limit := cmp.Or(u.opts.NodeLimit, nodeLimit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("node %s did not answer within %v", n.Name, limit))
 	defer cancel()
-	name := render.DomainName(u.Lab.Name, n.Name)
+	name := lab.VMName(u.Lab.Name, n.Name)
 	node := &rack.Node{Name: n.Name, MachineID: guest.NewMachineID(), Accelerator: u.State.Accel,
 		Started: time.Now().UTC(), ColdReason: "nodes on a host boot"}
 	ports, err := render.Ports(u.input, n.Name)

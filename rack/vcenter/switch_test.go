@@ -13,7 +13,6 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm/vspheretest"
 )
@@ -139,7 +138,7 @@ func (b *bench) lists(t *testing.T) {
 		{Name: "vSwitch7", Kind: "standard", MTU: new(1500), Uplinks: []string{"vmnic3"},
 			PortGroups: []topology.PortGroup{{Name: "spare"}, {Name: "storage"}}}}
 	for _, source := range []string{"vsphere://" + b.host, b.Save(t, t.TempDir())} {
-		h, _, err := planner.ReadHost(t.Context(), source, nil)
+		h, _, err := hosts.Read(t.Context(), source)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -221,7 +221,7 @@ func (r *runtime) Agent(ctx context.Context, node string) (*guest.Agent, error) 
 // Console returns an error that says where the console is.
 func (r *runtime) Console(_ context.Context, n *rack.Node) (net.Conn, error) {
 	return nil, fmt.Errorf("the console of node %s is that of virtual machine %s in the vSphere Client", n.Name,
-		vsphere.VMName(r.Lab, n.Name))
+		lab.VMName(r.Lab.Name, n.Name))
 }
 
 // Logs are in the datastore, where rackless does not look.

@@ -25,6 +25,7 @@ import (
 	"github.com/rackless/rackless/rack"
 	_ "github.com/rackless/rackless/rack/vcenter"
 	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/vsphere"
 	"github.com/rackless/rackless/vm/vspheretest"
 )
 
@@ -61,6 +62,10 @@ func (b *bench) plan(t *testing.T, nodes int, more string) (*lab.Lab, *rack.Plac
 	return r.Lab, &rack.Placement{Plan: r.Plan, Host: r.Host}
 }
 
+// hosts reads hosts of vSphere too, as the command line does.
+var hosts = planner.Hosts{Schemes: map[string]func(context.Context, string) (*topology.Host, error){
+	lab.VSphereScheme: vsphere.ReadHost}}
+
 func (b *bench) tryPlan(t *testing.T, nodes int, more string) (*planner.Planned, error) {
 	t.Helper()
 	l, err := lab.Parse("lab.yaml", fmt.Appendf(nil, `name: roce
@@ -73,7 +78,7 @@ nodes: {vm: {count: %d, %s, %s: 1}}
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, name, err := planner.ReadHost(t.Context(), planner.HostOf(l, planner.Local), nil)
+	h, name, err := hosts.Read(t.Context(), planner.HostOf(l, planner.Local))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,7 +126,7 @@ func pair(t *testing.T, boot *render.Boot) []Spec {
 	}
 	var specs []Spec
 	for i, a := range artefacts {
-		specs = append(specs, Spec{Name: render.DomainName("pair", in.Plan.Nodes[i].Name), XML: a.Data})
+		specs = append(specs, Spec{Name: lab.VMName("pair", in.Plan.Nodes[i].Name), XML: a.Data})
 	}
 	return specs
 }

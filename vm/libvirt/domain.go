@@ -130,7 +130,7 @@ func (c *Conn) Get(ctx context.Context, name string) (Domain, error) {
 	return c.look(ctx, ref)
 }
 
-// checkName refuses what is no name that render.DomainName makes.
+// checkName refuses what is no name that lab.VMName makes.
 func checkName(name string) error {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' || r > '~' || strings.ContainsRune(`'"/\`, r)

@@ -20,7 +20,7 @@ import (
 
 // A Spec is a domain as it is to be.
 type Spec struct {
-	Name string // render.DomainName
+	Name string // lab.VMName
 	XML  []byte // as render.Domains makes it; comments do not count
 }
 

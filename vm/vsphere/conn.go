@@ -38,12 +38,10 @@ import (
 
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/dump/esxi"
 	"github.com/rackless/rackless/machine/topology"
 )
-
-// Scheme begins what names hosts of vSphere where a host is asked for: vsphere:// for all, vsphere://NAME for one.
-const Scheme = "vsphere://"
 
 // A Login says which vCenter, as whom. It is in no file of rackless: String leaves out user and password.
 type Login struct {
@@ -322,7 +320,7 @@ func (c *Conn) Read(ctx context.Context, name string) (*topology.Host, error) {
 		err error) {
 		err = property.DefaultCollector(c.client.Client).Retrieve(ctx, refs, []string{"config"}, &all)
 		return all, err
-	}, Scheme+name)
+	}, lab.VSphereScheme+name)
 }
 
 // ReadHost reads the host that a name such as vsphere://esxi01 stands for, in a session of its own.
@@ -331,7 +329,7 @@ func ReadHost(ctx context.Context, name string) (*topology.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := c.Read(ctx, strings.TrimPrefix(name, Scheme))
+	h, err := c.Read(ctx, strings.TrimPrefix(name, lab.VSphereScheme))
 	return h, errors.Join(err, c.Close(context.WithoutCancel(ctx)))
 }
 

@@ -60,7 +60,7 @@ type machine struct {
 
 // machine names the virtual machine of a node.
 func (c *Conn) machine(l *lab.Lab, node string) machine {
-	return machine{Name: VMName(l, node), Datacenter: l.VSphere.Datacenter, Folder: l.VSphere.Folder, conn: c}
+	return machine{Name: lab.VMName(l.Name, node), Datacenter: l.VSphere.Datacenter, Folder: l.VSphere.Folder, conn: c}
 }
 
 func (m *machine) Subject() string { return path.Join(m.Datacenter, m.Folder, m.Name) }

@@ -40,7 +40,7 @@ func input(t testing.TB, labFile, host string) render.Input {
 	if host == "" {
 		return in
 	}
-	h, _, err := planner.ReadHost(t.Context(), examples+"hosts/"+host, nil)
+	h, _, err := planner.Hosts{}.Read(t.Context(), examples+"hosts/"+host)
 	if err != nil {
 		t.Fatal(err)
 	}
