@@ -77,6 +77,7 @@ func newBenchCmd(a *app) *cobra.Command {
 	cli.OfferWords(cmd, "tests", names(bench.Catalogue())...)
 	cli.OfferWords(cmd, "suite", bench.Suites()...)
 	cli.OfferWords(cmd, "pairs", bench.PairsAuto, bench.PairsAll, bench.PairsFirst, bench.PairsRing)
+	cmd.AddCommand(newReportCmd(a), newBaselineCmd(a), newResultsCheckCmd(a))
 	return cmd
 }
 

@@ -137,9 +137,12 @@ func parseOnly(root *cobra.Command, m mention) error {
 		return err
 	}
 	// a profile or a lab, where others have the name of a command only
-	takesMore := cmd.Name() == "emulate" || cmd.Name() == "fabric"
+	takesMore := cmd.Name() == "emulate" || cmd.Name() == "bench"
 	if cmd.HasSubCommands() && !takesMore && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 		return fmt.Errorf("%s has no command %s", cmd.CommandPath(), rest[0])
+	}
+	if now := cmd.Annotations[cli.Now]; now != "" {
+		return fmt.Errorf("%s is now rackless %s", cmd.CommandPath(), now)
 	}
 	cmd.InitDefaultHelpFlag()
 	cmd.InitDefaultVersionFlag()
@@ -190,7 +193,8 @@ func TestCommandsThatDoNotExistAreSeen(t *testing.T) {
 		{"```\n      - run: rackless verify -o junitt lab > verify.xml\n```", "invalid argument"},
 		{"```\n    - rackless doun lab\n```", "rackless has no command doun"},
 		{"`sudo rackless prepare --yess lab.yaml`", "unknown flag: --yess"},
-		{"  rackless exec vm00", "want a node and a command"},
+		{"  rackless exec", "want a node and a command"},
+		{"`rackless capture pair`", "is now rackless link capture"},
 		{"  rackless up a.yaml b.yaml", "want one LAB.yaml"},
 		{"| `rackless bench pair` | all; `--quik` for less |", "unknown flag: --quik"},
 		{"`rackless up a.yaml b.yaml`", "want one LAB.yaml"},
@@ -199,7 +203,7 @@ func TestCommandsThatDoNotExistAreSeen(t *testing.T) {
 		{"| `rackless bench pair` | all; `--quick` for less |", ""},
 		{"  rackless exec vm00 -- ip link --no-such-flag   anything else", ""},
 		{"## rackless ls [LAB]", ""},
-		{"  rackless capture pair -o - | tshark -r -", ""},
+		{"  rackless link capture pair -o - | tshark -r -", ""},
 		{"    rackless lab schema > $(mktemp -t x)  # for editors", ""},
 		{"rackless fbric in a sentence, and `make fbric`", ""},
 	}

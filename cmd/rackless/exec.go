@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -18,17 +19,24 @@ import (
 // newExecCmd makes rackless exec. Its exit status is the command's, as with ssh, so that scripts can rely on it.
 func newExecCmd(a *app) *cobra.Command {
 	var noStdin bool
+	var quiet time.Duration
 	cmd := &cobra.Command{
-		Use:   "exec [-n] NODE [--] COMMAND [ARGUMENT]...",
-		Short: "Run a command on a node",
+		Use:   "exec [-n] NODE [[--] COMMAND [ARGUMENT]...]",
+		Short: "Run a command on a node, or open a root shell on its serial console",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(execCommand(args)) == 0 {
+			if len(args) == 0 {
 				return cli.Usagef(cmd, "want a node and a command: rackless exec NODE -- COMMAND")
+			}
+			if len(args) > 1 && len(execCommand(args)) == 0 {
+				return cli.Usagef(cmd, "want a command after --, or nothing after the node for a shell")
 			}
 			return nil
 		},
 		ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return a.console(cmd.Context(), args[0], quiet)
+			}
 			r, node, err := a.openNode(args[0])
 			if err != nil {
 				return err
@@ -51,6 +59,7 @@ func newExecCmd(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&noStdin, "no-stdin", "n", false, "pass nothing on and leave standard input alone")
+	consoleFlag(cmd, &quiet)
 	// Flags after the node are the command's: "rackless exec vm00 ls -l" does what it looks like.
 	cmd.Flags().SetInterspersed(false)
 	return cmd
@@ -121,33 +130,43 @@ func newCpCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newConsoleCmd makes rackless console. It also works if the agent does not answer, which exec needs.
+// newConsoleCmd makes rackless console, the former name of exec without a command.
 func newConsoleCmd(a *app) *cobra.Command {
-	// A console has no end of output. After the end of the input, this much silence stands for it.
-	quiet := time.Second
+	var quiet time.Duration
 	cmd := &cobra.Command{
 		Use:               "console NODE",
 		Short:             "Open the serial console of a node: a root shell",
 		Args:              cli.ExactArgs(1, "a node, which rackless ls shows"),
 		ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, node, err := a.openNode(args[0])
-			if err != nil {
-				return err
-			}
-			defer r.Close()
-			conn, err := r.Console(cmd.Context(), node)
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			if t := terminal.Of(a.in); t != nil {
-				fmt.Fprintf(a.err, "console of %s in lab %s: Enter shows the prompt, Ctrl-] leaves\n", node, r.Lab.Name)
-				return terminal.Connect(cmd.Context(), conn, t, raw(a.out))
-			}
-			return terminal.Pipe(cmd.Context(), conn, a.in, raw(a.out), quiet)
+			return a.console(cmd.Context(), args[0], quiet)
 		},
 	}
-	cmd.Flags().DurationVar(&quiet, "quiet", quiet, "without a terminal: end after this much silence")
+	consoleFlag(cmd, &quiet)
 	return cmd
+}
+
+// consoleFlag adds the flag of a command that opens a console. A console has no end of output: after the end of the
+// input, this much silence stands for it.
+func consoleFlag(cmd *cobra.Command, quiet *time.Duration) {
+	cmd.Flags().DurationVar(quiet, "quiet", time.Second, "console without a terminal: end after this much silence")
+}
+
+// console connects to the serial console of a node, which also works if the agent does not answer.
+func (a *app) console(ctx context.Context, name string, quiet time.Duration) error {
+	r, node, err := a.openNode(name)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	conn, err := r.Console(ctx, node)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if t := terminal.Of(a.in); t != nil {
+		fmt.Fprintf(a.err, "console of %s in lab %s: Enter shows the prompt, Ctrl-] leaves\n", node, r.Lab.Name)
+		return terminal.Connect(ctx, conn, t, raw(a.out))
+	}
+	return terminal.Pipe(ctx, conn, a.in, raw(a.out), quiet)
 }

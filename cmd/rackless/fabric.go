@@ -21,13 +21,13 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// newFabricCmd makes rackless fabric, which shows counters, and its subcommand set.
-func newFabricCmd(a *app) *cobra.Command {
+// newLinkShowCmd makes rackless link show.
+func newLinkShowCmd(a *app) *cobra.Command {
 	var format string
 	var watch bool
 	interval := time.Second
 	cmd := &cobra.Command{
-		Use:               "fabric [NAME|LAB.yaml]",
+		Use:               "show [NAME|LAB.yaml]",
 		Short:             "Show the traffic through the switch of a lab, port by port",
 		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
@@ -63,7 +63,6 @@ func newFabricCmd(a *app) *cobra.Command {
 	outputFlag(cmd, &format)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print again and again, with rates")
 	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two outputs, with --watch")
-	cmd.AddCommand(newFabricSetCmd(a))
 	return cmd
 }
 
@@ -169,8 +168,8 @@ func screen(t *os.File, out *fabricview.Snapshot) string {
 	return strings.Join(lines, "\n")
 }
 
-// newFabricSetCmd makes rackless fabric set, with one flag for each setting that package fabric knows.
-func newFabricSetCmd(a *app) *cobra.Command {
+// newLinkSetCmd makes rackless link set, with one flag for each setting that package fabric knows.
+func newLinkSetCmd(a *app) *cobra.Command {
 	var format string
 	var ports []string
 	var reset, down, up bool
@@ -182,7 +181,7 @@ func newFabricSetCmd(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(edits) == 0 && !reset && !down && !up {
-				return cli.Usagef(cmd, "want what to set, or --clear; rackless fabric shows what is set")
+				return cli.Usagef(cmd, "want what to set, or --clear; rackless link show says what is set")
 			}
 			if down || up {
 				edits = append(edits, fabric.LinkEdit{Key: fabric.DownKey, Text: map[bool]string{true: "yes",

@@ -19,9 +19,8 @@ import (
 
 // newLabCmd holds the commands that work on lab files.
 func newLabCmd(a *app) *cobra.Command {
-	return grouping("lab", "Work on a lab file, and break a running lab to learn from it",
-		newLabCheckCmd(a), newLabDefaultsCmd(a), newLabDiffCmd(a), newLabSchemaCmd(a),
-		newLabBreakCmd(a), newLabJudgeCmd(a), newLabMendCmd(a))
+	return grouping("lab", "Check a lab file, show its defaults, and what up would change",
+		newLabCheckCmd(a), newLabDefaultsCmd(a), newLabDiffCmd(a), newLabSchemaCmd(a))
 }
 
 // labCheckOutput is the JSON of rackless lab check for a file that is right.

@@ -44,6 +44,7 @@ type app struct {
 	environ  []string // all of env, as NAME=VALUE
 	uid      int
 	told     func() // ends what --verbose began
+	all      bool   // the help of all commands was asked for
 }
 
 // dirs are the directories of this user, of which nobody else has a hand in any.
@@ -135,9 +136,9 @@ var otherNames = map[string][]string{
 	"doctor":  {"preflight"},
 	"down":    {"delete", "destroy", "kill", "rm", "stop"},
 	"exec":    {"attach", "run", "sh", "shell", "ssh"},
-	"fabric":  {"link", "links", "network", "tc"},
 	"inspect": {"describe", "graph", "lstopo", "show", "topo", "topology"},
 	"lab":     {"config", "lint", "validate"},
+	"link":    {"links", "netem", "network", "port", "ports", "switch", "tc"},
 	"ls":      {"get", "inventory", "nodes", "ps", "stat", "status"},
 	"up":      {"apply", "create", "deploy", "launch", "start"},
 	"ui":      {"dashboard", "top", "web"},
@@ -161,6 +162,10 @@ func newRootCmd(a *app) *cobra.Command {
 		if err := a.setDefaults(cmd); err != nil {
 			return err
 		}
+		if now := cmd.Annotations[cli.Now]; now != "" {
+			fmt.Fprintf(a.err, "rackless: %q is now %q; the old name goes with the next version\n", cmd.CommandPath(),
+				"rackless "+now)
+		}
 		a.exactFor(cmd)
 		if verbose {
 			a.tell()
@@ -172,11 +177,13 @@ func newRootCmd(a *app) *cobra.Command {
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = a.help(cmd) })
+	root.Flags().BoolVar(&a.all, "all", false, "with --help: all commands, exit codes and variables")
 	root.AddGroup(
 		&cobra.Group{ID: "lab", Title: "Labs:"},
 		&cobra.Group{ID: "node", Title: "Nodes:"},
 		&cobra.Group{ID: "measure", Title: "Measuring:"},
 		&cobra.Group{ID: "machine", Title: "This machine:"},
+		&cobra.Group{ID: "learn", Title: "Help:"},
 	)
 	// The groups follow what a user does: a lab, its nodes, figures of it, and the machine below.
 	group := func(id string, cmds ...*cobra.Command) {
@@ -185,20 +192,20 @@ func newRootCmd(a *app) *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	group("lab", newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a), newInitCmd(a), newExportCmd(a))
-	group("node", newExecCmd(a), newMPIRunCmd(a), newSSHCmd(a), newCpCmd(a), newConsoleCmd(a), newLogsCmd(a))
-	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newUICmd(a), newBaselineCmd(a), newStudyCmd(a),
-		newRecommendCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a), newNICCmd(a))
-	group("machine", newInspectCmd(a), newCheckCmd(a), newAdoptCmd(a), newPrepareCmd(a), newRollbackCmd(a),
-		newSnapshotCmd(a),
-		newExplainCmd(a), newGPUDirectCmd(a), newDoctorCmd(a), newImageCmd(a), newEmulateCmd(a), newVersionCmd(a))
+	group("lab", newInitCmd(a), newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newExportCmd(a), newLabCmd(a))
+	group("node", newExecCmd(a), newMPIRunCmd(a), newSSHCmd(a), newCpCmd(a), newLogsCmd(a), newNICCmd(a), newLinkCmd(a))
+	group("measure", newVerifyCmd(a), newBenchCmd(a), newStudyCmd(a), newUICmd(a))
+	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newHostCmd(a), newDoctorCmd(a),
+		newEmulateCmd(a), newImageCmd(a))
+	group("learn", newExplainCmd(a), newPuzzleCmd(a), newVersionCmd(a))
 	// Hidden, and so in no group.
 	root.AddCommand(newDaemonCmd(a))
+	addFormerNames(a, root)
 
 	// cobra adds these two when it runs; here already, so that they stand in the groups and their
 	// errors are usage errors too.
-	root.SetHelpCommandGroupID("machine")
-	root.SetCompletionCommandGroupID("machine")
+	root.SetHelpCommandGroupID("learn")
+	root.SetCompletionCommandGroupID("learn")
 	setHelp(root)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -232,6 +239,9 @@ func setHelp(cmd *cobra.Command) {
 
 // helpName is the name of a command's file.
 func helpName(cmd *cobra.Command) string {
+	if now := cmd.Annotations[cli.Now]; now != "" {
+		return strings.ReplaceAll(now, " ", "-") + ".md"
+	}
 	return strings.ReplaceAll(strings.TrimPrefix(cmd.CommandPath(), "rackless "), " ", "-") + ".md"
 }
 

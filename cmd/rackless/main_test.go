@@ -240,7 +240,7 @@ func TestEveryVisibleCommandStandsInAGroup(t *testing.T) {
 // What is wrong with a command line is the same whatever runs, so it is checked without a script for each.
 func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
 	tests := []struct{ args, want string }{
-		{"fbric", `unknown command "fbric"; did you mean fabric?`},
+		{"lnk", `unknown command "lnk"; did you mean link?`},
 		{"deploy pair.yaml", `unknown command "deploy"; did you mean up?`},
 		{"destroy", `unknown command "destroy"; did you mean down?`},
 		{"status", `unknown command "status"; did you mean ls?`},
@@ -257,7 +257,7 @@ func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
 		{"ls a b", "ls: want at most one lab, have 2 arguments"},
 		{"ls --json", "ls: unknown flag: --json; did you mean -o json?"},
 		{"up -f a.yaml", "up: unknown shorthand flag: 'f' in -f; files are given without a flag"},
-		{"results query -o xml x", `results query: invalid argument "xml" for "-o, --output" flag: want table, csv`},
+		{"study query -o xml x", `study query: invalid argument "xml" for "-o, --output" flag: want table, csv`},
 		{"ls -z", "ls: unknown shorthand flag: 'z' in -z"},
 		{"down", "down: want the name of a lab, a lab file, or --all"},
 		{"down pair --all", "down: want the name of a lab, a lab file, or --all"},

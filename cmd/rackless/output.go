@@ -91,6 +91,9 @@ func (a *app) exactFor(cmd *cobra.Command) {
 
 // help prints the help of a command for the width of the terminal.
 func (a *app) help(cmd *cobra.Command) error {
+	if cmd == cmd.Root() && !a.all {
+		return a.show(show.Reflow(briefHelp(cmd), a.width()))
+	}
 	return a.show(show.Reflow(strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)), a.width()) + "\n\n" + cmd.UsageString())
 }
 

@@ -14,12 +14,12 @@ import (
 	"github.com/rackless/rackless/rack/course"
 )
 
-// newLabBreakCmd makes rackless lab break.
-func newLabBreakCmd(a *app) *cobra.Command {
+// newPuzzleStartCmd makes rackless puzzle start.
+func newPuzzleStartCmd(a *app) *cobra.Command {
 	var number int
 	var list bool
 	cmd := a.ofPuzzle(&cobra.Command{
-		Use:   "break [LAB]",
+		Use:   "start [LAB]",
 		Short: "Break a running lab, so that you can find out why",
 	}, func(ctx context.Context, l *course.Lab) error {
 		if number == 0 {
@@ -29,8 +29,8 @@ func newLabBreakCmd(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.show(fmt.Sprintf("lab %s is broken.\n\n  %s\n\nFind out why, and repair it. rackless lab judge %[1]s "+
-			"says whether it works again, with --hint\nwhere to look; rackless lab mend %[1]s gives up.\n", l.Lab.Name,
+		return a.show(fmt.Sprintf("lab %s is broken.\n\n  %s\n\nFind out why, and repair it. rackless puzzle check %[1]s "+
+			"says whether it works again, with --hint\nwhere to look; rackless puzzle reveal %[1]s gives up.\n", l.Lab.Name,
 			p.Story))
 	})
 	run := cmd.RunE
@@ -54,11 +54,11 @@ func newLabBreakCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newLabJudgeCmd makes rackless lab judge. It does not say what is wrong: verify does.
-func newLabJudgeCmd(a *app) *cobra.Command {
+// newPuzzleCheckCmd makes rackless puzzle check. It does not say what is wrong: verify does.
+func newPuzzleCheckCmd(a *app) *cobra.Command {
 	var hint bool
 	cmd := a.ofPuzzle(&cobra.Command{
-		Use:   "judge [LAB]",
+		Use:   "check [LAB]",
 		Short: "Say whether a broken lab works again, but not what is wrong",
 	}, func(ctx context.Context, l *course.Lab) error {
 		if hint {
@@ -85,11 +85,11 @@ func newLabJudgeCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newLabMendCmd makes rackless lab mend.
-func newLabMendCmd(a *app) *cobra.Command {
+// newPuzzleRevealCmd makes rackless puzzle reveal.
+func newPuzzleRevealCmd(a *app) *cobra.Command {
 	return a.ofPuzzle(&cobra.Command{
-		Use:   "mend [LAB]",
-		Short: "Undo lab break, and say what it was",
+		Use:   "reveal [LAB]",
+		Short: "Undo puzzle start, and say what it was",
 	}, func(ctx context.Context, l *course.Lab) error {
 		p, err := l.Mend(ctx)
 		if err != nil {

@@ -21,7 +21,7 @@ func newReportCmd(a *app) *cobra.Command {
 	var output, format, html string
 	var list, all bool
 	cmd := &cobra.Command{
-		Use:               "report [RESULT [RESULT]]",
+		Use:               "show [RESULT [RESULT]]",
 		Short:             "Show a measurement again, or two side by side",
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: a.completeLabs,

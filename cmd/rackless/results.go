@@ -24,12 +24,6 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// newResultsCmd makes rackless results, which only groups its subcommands.
-func newResultsCmd(a *app) *cobra.Command {
-	return grouping("results", "Query the study database in SQL, import other results, compare them with a machine",
-		newResultsQueryCmd(a), newResultsRawCmd(a), newResultsImportCmd(a), newResultsCheckCmd(a))
-}
-
 // newResultsQueryCmd makes rackless results query. SQL is the interface for questions that no verb answers.
 func newResultsQueryCmd(a *app) *cobra.Command {
 	var path string

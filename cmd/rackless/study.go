@@ -19,7 +19,8 @@ import (
 // newStudyCmd makes rackless study and its subcommands.
 func newStudyCmd(a *app) *cobra.Command {
 	return grouping("study", "Find out whether settings matter, by runs in random order and intervals",
-		newStudyRunCmd(a), newStudyReportCmd(a), newStudyLsCmd(a), newStudyRmCmd(a))
+		newStudyRunCmd(a), newStudyReportCmd(a), newStudyLsCmd(a), newStudyRmCmd(a), newResultsQueryCmd(a),
+		newResultsRawCmd(a), newResultsImportCmd(a))
 }
 
 // dbFlag adds --db.

@@ -22,6 +22,23 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
+// Annotations of commands that were renamed.
+const (
+	// Now is the present path of a command under a former name, which is hidden.
+	Now = "now"
+	// formerly is the former path of a command.
+	formerly = "formerly"
+)
+
+// SetFormerly records the former path of a command: defaults in a config file or in the environment that name it still
+// count.
+func SetFormerly(cmd *cobra.Command, old string) {
+	if cmd.Annotations == nil {
+		cmd.Annotations = make(map[string]string)
+	}
+	cmd.Annotations[formerly] = old
+}
+
 // CodeUsage is the exit code of errors of the caller: the command line or a file is wrong.
 const CodeUsage = 2
 
@@ -318,7 +335,7 @@ func commands(root *cobra.Command) map[string]map[string]*pflag.Flag {
 		for _, sub := range c.Commands() {
 			walk(sub)
 		}
-		if c.Hidden || !c.Runnable() || c == root {
+		if c.Hidden && c.Annotations[Now] == "" || !c.Runnable() || c == root {
 			return
 		}
 		flags := map[string]*pflag.Flag{}
@@ -351,7 +368,7 @@ func near[V any](name string, known map[string]V) string {
 // Set sets the flags of a command that its command line leaves out: by the environment, else by the defaults of its
 // verb, else by those of all verbs. The variable of --accel of "study run" is RACKLESS_STUDY_RUN_ACCEL.
 func (d Defaults) Set(cmd *cobra.Command, env func(string) string) error {
-	if cmd.Hidden { // the program starts those itself
+	if cmd.Hidden && cmd.Annotations[Now] == "" { // the program starts those itself
 		return nil
 	}
 	var faults []error
@@ -365,15 +382,20 @@ func (d Defaults) Set(cmd *cobra.Command, env func(string) string) error {
 
 // set sets one flag.
 func (d Defaults) set(cmd *cobra.Command, flag string, env func(string) string) error {
-	verb := verbOf(cmd)
-	name := variable(cmd.Root().Name() + " " + verb + " " + flag)
-	if value := env(name); value != "" {
-		if err := cmd.Flags().Set(flag, value); err != nil {
-			return Usagef(cmd, "variable %s: %v", name, err)
-		}
-		return nil
+	verbs := []string{verbOf(cmd)}
+	if former := cmd.Annotations[formerly]; former != "" {
+		verbs = append(verbs, former)
 	}
-	for _, of := range []string{verb, AllVerbs} {
+	for _, verb := range verbs {
+		name := variable(cmd.Root().Name() + " " + verb + " " + flag)
+		if value := env(name); value != "" {
+			if err := cmd.Flags().Set(flag, value); err != nil {
+				return Usagef(cmd, "variable %s: %v", name, err)
+			}
+			return nil
+		}
+	}
+	for _, of := range append(verbs, AllVerbs) {
 		value, ok := d.values[of][flag]
 		if !ok {
 			continue
