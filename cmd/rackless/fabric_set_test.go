@@ -11,13 +11,13 @@ func TestFabricSetRefusesWhatCannotBe(t *testing.T) {
 	tests := []struct{ args, want string }{
 		{"", "link set: want what to set, or --clear; rackless link show says what is set"},
 		{"a b --clear", "link set: want at most one lab, have 2 arguments"},
-		{"--rate 1", `fabric set: invalid argument "1" for "--rate" flag: rate "1": want a number with a unit, ` +
+		{"--rate 1", `link set: invalid argument "1" for "--rate" flag: rate "1": want a number with a unit, ` +
 			`such as 100Mbit, 2.5Gbit or 25Gbit`},
-		{"--loss 0.1", `fabric set: invalid argument "0.1" for "--loss" flag: percentage "0.1": want 0% to 100%, ` +
+		{"--loss 0.1", `link set: invalid argument "0.1" for "--loss" flag: percentage "0.1": want 0% to 100%, ` +
 			`such as 0.1%`},
-		{"--pfc 64KiB", `fabric set: invalid argument "64KiB" for "--pfc" flag: thresholds "64KiB": want HIGH:LOW, ` +
+		{"--pfc 64KiB", `link set: invalid argument "64KiB" for "--pfc" flag: thresholds "64KiB": want HIGH:LOW, ` +
 			`such as 64KiB:32KiB, or HIGH:LOW:PRIORITIES, such as 64KiB:32KiB:3`},
-		{"--ecn 1:2:3", `fabric set: invalid argument "1:2:3" for "--ecn" flag: size "1": want a whole number with ` +
+		{"--ecn 1:2:3", `link set: invalid argument "1:2:3" for "--ecn" flag: size "1": want a whole number with ` +
 			`a unit, such as 64KiB or 1500B`},
 		{"--latency 1ms", "link set: unknown flag: --latency"},
 		{"--clear --lost 1%", "link set: unknown flag: --lost; did you mean --loss?"},

@@ -240,7 +240,7 @@ func TestEveryVisibleCommandStandsInAGroup(t *testing.T) {
 // What is wrong with a command line is the same whatever runs, so it is checked without a script for each.
 func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
 	tests := []struct{ args, want string }{
-		{"lnk", `unknown command "lnk"; did you mean link?`},
+		{"lnik", `unknown command "lnik"; did you mean link?`},
 		{"deploy pair.yaml", `unknown command "deploy"; did you mean up?`},
 		{"destroy", `unknown command "destroy"; did you mean down?`},
 		{"status", `unknown command "status"; did you mean ls?`},
@@ -261,13 +261,13 @@ func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
 		{"ls -z", "ls: unknown shorthand flag: 'z' in -z"},
 		{"down", "down: want the name of a lab, a lab file, or --all"},
 		{"down pair --all", "down: want the name of a lab, a lab file, or --all"},
-		{"exec vm00", "exec: want a node and a command: rackless exec NODE -- COMMAND"},
-		{"exec vm00 --", "exec: want a node and a command: rackless exec NODE -- COMMAND"},
+		{"exec", "exec: want a node and a command: rackless exec NODE -- COMMAND"},
+		{"exec vm00 --", "exec: want a command after --, or nothing after the node for a shell"},
 		{"console", "console: want a node, which rackless ls shows, have 0 arguments"},
 		{"logs", "logs: want a node, or with --daemon a lab; have 0 arguments"},
 		{"logs vm00 --qemu --daemon", "logs: --qemu and --daemon are two logs: say one of them"},
 		{"logs vm00 --lines -1", "logs: --lines -1: want 0 (all) or more"},
-		{"fabric --interval 1ms", "fabric: --interval 1ms: want 100ms or more"},
+		{"link show --interval 1ms", "link show: --interval 1ms: want 100ms or more"},
 		{"nic fault vm00", "nic fault: want --kind or --clear"},
 		{"nic fault vm00 --kind cable --clear", "nic fault: want --kind or --clear"},
 		{"nic fault vm00 --clear --for 5s", "nic fault: --for 5s: it is a time after which a --kind ends"},
