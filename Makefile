@@ -182,7 +182,7 @@ bench: build ## measure packages and whole labs, medians of five; see docs/perfo
 	@GO="$(GO)" hack/bench.sh
 
 update: ## rewrite the golden files; then read the diff
-	$(GO) test $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs dirname | sort -u) -update
+	$(GO) test $$(grep -rl --include='*_test.go' 'internal/golden"' . | xargs dirname | sort -u) -update
 
 clean: ## remove the files of a build; labs, images and caches stay
 	rm -rf bin out

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/internal/golden"
 )
 
 const mpiStart = "env HOME=/root OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 I_MPI_PERHOST=1 mpirun " +
@@ -256,15 +257,7 @@ func TestEveryFixtureOfATableParsesAsItsGoldenFileSays(t *testing.T) {
 				} else {
 					got = strings.Join(figureWords(figures), "\n") + "\n"
 				}
-				golden := filepath.Join("testdata/golden", filepath.Base(file)+".golden")
-				if *update {
-					if err := os.WriteFile(golden, []byte(got), 0o666); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if diff := cmp.Diff(string(readFile(t, golden)), got); diff != "" {
-					t.Errorf("run with -update if this is right (-want +got):\n%s", diff)
-				}
+				golden.Check(t, filepath.Join("testdata/golden", filepath.Base(file)+".golden"), got)
 				if bad := strings.Contains(file, "-bad-"); bad == (err == nil) {
 					t.Errorf("the name says that it is bad: %v; error %v", bad, err)
 				}

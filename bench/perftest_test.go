@@ -3,7 +3,6 @@ package bench
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+	"github.com/rackless/rackless/internal/golden"
+)
 
 // perftestFiles returns the recorded and synthetic outputs; testdata/PROVENANCE.tsv tells where they are from.
 func perftestFiles(t testing.TB) []string {
@@ -75,15 +74,7 @@ func TestEveryFixtureParsesAsItsGoldenFileSays(t *testing.T) {
 				}
 				got = append(got, '\n')
 			}
-			golden := filepath.Join("testdata/golden", filepath.Base(file)+".golden")
-			if *update {
-				if err := os.WriteFile(golden, got, 0o666); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if diff := cmp.Diff(string(readFile(t, golden)), string(got)); diff != "" {
-				t.Errorf("run with -update if this is right (-want +got):\n%s", diff)
-			}
+			golden.Check(t, filepath.Join("testdata/golden", filepath.Base(file)+".golden"), got)
 			if bad := strings.Contains(file, "-bad-"); bad && res != nil && res.Complete {
 				t.Error("a fixture named bad is taken for a complete result")
 			}

@@ -2,34 +2,15 @@ package lab
 
 import (
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/internal/golden"
 )
-
-var update = flag.Bool("update", false, "write what the tests got to the golden files")
-
-// golden compares got with a file, or writes the file with -update.
-func golden(t *testing.T, path string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v; run the test with -update", err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
-}
 
 // Every file below testdata/errors is a bad lab file, and the text beside it is what its author reads.
 func TestErrorTexts(t *testing.T) {
@@ -58,7 +39,7 @@ func TestErrorTexts(t *testing.T) {
 			if strings.ContainsAny(err.Error(), "\x1b\x00\t\r") {
 				t.Errorf("control characters of the file reach the message: %q", err.Error())
 			}
-			golden(t, strings.TrimSuffix(path, ".yaml")+".txt", []byte(err.Error()+"\n"))
+			golden.Check(t, strings.TrimSuffix(path, ".yaml")+".txt", []byte(err.Error()+"\n"))
 		})
 	}
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/rackless/rackless/internal/golden"
 )
 
 // prefixes lets cmp compare netip.Prefix, which has no exported fields and no Equal.
@@ -87,7 +89,7 @@ func TestExamples(t *testing.T) {
 				t.Errorf("reads back otherwise:\n%s", cmp.Diff(l, again, prefixes))
 			}
 			if name == "pair" || name == "full" {
-				golden(t, "testdata/"+name+".resolved.yaml", l.YAML())
+				golden.Check(t, "testdata/"+name+".resolved.yaml", l.YAML())
 			}
 		})
 	}
@@ -371,7 +373,7 @@ nodes:
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/lab.json", append(data, '\n'))
+	golden.Check(t, "testdata/lab.json", append(data, '\n'))
 	var back Lab
 	if err := json.Unmarshal(data, &back); err != nil {
 		t.Fatal(err)

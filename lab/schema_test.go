@@ -11,10 +11,12 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"pgregory.net/rapid"
+
+	"github.com/rackless/rackless/internal/golden"
 )
 
 func TestSchemaFileIsCurrent(t *testing.T) {
-	golden(t, "../docs/lab.schema.json", makeSchema())
+	golden.Check(t, "../docs/lab.schema.json", makeSchema())
 }
 
 // compile reads the schema as another tool would.

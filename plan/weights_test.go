@@ -3,7 +3,6 @@ package plan
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -11,10 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/lab"
 )
-
-var update = flag.Bool("update", false, "rewrite golden files and generated parts of docs")
 
 var workloads = []lab.Workload{
 	lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth, lab.WorkloadGPUCompute, lab.WorkloadGPUCollective,
@@ -83,15 +81,7 @@ func TestTheWeightsInTheDocsAreThoseOfTheCode(t *testing.T) {
 		t.Fatalf("%s has no place for the weights", path)
 	}
 	want := head + begin + b.String() + end + tail
-	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(want, string(data)); diff != "" {
-		t.Errorf("docs/planner.md is not as the code (-want +have); -update rewrites it:\n%s", diff)
-	}
+	golden.Check(t, path, want)
 }
 
 func TestNoWeightIsNegative(t *testing.T) {

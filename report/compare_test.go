@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/finding"
 )
 
@@ -251,9 +252,9 @@ func comparedPage(t *testing.T, a, b Data) string {
 }
 
 func TestComparisonOnATerminalIsAsCommitted(t *testing.T) {
-	golden(t, "compare.txt", []byte(comparedText80(t, hardware(1), worse(), TerminalOptions{})))
-	golden(t, "compare-mesh.txt", []byte(comparedText80(t, synthetic(3, fullMesh(3), []int64{2, 65536}),
-		synthetic(3, fullMesh(3)[:3], []int64{2, 65536}), TerminalOptions{Color: true})))
+	golden.Check(t, "testdata/compare.txt", comparedText80(t, hardware(1), worse(), TerminalOptions{}))
+	golden.Check(t, "testdata/compare-mesh.txt", comparedText80(t, synthetic(3, fullMesh(3), []int64{2, 65536}),
+		synthetic(3, fullMesh(3)[:3], []int64{2, 65536}), TerminalOptions{Color: true}))
 	for _, line := range strings.Split(comparedText80(t, hardware(1), worse(), TerminalOptions{AllSizes: true}), "\n") {
 		if len([]rune(line)) > 84 {
 			t.Errorf("%d columns: %s", len([]rune(line)), line)

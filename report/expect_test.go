@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/golden"
 )
 
 // judged is a result of hardware with judgements of every kind.
@@ -40,7 +41,7 @@ func judged() Data {
 func TestExpectationsAreShown(t *testing.T) {
 	d := judged()
 	text := onTerminal(t, d, TerminalOptions{})
-	golden(t, "expectations.txt", []byte(text))
+	golden.Check(t, "testdata/expectations.txt", text)
 	page := render(t, d)
 	for _, want := range []string{"within 98% of the wire: 24.50 of 24.50 Gb/s",
 		"<strong>IB MTU 1024</strong>: active MTU of mlx5_0 on vm01 is 1024.", "What to do: set the MTU to 4200.",

@@ -3,7 +3,6 @@ package report
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -12,13 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/finding"
 )
-
-var update = flag.Bool("update", false, "write the fixtures and golden files anew")
 
 // fixtures are the reports that several tests use, by the name of their file in testdata. All
 // figures in them are made up.
@@ -29,7 +25,7 @@ func TestFixturesAreWhatTheirGeneratorsMake(t *testing.T) {
 		"two-nodes": synthetic(2, [][2]int{{1, 0}}, sizes(1, 23, 2)),
 		"failures":  syntheticFailures(),
 	} {
-		golden(t, name+".json", marshalFixture(t, d))
+		golden.Check(t, "testdata/"+name+".json", marshalFixture(t, d))
 	}
 }
 
@@ -45,25 +41,6 @@ func loadFixture(t testing.TB, name string) Data {
 		t.Fatalf("fixture %s: %v", name, err)
 	}
 	return d
-}
-
-// golden compares with a file of testdata, or writes it.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("%v; to make it: go test ./report -update", err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s differs (-want +got); if the change is meant: go test ./report -update\n%s", file, diff)
-	}
 }
 
 // marshalFixture prints a report with one sample a line, so that a change is a readable diff.

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
 )
@@ -29,7 +30,9 @@ func render(t testing.TB, d Data) string {
 
 func TestPageIsAsCommitted(t *testing.T) {
 	for _, name := range fixtures {
-		t.Run(name, func(t *testing.T) { golden(t, name+".html", []byte(render(t, loadFixture(t, name)))) })
+		t.Run(name, func(t *testing.T) {
+			golden.Check(t, "testdata/"+name+".html", render(t, loadFixture(t, name)))
+		})
 	}
 }
 
@@ -41,7 +44,7 @@ func TestRecordsAreAsCommitted(t *testing.T) {
 				if err := write(&out, loadFixture(t, name)); err != nil {
 					t.Fatal(err)
 				}
-				golden(t, name+extension, out.Bytes())
+				golden.Check(t, "testdata/"+name+extension, out.Bytes())
 			})
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/finding"
 )
 
@@ -24,19 +25,19 @@ func onTerminal(t *testing.T, d Data, o TerminalOptions) string {
 func TestTerminalIsAsCommitted(t *testing.T) {
 	for _, name := range fixtures {
 		t.Run(name, func(t *testing.T) {
-			golden(t, name+".txt", []byte(onTerminal(t, loadFixture(t, name), TerminalOptions{})))
+			golden.Check(t, "testdata/"+name+".txt", onTerminal(t, loadFixture(t, name), TerminalOptions{}))
 		})
 	}
 	t.Run("failures in colour", func(t *testing.T) {
-		golden(t, "failures-colour.txt", []byte(onTerminal(t, loadFixture(t, "failures"),
-			TerminalOptions{Color: true})))
+		golden.Check(t, "testdata/failures-colour.txt", onTerminal(t, loadFixture(t, "failures"),
+			TerminalOptions{Color: true}))
 	})
 	t.Run("a full run of all sizes", func(t *testing.T) {
 		d := synthetic(2, [][2]int{{1, 0}}, sizes(1, 23, 1))
-		golden(t, "full-run.txt", []byte(onTerminal(t, d, TerminalOptions{AllSizes: true})))
+		golden.Check(t, "testdata/full-run.txt", onTerminal(t, d, TerminalOptions{AllSizes: true}))
 	})
 	t.Run("a star of six nodes", func(t *testing.T) {
-		golden(t, "star.txt", []byte(onTerminal(t, synthetic(6, star(6), []int64{2, 65536}), TerminalOptions{})))
+		golden.Check(t, "testdata/star.txt", onTerminal(t, synthetic(6, star(6), []int64{2, 65536}), TerminalOptions{}))
 	})
 	t.Run("many pairs", func(t *testing.T) {
 		d := synthetic(8, fullMesh(8), []int64{2, 65536})
@@ -44,7 +45,7 @@ func TestTerminalIsAsCommitted(t *testing.T) {
 			Error: "a node cannot be its own server", Attempt: 1},
 			bench.Sample{Test: "ib_atomic_bw", Client: "vm07", Server: "vm06", Bytes: 8, Error: "not supported",
 				Attempt: 1})
-		golden(t, "eight-nodes.txt", []byte(onTerminal(t, d, TerminalOptions{})))
+		golden.Check(t, "testdata/eight-nodes.txt", onTerminal(t, d, TerminalOptions{}))
 	})
 }
 

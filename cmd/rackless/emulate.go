@@ -21,7 +21,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/report/listview"
+	"github.com/rackless/rackless/report/tables"
 	"github.com/rackless/rackless/vm/emulate"
 	"github.com/rackless/rackless/vm/guest"
 )
@@ -251,7 +251,7 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 				out.Hosts = append(out.Hosts, h.Describe())
 			}
 			// Hosts that cannot be read are an error, but not for those that can.
-			text := listview.Hosts(out.Hosts, time.Now()).String()
+			text := tables.Hosts(out.Hosts, time.Now()).String()
 			if len(out.Hosts) == 0 {
 				text = "no host is emulated; start one with: rackless emulate PROFILE\n"
 				if err != nil {
@@ -298,7 +298,7 @@ func newEmulateProfilesCmd(a *app) *cobra.Command {
 			for _, p := range emulate.Builtin() {
 				out.Profiles = append(out.Profiles, p.Describe())
 			}
-			return a.print(format, out, listview.Profiles(out.Profiles))
+			return a.print(format, out, tables.Profiles(out.Profiles))
 		},
 	}
 	outputFlag(cmd, &format)

@@ -17,8 +17,8 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/fabric"
-	"github.com/rackless/rackless/report/fabricview"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/report/tables"
 )
 
 // newLinkShowCmd makes rackless link show.
@@ -43,12 +43,12 @@ func newLinkShowCmd(a *app) *cobra.Command {
 				return err
 			}
 			// Rates come from the counters of two snapshots, so that each needs the one before.
-			read := func(before *fabricview.Snapshot) (*fabricview.Snapshot, error) {
+			read := func(before *tables.FabricSnapshot) (*tables.FabricSnapshot, error) {
 				have, err := c.Counters(cmd.Context())
 				if err != nil {
 					return nil, err
 				}
-				return fabricview.Describe(r.Lab.Name, have, before), nil
+				return tables.DescribeFabric(r.Lab.Name, have, before), nil
 			}
 			if watch {
 				return a.watchFabric(cmd.Context(), format, interval, read)
@@ -104,30 +104,30 @@ func (a *app) openSwitch(args []string) (*rack.Rack, *fabric.Client, error) {
 
 // watchFabric shows snapshot after snapshot until ctx ends.
 func (a *app) watchFabric(ctx context.Context, format string, interval time.Duration,
-	read func(*fabricview.Snapshot) (*fabricview.Snapshot, error)) error {
-	print := func(out *fabricview.Snapshot) error {
+	read func(*tables.FabricSnapshot) (*tables.FabricSnapshot, error)) error {
+	print := func(out *tables.FabricSnapshot) error {
 		_, err := fmt.Fprintf(a.out, "%s lab %s\n%s\n", out.At.Format(time.TimeOnly), out.Lab, out.Text())
 		return err
 	}
-	end := func(*fabricview.Snapshot) {}
+	end := func(*tables.FabricSnapshot) {}
 	switch t := terminal.Of(a.out); {
 	case show.ForPrograms(format):
-		print = func(out *fabricview.Snapshot) error { return show.EncodeNext(a.out, format, out) }
+		print = func(out *tables.FabricSnapshot) error { return show.EncodeNext(a.out, format, out) }
 	case t != nil && a.env("TERM") != "dumb":
 		// The alternate screen keeps what the user had on the screen; at the end the last state is left there.
 		fmt.Fprint(t, "\x1b[?1049h\x1b[?25l")
-		print = func(out *fabricview.Snapshot) error {
+		print = func(out *tables.FabricSnapshot) error {
 			_, err := fmt.Fprint(t, "\x1b[H"+screen(t, out)+"\x1b[J")
 			return err
 		}
-		end = func(last *fabricview.Snapshot) {
+		end = func(last *tables.FabricSnapshot) {
 			fmt.Fprint(t, "\x1b[?25h\x1b[?1049l")
 			if last != nil {
 				fmt.Fprint(t, last.Text())
 			}
 		}
 	}
-	var last *fabricview.Snapshot
+	var last *tables.FabricSnapshot
 	defer func() { end(last) }()
 	// A ticker, so that the time of reading and printing does not add up to the interval.
 	tick := time.NewTicker(interval)
@@ -153,7 +153,7 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 }
 
 // screen fits a snapshot into the terminal: lines that do not fit are cut, and ports that do not are counted.
-func screen(t *os.File, out *fabricview.Snapshot) string {
+func screen(t *os.File, out *tables.FabricSnapshot) string {
 	// Asked each time: a window may have changed since the last screen.
 	width, height := terminal.Size(t)
 	lines := []string{fmt.Sprintf("lab %s, %s, %s known, Ctrl-C ends", out.Lab, out.At.Format(time.TimeOnly),
@@ -205,7 +205,7 @@ func newLinkSetCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out := fabricview.DescribeLinks(r.Lab.Name, after)
+			out := tables.DescribeLinks(r.Lab.Name, after)
 			return a.print(format, out, out.Text())
 		},
 	}

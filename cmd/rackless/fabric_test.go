@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/rdma/fabric"
-	"github.com/rackless/rackless/report/fabricview"
+	"github.com/rackless/rackless/report/tables"
 )
 
 // counters is a snapshot of two ports, seconds after the switch's start.
@@ -32,13 +32,13 @@ func TestWatchingEndsWithTheContextAndIsNoError(t *testing.T) {
 			a, out, _ := testApp(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			n := 0
-			err := a.watchFabric(ctx, format, time.Millisecond, func(before *fabricview.Snapshot) (*fabricview.Snapshot,
-				error) {
+			read := func(before *tables.FabricSnapshot) (*tables.FabricSnapshot, error) {
 				if n++; n == 3 {
 					cancel()
 				}
-				return fabricview.Describe("pair", counters(began, n, uint64(1000*n), 0), before), nil
-			})
+				return tables.DescribeFabric("pair", counters(began, n, uint64(1000*n), 0), before), nil
+			}
+			err := a.watchFabric(ctx, format, time.Millisecond, read)
 			if err != nil {
 				t.Error(err)
 			}
@@ -55,7 +55,7 @@ func TestWatchingEndsWithTheContextAndIsNoError(t *testing.T) {
 		a, _, _ := testApp(t)
 		wrong := errors.New("gone")
 		err := a.watchFabric(t.Context(), formatText, time.Millisecond,
-			func(*fabricview.Snapshot) (*fabricview.Snapshot, error) {
+			func(*tables.FabricSnapshot) (*tables.FabricSnapshot, error) {
 				return nil, wrong
 			})
 		if !errors.Is(err, wrong) {
@@ -72,7 +72,7 @@ func TestWatchingOnATerminalLeavesItAsItWas(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	began := time.Unix(1000, 0)
 	n := 0
-	err := a.watchFabric(ctx, formatText, time.Millisecond, func(before *fabricview.Snapshot) (*fabricview.Snapshot,
+	err := a.watchFabric(ctx, formatText, time.Millisecond, func(before *tables.FabricSnapshot) (*tables.FabricSnapshot,
 		error) {
 		if n++; n == 3 {
 			cancel()
@@ -81,7 +81,7 @@ func TestWatchingOnATerminalLeavesItAsItWas(t *testing.T) {
 		for range 20 { // more than the terminal's ten lines
 			c.Ports = append(c.Ports, fabric.PortCounters{Name: "more"})
 		}
-		return fabricview.Describe("pair", c, before), nil
+		return tables.DescribeFabric("pair", c, before), nil
 	})
 	if err != nil {
 		t.Error(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/report/listview"
+	"github.com/rackless/rackless/report/tables"
 	"github.com/rackless/rackless/vm/image"
 	"github.com/rackless/rackless/vm/images"
 )
@@ -45,7 +45,7 @@ func newImageLsCmd(a *app) *cobra.Command {
 			if len(out.Images)+len(out.Templates) == 0 {
 				return a.print(format, out, "no image in "+d.Cache+"; up builds one, or: rackless image build\n")
 			}
-			return a.print(format, out, listview.Images(out, time.Now()))
+			return a.print(format, out, tables.Images(out, time.Now()))
 		}),
 	}
 	outputFlag(cmd, &format)

@@ -12,8 +12,8 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/report/listview"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/report/tables"
 )
 
 // lsOutput is what ls prints as JSON, see docs/json.md.
@@ -94,11 +94,11 @@ func (a *app) printLabs(out lsOutput, err error) error {
 		}
 		return nil
 	}
-	if err := a.show(listview.Labs(out.Labs, time.Now())); err != nil {
+	if err := a.show(tables.Labs(out.Labs, time.Now())); err != nil {
 		return err
 	}
 	// What is beside the table goes to standard error, so that the table stays one for other programs.
-	for _, line := range listview.Beside(out.Labs) {
+	for _, line := range tables.LabNotes(out.Labs) {
 		fmt.Fprintln(a.err, line)
 	}
 	return nil

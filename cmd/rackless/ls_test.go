@@ -8,7 +8,7 @@ import (
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/report/listview"
+	"github.com/rackless/rackless/report/tables"
 	"github.com/rackless/rackless/vm/images"
 )
 
@@ -24,7 +24,7 @@ func TestLabGrid(t *testing.T) {
 		"LAB   NODE  STATE     ADDRESS                  RDMA       GID  DRIVER  ACCEL  SINCE  MADE\n" +
 		"pair  vm00  running   10.0.0.1/24,10.0.1.1/24  rxe0,rxe1  1,1  qemu    tcg    5m     cloned\n" +
 		"pair  vm01  starting  10.0.0.2/24              -          -    qemu    tcg    -      -\n"
-	if diff := cmp.Diff(want, listview.Labs(out.Labs, began.Add(5*time.Minute)).String()); diff != "" {
+	if diff := cmp.Diff(want, tables.Labs(out.Labs, began.Add(5*time.Minute)).String()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -90,7 +90,7 @@ func TestImageGrid(t *testing.T) {
 		"  bb  template  whole    -       1 CPU, 256 MiB, 1 NIC, tcg  200 MiB  5m ago\n" +
 		"  cc  image     damaged  -       -                               0 B  -\n" +
 		"  dd  template  damaged  -       -                               0 B  -\n"
-	if diff := cmp.Diff(want, listview.Images(out, made.Add(5*time.Minute)).String()); diff != "" {
+	if diff := cmp.Diff(want, tables.Images(out, made.Add(5*time.Minute)).String()); diff != "" {
 		t.Error(diff)
 	}
 }

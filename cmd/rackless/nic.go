@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/check"
-	"github.com/rackless/rackless/report/fabricview"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/report/tables"
 )
 
 // newNICCmd makes rackless nic, for the adapters that rackless emulates.
@@ -38,21 +38,21 @@ func newNICLsCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out := fabricview.Adapters{Adapters: []fabricview.LabAdapter{}}
+			out := tables.Adapters{Adapters: []tables.LabAdapter{}}
 			for _, r := range racks {
 				all, err := r.Adapters(cmd.Context())
 				if err != nil {
 					return err
 				}
 				for _, x := range all {
-					out.Adapters = append(out.Adapters, fabricview.LabAdapter{Lab: r.Lab.Name, Adapter: x})
+					out.Adapters = append(out.Adapters, tables.LabAdapter{Lab: r.Lab.Name, Adapter: x})
 				}
 			}
 			if len(out.Adapters) == 0 && !show.ForPrograms(format) {
 				return a.show("no running lab has emulated adapters; ask for them with nic: connectx-4-lx in a " +
 					"lab file\n")
 			}
-			return a.print(format, out, fabricview.AdapterGrid(out))
+			return a.print(format, out, tables.AdapterGrid(out))
 		},
 	}
 	outputFlag(cmd, &format)
@@ -137,9 +137,9 @@ func (a *app) onAdapter(ctx context.Context, format, arg, nic string,
 	if err != nil {
 		return err
 	}
-	out := fabricview.Adapters{}
+	out := tables.Adapters{}
 	for _, x := range slices.DeleteFunc(all, func(x check.Adapter) bool { return x.Node != node }) {
-		out.Adapters = append(out.Adapters, fabricview.LabAdapter{Lab: r.Lab.Name, Adapter: x})
+		out.Adapters = append(out.Adapters, tables.LabAdapter{Lab: r.Lab.Name, Adapter: x})
 	}
-	return a.print(format, out, fabricview.AdapterGrid(out))
+	return a.print(format, out, tables.AdapterGrid(out))
 }

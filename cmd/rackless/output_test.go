@@ -26,11 +26,9 @@ import (
 	"github.com/rackless/rackless/rack/doctor"
 	"github.com/rackless/rackless/rack/mend"
 	"github.com/rackless/rackless/report"
-	"github.com/rackless/rackless/report/changeview"
-	"github.com/rackless/rackless/report/fabricview"
 	"github.com/rackless/rackless/report/hostview"
-	"github.com/rackless/rackless/report/recommendview"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/report/tables"
 	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/results"
 	"github.com/rackless/rackless/vm/images"
@@ -42,24 +40,24 @@ func shapes() map[string]func() any {
 		"ls":               func() any { return new(lsOutput) },
 		"emulate-ls":       func() any { return new(hostsOutput) },
 		"emulate-profiles": func() any { return new(profilesOutput) },
-		"fabric":           func() any { return new(fabricview.Snapshot) },
-		"nic":              func() any { return new(fabricview.Adapters) },
-		"fabric-set":       func() any { return new(fabricview.Links) },
+		"fabric":           func() any { return new(tables.FabricSnapshot) },
+		"nic":              func() any { return new(tables.Adapters) },
+		"fabric-set":       func() any { return new(tables.Links) },
 		"baseline":         func() any { return new(baselineOutput) },
 		"results-check":    func() any { return new(appraise.Result) },
 		"check":            func() any { return new([]*mend.Verdict) },
 		"adopt":            func() any { return new(adopted) },
 		"study-ls":         func() any { return new(document.List) },
-		"recommend":        func() any { return new(recommendview.Document) },
+		"recommend":        func() any { return new(tables.Recommendation) },
 		"image-ls":         func() any { return new(images.Listing) },
 		"image-build":      func() any { return new(buildOutput) },
 		"lab-check":        func() any { return new(labCheckOutput) },
 		"lab-check-faults": func() any { return new(labFaultsOutput) },
 		"lab-diff":         func() any { return new(rack.Difference) },
 		"doctor":           func() any { return new(doctor.Report) },
-		"prepare":          func() any { return new(changeview.Prepare) },
-		"prepare-dry-run":  func() any { return new(changeview.Survey) },
-		"rollback":         func() any { return new(changeview.Rollback) },
+		"prepare":          func() any { return new(tables.Prepare) },
+		"prepare-dry-run":  func() any { return new(tables.Survey) },
+		"rollback":         func() any { return new(tables.Rollback) },
 		"version":          func() any { return new(versionOutput) },
 		"explain":          func() any { return new(finding.Explanation) },
 		"gpudirect":        func() any { return new([]*gpudirect.Report) },

@@ -24,8 +24,8 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/report/changeview"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/report/tables"
 )
 
 // prepareOptions are the flags of prepare.
@@ -152,7 +152,7 @@ func (a *app) prepareFor(ctx context.Context, s *change.System, o prepareOptions
 		return err
 	}
 	began := time.Now()
-	results, err := store.Make(ctx, s, j, steps, changeview.Progress(a.beside(o.form), seen, len(steps)))
+	results, err := store.Make(ctx, s, j, steps, tables.StepProgress(a.beside(o.form), seen, len(steps)))
 	ui.Close()
 	return a.finishPrepare(o, p, results, err, time.Since(began))
 }
@@ -172,7 +172,7 @@ func (a *app) agree(ctx context.Context, verb, form string, steps []change.Resul
 	if show.ForPrograms(form) || terminal.Of(a.err) == nil {
 		return cli.Usage(fmt.Errorf("%s changes the host: look with --dry-run, then say --yes", verb))
 	}
-	changeview.Write(a.out, steps, changeview.Reasons)
+	tables.WriteSteps(a.out, steps, tables.StepReasons)
 	if ok, err := terminal.Confirm(ctx, a.in, a.err, question); err != nil || !ok {
 		return errors.Join(err, &cli.Error{Code: exitFailed, Err: errors.New("nothing was changed")})
 	}
@@ -190,8 +190,8 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 		reboot = reboot || r.Status == change.Boot || r.Status == change.Waiting
 	}
 	if show.ForPrograms(o.form) {
-		err = errors.Join(err, show.Encode(a.out, o.form, changeview.Prepare{Schema: changeview.PrepareSchema,
-			Lab: p.Lab.Name, Reboot: reboot, Steps: changeview.Steps(results)}))
+		err = errors.Join(err, show.Encode(a.out, o.form, tables.Prepare{Schema: tables.PrepareSchema,
+			Lab: p.Lab.Name, Reboot: reboot, Steps: tables.Steps(results)}))
 	}
 	if _, refused := errors.AsType[*change.RefusedError](err); refused {
 		return fault(err)
@@ -226,9 +226,9 @@ func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Re
 		refused = refused || r.Status == change.Refused
 	}
 	if !show.ForPrograms(o.form) {
-		changeview.Write(a.out, survey, changeview.Commands)
-	} else if err := show.Encode(a.out, o.form, changeview.Survey{Schema: changeview.PrepareSchema, Lab: p.Lab.Name,
-		DryRun: true, Reboot: reboot, Steps: changeview.SurveySteps(survey)}); err != nil {
+		tables.WriteSteps(a.out, survey, tables.StepCommands)
+	} else if err := show.Encode(a.out, o.form, tables.Survey{Schema: tables.PrepareSchema, Lab: p.Lab.Name,
+		DryRun: true, Reboot: reboot, Steps: tables.SurveySteps(survey)}); err != nil {
 		return err
 	}
 	if refused {
@@ -363,7 +363,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	if err != nil {
 		return err
 	}
-	out := changeview.Rollback{Schema: changeview.RollbackSchema, Steps: []changeview.DoneStep{}}
+	out := tables.Rollback{Schema: tables.RollbackSchema, Steps: []tables.DoneStep{}}
 	entries := j.Entries()
 	if len(entries) == 0 {
 		if had && j.Gap() == "" {
@@ -394,13 +394,13 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	}
 	ui := a.display()
 	results, stays, err := store.Rollback(ctx, s, j,
-		changeview.Progress(a.beside(form), &rack.Progress{Report: ui.Quiet()}, len(entries)))
+		tables.StepProgress(a.beside(form), &rack.Progress{Report: ui.Quiet()}, len(entries)))
 	ui.Close()
 	if stays != nil {
 		fmt.Fprintf(a.err, "pages that the boot has set aside may stay until the next one: %v\n", stays)
 	}
 	if show.ForPrograms(form) {
-		out.Steps = changeview.Steps(results)
+		out.Steps = tables.Steps(results)
 		err = errors.Join(err, show.Encode(a.out, form, out))
 	}
 	if err != nil {
@@ -439,9 +439,9 @@ func (a *app) printRollback(store host.Store, form string) error {
 	}
 	results := change.Undone(entries)
 	if show.ForPrograms(form) || len(results) == 0 {
-		return a.print(form, changeview.Rollback{Schema: changeview.RollbackSchema, DryRun: true,
-			Steps: changeview.Steps(results)}, nothingToTakeBack)
+		return a.print(form, tables.Rollback{Schema: tables.RollbackSchema, DryRun: true,
+			Steps: tables.Steps(results)}, nothingToTakeBack)
 	}
-	changeview.Write(a.out, results, changeview.Names)
+	tables.WriteSteps(a.out, results, tables.StepNames)
 	return nil
 }

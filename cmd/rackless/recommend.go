@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/planner"
-	"github.com/rackless/rackless/report/recommendview"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/report/tables"
 	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/recommend"
 )
@@ -85,7 +85,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	if err != nil {
 		return err
 	}
-	out := recommendview.Document{Plan: recommendview.Plan{Differences: []string{}}}
+	out := tables.Recommendation{Plan: tables.PlanEffect{Differences: []string{}}}
 	// A lab that does not fit has a configuration all the same.
 	p, err := q.Problem(h, l)
 	if err != nil {
@@ -104,9 +104,9 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 		if err != nil {
 			return err
 		}
-		out.Plan = recommendview.Plan{Differences: append(out.Plan.Differences, changes...), Refused: refused}
+		out.Plan = tables.PlanEffect{Differences: append(out.Plan.Differences, changes...), Refused: refused}
 	}
-	if err = a.print(o.format, out, recommendview.Text(&out)); err != nil || o.modelOut == "" {
+	if err = a.print(o.format, out, out.Text()); err != nil || o.modelOut == "" {
 		return err
 	}
 	return a.writeModel(o.modelOut, out.Model)

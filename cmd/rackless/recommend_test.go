@@ -18,7 +18,7 @@ import (
 
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/plan/build"
-	"github.com/rackless/rackless/report/recommendview"
+	"github.com/rackless/rackless/report/tables"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/recommend"
 	"github.com/rackless/rackless/study/store"
@@ -101,7 +101,7 @@ func TestRecommendFromStudies(t *testing.T) {
 		"--model-out", model, "-o", "json"}); code != 0 {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
-	var out recommendview.Document
+	var out tables.Recommendation
 	if err := json.Unmarshal(stdout.Bytes(), &out); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/placed"
 	_ "github.com/rackless/rackless/rack/vcenter" // the driver vsphere
-	"github.com/rackless/rackless/report/changeview"
+	"github.com/rackless/rackless/report/tables"
 	"github.com/rackless/rackless/vm/libvirt"
 )
 
@@ -92,7 +92,7 @@ func (a *app) agreeUp(ctx context.Context, l *lab.Lab, at placeOptions, place *r
 	case !has:
 		return true, nil
 	case at.dryRun:
-		changeview.Write(a.out, steps, changeview.Reasons)
+		tables.WriteSteps(a.out, steps, tables.StepReasons)
 		return false, nil
 	}
 	left := lists.Count(steps, func(r change.Result) bool { return r.Status != change.InPlace })

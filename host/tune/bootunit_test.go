@@ -10,11 +10,12 @@ import (
 	"testing/synctest"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/golden"
 )
 
 func TestTheBootUnit(t *testing.T) {
 	t.Parallel()
-	golden(t, "rackless-prepare.service", string(bootUnit("/usr/local/bin/rackless")))
+	golden.Check(t, "testdata/rackless-prepare.service", string(bootUnit("/usr/local/bin/rackless")))
 }
 
 func TestAPercentSignIsNoSpecifier(t *testing.T) {

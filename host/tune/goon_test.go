@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/golden"
 )
 
 func TestTheUnitOfACommandThatGoesOn(t *testing.T) {
@@ -21,7 +22,7 @@ func TestTheUnitOfACommandThatGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "rackless-study.service", string(data))
+	golden.Check(t, "testdata/rackless-study.service", string(data))
 	g.Env = append(g.Env, "EVIL=a\nExecStartPre=/bin/false")
 	if _, err := g.bytes(); err == nil || !strings.Contains(err.Error(), "does not go into a unit of systemd") {
 		t.Errorf("a value of two lines: %v", err)

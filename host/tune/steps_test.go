@@ -2,40 +2,15 @@ package tune
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite golden files")
-
-// golden compares a text with a file of testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs; rewrite it with -update (-want +got):\n%s", path, diff)
-	}
-}
 
 // text writes steps for people to look at: what, why, risk, and the op as the journal has it.
 func text(steps []change.Step) string {
@@ -61,8 +36,8 @@ func text(steps []change.Step) string {
 func TestTheStepsOfAPlan(t *testing.T) {
 	t.Parallel()
 	p := pair(t, pairLab)
-	golden(t, "steps.txt", text(p.steps(t, Options{})))
-	golden(t, "steps-no-reboot.txt", text(p.steps(t, Options{NoReboot: true})))
+	golden.Check(t, "testdata/steps.txt", text(p.steps(t, Options{})))
+	golden.Check(t, "testdata/steps-no-reboot.txt", text(p.steps(t, Options{NoReboot: true})))
 }
 
 func TestStepsAreTheSameWhenTheyAreMadeAgain(t *testing.T) {

@@ -1,9 +1,7 @@
 package diagnose
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,11 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // A testCase is a host that has, or just does not have, what a rule finds.
 type testCase struct {
@@ -64,7 +61,7 @@ func text(list []finding.Finding) string {
 
 func TestRules(t *testing.T) {
 	t.Parallel()
-	golden := map[string]string{}
+	wanted := map[string]string{}
 	for _, c := range allCases() {
 		got := of(c.id, Host(c.host()))
 		switch {
@@ -73,13 +70,13 @@ func TestRules(t *testing.T) {
 		case !c.found && len(got) > 0:
 			t.Errorf("%s: %s: got a finding, want none:\n%s", c.id, c.name, text(got))
 		case c.found:
-			golden[c.id] += "# " + c.name + "\n" + text(got) + "\n"
+			wanted[c.id] += "# " + c.name + "\n" + text(got) + "\n"
 		}
 	}
-	for id, want := range golden {
-		compareGolden(t, filepath.Join("testdata", "rules", id+".txt"), want)
+	for id, want := range wanted {
+		golden.Check(t, filepath.Join("testdata", "rules", id+".txt"), want)
 	}
-	if *update {
+	if golden.Update() {
 		return
 	}
 	files, err := filepath.Glob(filepath.Join("testdata", "rules", "*.txt"))
@@ -87,30 +84,9 @@ func TestRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if golden[strings.TrimSuffix(filepath.Base(f), ".txt")] == "" {
+		if wanted[strings.TrimSuffix(filepath.Base(f), ".txt")] == "" {
 			t.Errorf("%s is of no case", f)
 		}
-	}
-}
-
-// compareGolden compares got with a file, or writes the file.
-func compareGolden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("%v; to make it: go test ./machine/diagnose -update", err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got); if the change is meant: go test ./machine/diagnose -update\n%s", file, diff)
 	}
 }
 
@@ -170,7 +146,7 @@ func TestWhatIsWrongWithWholeMachines(t *testing.T) {
 	for name, h := range map[string]*topology.Host{"epyc-7551p": base(), "laptop": laptop(), "h20": h20(),
 		"nothing known": {}} {
 		h.Complete()
-		compareGolden(t, filepath.Join("testdata", "hosts", strings.ReplaceAll(name, " ", "-")+".txt"), text(Host(h)))
+		golden.Check(t, filepath.Join("testdata", "hosts", strings.ReplaceAll(name, " ", "-")+".txt"), text(Host(h)))
 	}
 }
 

@@ -1,7 +1,6 @@
 package finding
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,10 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/rackless/rackless/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite docs/checks.md")
 
 // page returns docs/checks.md: the introduction, a table for each group, and the files of all checks.
 func page(t *testing.T) string {
@@ -65,19 +62,7 @@ func anchor(heading string) string {
 func TestTheChecksPageIsCurrent(t *testing.T) {
 	name := filepath.Join("../..", "docs", "checks.md")
 	got := page(t)
-	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("run go generate ./finding (-page +catalogue):\n%s", diff)
-	}
+	golden.Check(t, name, got)
 }
 
 func TestLinksOfThePageLeadToItsSections(t *testing.T) {

@@ -2,7 +2,6 @@ package synthetic
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"os/exec"
 	"regexp"
@@ -11,11 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/dump/hwlocxml"
 	"github.com/rackless/rackless/machine/topology"
 )
-
-var update = flag.Bool("update", false, "ask lstopo again")
 
 // alike are descriptions for lstopo, each with the one of Host that means the same machine.
 var alike = [][2]string{
@@ -100,7 +98,7 @@ func lstopo(t *testing.T, desc string) *topology.Host {
 	t.Helper()
 	name := "../dump/hwlocxml/testdata/synthetic/" +
 		strings.Trim(notName.ReplaceAllString(strings.ToLower(desc), "-"), "-") + ".xml"
-	if *update {
+	if golden.Update() {
 		out, err := exec.Command("lstopo-no-graphics", "-i", desc, "--of", "xml", "-").Output()
 		if err != nil {
 			t.Fatalf("lstopo -i %q: %v", desc, err)

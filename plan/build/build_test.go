@@ -3,22 +3,18 @@ package build_test
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
 )
-
-// update is the flag by which golden files and generated parts of the documentation are rewritten.
-var update = flag.Bool("update", false, "rewrite golden files and generated parts of docs")
 
 // readHost reads a machine of the tests.
 func readHost(t testing.TB, path string) *topology.Host {
@@ -178,19 +174,7 @@ func TestProblemsOfTheExamples(t *testing.T) {
 			if diff := cmp.Diff(p, &back); diff != "" {
 				t.Errorf("the JSON form loses something (-problem +read back):\n%s", diff)
 			}
-			path := filepath.Join("testdata", "new", test.name+".json")
-			if *update {
-				if err := os.WriteFile(path, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("problem (-want +got):\n%s", diff)
-			}
+			golden.Check(t, filepath.Join("testdata", "new", test.name+".json"), got)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
@@ -43,19 +44,7 @@ func TestPlansOfTheExamples(t *testing.T) {
 			t.Parallel()
 			c := proved(t, readHost(t, tt.host), labFile(t, tt.lab), tt.o)
 			got := c.text()
-			path := filepath.Join("testdata", "cases", tt.name+".txt")
-			if *update {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("rewrite it with -update (-want +got):\n%s", diff)
-			}
+			golden.Check(t, filepath.Join("testdata", "cases", tt.name+".txt"), got)
 		})
 	}
 }

@@ -4,15 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/netip"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/invopop/jsonschema"
 	judge "github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
@@ -91,18 +90,7 @@ func planSchema(t testing.TB) []byte {
 func TestSchemaFileIsCurrent(t *testing.T) {
 	t.Parallel()
 	got := planSchema(t)
-	if *update {
-		if err := os.WriteFile(schemaFile, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(schemaFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("rewrite it with -run Schema -update (-want +got):\n%s", diff)
-	}
+	golden.Check(t, schemaFile, got)
 }
 
 // compiledSchema reads a schema as another tool would.

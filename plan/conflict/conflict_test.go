@@ -4,10 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -274,7 +272,7 @@ func TestConflictSaysWhyAndWhatWouldFit(t *testing.T) {
 		}
 		fmt.Fprintf(&all, "  (%d calls)\n\n", calls)
 	}
-	compareGolden(t, "situations.txt", all.String())
+	golden.Check(t, "testdata/situations.txt", all.String())
 }
 
 func TestConflictAsJSON(t *testing.T) {
@@ -291,7 +289,7 @@ func TestConflictAsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compareGolden(t, "infeasible.json", string(text)+"\n")
+	golden.Check(t, "testdata/infeasible.json", string(text)+"\n")
 	back := new(plan.Infeasible)
 	if err := json.Unmarshal(text, back); err != nil {
 		t.Fatal(err)
@@ -507,26 +505,5 @@ func BenchmarkConflict(b *testing.B) {
 		}); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-// update is the flag by which golden files are rewritten.
-var update = flag.Bool("update", false, "rewrite golden files")
-
-// compareGolden compares text with a file below testdata, or writes it there with -update.
-func compareGolden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", filepath.FromSlash(name))
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got); rewrite it with -update:\n%s", path, diff)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 )
@@ -54,10 +55,10 @@ func TestArtefactsOfTheHostAreAsWritten(t *testing.T) {
 			for _, a := range all {
 				index.WriteString(a.Mode.String() + " " + a.Path + "\n")
 				if !skipsGolden(a.Path) {
-					golden(t, "host/"+c.name+"/"+a.Path, a.Data)
+					golden.Check(t, "testdata/host/"+c.name+"/"+a.Path, a.Data)
 				}
 			}
-			golden(t, "host/"+c.name+"/INDEX", []byte(index.String()))
+			golden.Check(t, "testdata/host/"+c.name+"/INDEX", []byte(index.String()))
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 )
@@ -22,7 +23,7 @@ func TestDomainsAreAsWritten(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, a := range artefacts {
-				golden(t, "domain/"+c.name+"."+path.Base(a.Path), a.Data)
+				golden.Check(t, "testdata/domain/"+c.name+"."+path.Base(a.Path), a.Data)
 				checkPlacement(t, c.in(t), a)
 			}
 		})

@@ -1,7 +1,6 @@
 package rivals
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,35 +8,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/plan"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-file +now; -update writes it anew):\n%s", file, diff)
-	}
-}
 
 func TestTheKnownLabsComeOutAsRecorded(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]*plan.Problem{"epyc-pair": epycPair(), "h20-four": h20()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			golden(t, filepath.Join("testdata", name+".golden"), describe(p, Compare(p)))
+			golden.Check(t, filepath.Join("testdata", name+".golden"), describe(p, Compare(p)))
 		})
 	}
 }

@@ -1,16 +1,12 @@
 package verify
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
@@ -503,26 +499,5 @@ func TestCheckNamesEachFault(t *testing.T) {
 		}
 		fmt.Fprintf(&all, "# %s\n%v\n\n", m.name, err)
 	}
-	compareCheckGolden(t, "mutations.txt", all.String())
-}
-
-// update is the flag by which golden files are rewritten.
-var update = flag.Bool("update", false, "rewrite golden files")
-
-// compareCheckGolden compares text with a file below testdata, or writes it there with -update.
-func compareCheckGolden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", filepath.FromSlash(name))
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got); rewrite it with -update:\n%s", path, diff)
-	}
+	golden.Check(t, "testdata/mutations.txt", all.String())
 }

@@ -11,15 +11,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/synthetic"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rack/mend"
 )
-
-var update = flag.Bool("update", false, "write the golden files of this package anew")
 
 // domain is a domain by its elements.
 func domain(name string, vcpus, gib int, elements ...string) string {
@@ -230,7 +227,7 @@ func TestMachines(t *testing.T) {
 			if v.Diff == "" {
 				return
 			}
-			golden(t, filepath.Join("testdata", title+".diff"), v.Diff)
+			golden.Check(t, filepath.Join("testdata", title+".diff"), v.Diff)
 			// The diff applies, and what it makes has nothing of that wrong any more, and nothing else.
 			mended, err := inspect.ParseMachine(t.Context(), patched(t, m, v.Diff), m.File)
 			if err != nil {
@@ -275,26 +272,6 @@ func patched(t testing.TB, m *inspect.Machine, diff string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-func golden(t *testing.T, path, got string) {
-	t.Helper()
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v; make it with: go test ./rack/mend -update", err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got); if it should: go test ./rack/mend -update\n%s", path, diff)
-	}
 }
 
 // With -corpus, a directory, what is found of each domain in it is printed: for people who look for false alarms.

@@ -2,11 +2,9 @@ package fabric
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -16,9 +14,9 @@ import (
 	"sync"
 	"testing"
 	"time"
-)
 
-var update = flag.Bool("update", false, "write the golden files")
+	"github.com/rackless/rackless/internal/golden"
+)
 
 // The lines are the protocol that other programs may speak, so they are pinned as text.
 func TestControlProtocol(t *testing.T) {
@@ -98,19 +96,7 @@ func TestCountersAsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = append(got, '\n')
-	golden := filepath.Join("testdata", "counters.json")
-	if *update {
-		if err := os.WriteFile(golden, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("differs from %s; run with -update if that is meant:\n%s", golden, got)
-	}
+	golden.Check(t, filepath.Join("testdata", "counters.json"), got)
 }
 
 func TestClientsDoNotWaitForEachOther(t *testing.T) {

@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -18,29 +15,6 @@ import (
 
 	"github.com/rackless/rackless/machine/topology"
 )
-
-var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
-
-// golden compares got with the file, or writes it.
-func golden(t *testing.T, file string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), string(got)); d != "" {
-		t.Errorf("%s: run the test with -update if the difference is wanted (-want +got):\n%s", file, d)
-	}
-}
 
 // written is what a function writes.
 func written(t testing.TB, write func(*bytes.Buffer) error) []byte {

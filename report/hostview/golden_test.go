@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/rackless/rackless/internal/golden"
 )
 
 // drawnHosts are the hosts whose matrix, picture and page are kept too: a server with tenants and findings, eight GPUs
@@ -31,7 +33,7 @@ func TestOutputsOfHostsAreAsTheyWere(t *testing.T) {
 			}
 			t.Run(c.name+" "+o.file, func(t *testing.T) {
 				t.Parallel()
-				golden(t, filepath.Join("testdata", "golden", c.name+"."+o.file), written(t, o.write))
+				golden.Check(t, filepath.Join("testdata", "golden", c.name+"."+o.file), written(t, o.write))
 			})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/invopop/jsonschema"
 	judge "github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -102,7 +103,7 @@ func schema(t testing.TB) []byte {
 	return b.Bytes()
 }
 
-func TestSchemaFileIsCurrent(t *testing.T) { golden(t, schemaFile, schema(t)) }
+func TestSchemaFileIsCurrent(t *testing.T) { golden.Check(t, schemaFile, schema(t)) }
 
 // compiled reads a schema as another tool would.
 func compiled(t testing.TB, text []byte) *judge.Schema {

@@ -3,12 +3,9 @@ package planview
 import (
 	"bytes"
 	"context"
-	"flag"
 	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/inspect"
@@ -18,29 +15,6 @@ import (
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/search"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-// golden compares output with a file of testdata.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	name = filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s is not as it was (-want +got); -update rewrites it:\n%s", name, diff)
-	}
-}
 
 // written is what a function prints.
 func written(t *testing.T, write func(*bytes.Buffer) error) []byte {

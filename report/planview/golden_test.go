@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan/advise"
 	"github.com/rackless/rackless/plan/rivals"
@@ -32,17 +33,22 @@ func TestEveryOutputOfTheExamplesIsAsItWas(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			e := example(t, c.host, c.lab, c.change)
-			golden(t, c.name+".svg", written(t, func(b *bytes.Buffer) error { return SVG(b, e.plan, e.host) }))
-			golden(t, c.name+".html", written(t, func(b *bytes.Buffer) error { return HTML(b, e.plan, e.host) }))
+			golden.Check(t, "testdata/"+c.name+".svg", written(t, func(b *bytes.Buffer) error {
+				return SVG(b, e.plan, e.host)
+			}))
+			golden.Check(t, "testdata/"+c.name+".html", written(t, func(b *bytes.Buffer) error {
+				return HTML(b, e.plan, e.host)
+			}))
 			for _, width := range []int{100, 60} {
 				o := Options{Width: width}
-				golden(t, fmt.Sprintf("%s.table.%d.txt", c.name, width), written(t, func(b *bytes.Buffer) error {
+				file := func(kind string) string { return fmt.Sprintf("testdata/%s.%s.%d.txt", c.name, kind, width) }
+				golden.Check(t, file("table"), written(t, func(b *bytes.Buffer) error {
 					return Table(b, e.plan, o)
 				}))
-				golden(t, fmt.Sprintf("%s.explain.%d.txt", c.name, width), written(t, func(b *bytes.Buffer) error {
+				golden.Check(t, file("explain"), written(t, func(b *bytes.Buffer) error {
 					return Explain(b, e.plan, o)
 				}))
-				golden(t, fmt.Sprintf("%s.compare.%d.txt", c.name, width), written(t, func(b *bytes.Buffer) error {
+				golden.Check(t, file("compare"), written(t, func(b *bytes.Buffer) error {
 					return Compare(b, e.plan, rivals.Compare(e.problem), o)
 				}))
 			}
@@ -55,7 +61,8 @@ func TestAgainstShowsBothCostsAndTheDifferences(t *testing.T) {
 	before := example(t, "epyc-7551p.ttar", "epyc-pair.yaml", nil)
 	after := example(t, "epyc-7551p.ttar", "epyc-pair.yaml", func(l *lab.Lab) { l.Nodes[0].CPUs = 14 })
 	for _, width := range []int{100, 60} {
-		golden(t, fmt.Sprintf("epyc-pair.against.%d.txt", width), written(t, func(b *bytes.Buffer) error {
+		file := fmt.Sprintf("testdata/epyc-pair.against.%d.txt", width)
+		golden.Check(t, file, written(t, func(b *bytes.Buffer) error {
 			return Against(b, before.plan, after.plan, advise.Differences(before.plan, after.plan),
 				Options{Width: width})
 		}))

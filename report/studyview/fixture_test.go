@@ -2,17 +2,12 @@ package studyview
 
 import (
 	"bytes"
-	"flag"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report"
@@ -20,29 +15,6 @@ import (
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-// golden compares with a file in testdata, or rewrites it.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("%v; to make it: go test ./report/studyview -update", err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
-	}
-}
 
 func written(t *testing.T, write func(*bytes.Buffer) error) []byte {
 	t.Helper()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
@@ -53,11 +54,13 @@ func TestEveryOutputIsAsItWas(t *testing.T) {
 			if name == "long" && file == "csv" {
 				continue // the other one shows the form
 			}
-			golden(t, name+"."+file, written(t, write))
+			golden.Check(t, "testdata/"+name+"."+file, written(t, write))
 		}
 	}
 	// A small study shows the form of the JSON.
-	golden(t, "aa.json", written(t, func(b *bytes.Buffer) error { return Encode(b, show.JSON, aaDocument(t)) }))
+	golden.Check(t, "testdata/aa.json", written(t, func(b *bytes.Buffer) error {
+		return Encode(b, show.JSON, aaDocument(t))
+	}))
 }
 
 func TestTextFitsIntoTheWidth(t *testing.T) {

@@ -1,17 +1,13 @@
 package emulate
 
 import (
-	"flag"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/rackless/rackless/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // The command line of each built-in profile, and of one with Intel's cards, is a golden file, an option a line.
 func TestArgumentsOfProfiles(t *testing.T) {
@@ -38,22 +34,7 @@ func TestArgumentsOfProfiles(t *testing.T) {
 				b.WriteString(a)
 			}
 			got := b.String() + "\n"
-			path := filepath.Join("testdata", "args", p.Name+".txt")
-			if *update {
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("(-want +got):\n%s\ngo test ./emulate -update writes it anew", diff)
-			}
+			golden.Check(t, filepath.Join("testdata", "args", p.Name+".txt"), got)
 		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,14 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/rdma/connectx"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/image"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // TestMain lets the test binary stand in for a second rackless that prepares the same template; see
 // TestTwoProcessesWaitForEachOther.
@@ -142,20 +138,7 @@ func TestArguments(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := strings.Join(m.args(), "\n") + "\n"
-			path := filepath.Join("testdata", "args", name+".txt")
-			if *update {
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(got),
-					0o644)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("arguments (-want +got):\n%s", diff)
-			}
+			golden.Check(t, filepath.Join("testdata", "args", name+".txt"), got)
 		})
 	}
 }

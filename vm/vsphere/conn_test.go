@@ -2,7 +2,6 @@ package vsphere_test
 
 import (
 	"encoding/json"
-	"flag"
 	"maps"
 	"net"
 	"net/http"
@@ -15,12 +14,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/vm/vsphere"
 	"github.com/rackless/rackless/vm/vspheretest"
 )
-
-var update = flag.Bool("update", false, "rewrite golden files")
 
 func TestLogin(t *testing.T) {
 	t.Parallel()
@@ -173,19 +171,7 @@ func TestReadHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden := filepath.Join("testdata", "host.json")
-	if *update {
-		if err := os.WriteFile(golden, append(got, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)+"\n"); diff != "" {
-		t.Errorf("host (-want +got):\n%s", diff)
-	}
+	golden.Check(t, filepath.Join("testdata", "host.json"), append(got, '\n'))
 	file := s.Save(t, t.TempDir())
 	saved, err := inspect.ReadPath(t.Context(), file, nil)
 	if err != nil {

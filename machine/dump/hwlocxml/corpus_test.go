@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -19,10 +18,9 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/topology"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // joined is the one file of the corpus that is refused: four machines in one tree.
 const joined = "xml-v1/8em64t-2mi2ma2c.xml"
@@ -117,19 +115,7 @@ func TestCorpus(t *testing.T) {
 		}
 		got.WriteString(summary(h))
 	}
-	golden := filepath.Join("testdata", "golden", "corpus.txt")
-	if *update {
-		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := gocmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" {
-		t.Errorf("differs from %s (-want +got); -update rewrites it:\n%s", golden, diff)
-	}
+	golden.Check(t, filepath.Join("testdata", "golden", "corpus.txt"), got.Bytes())
 }
 
 // summary is a machine in one line: counts, then each node with CPUs, memory in MiB and distances,

@@ -2,7 +2,6 @@ package lspci_test
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,11 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/dump/lspci"
 	"github.com/rackless/rackless/machine/topology"
 )
-
-var update = flag.Bool("update", false, "rewrite the goldens")
 
 func readFile(t testing.TB, name string) string {
 	t.Helper()
@@ -152,15 +150,7 @@ func TestSummariesOfFixtures(t *testing.T) {
 			fmt.Fprintf(&got, "  unread %s: %s\n", u.Path, u.Why)
 		}
 	}
-	path := filepath.Join("testdata", "summaries.golden")
-	if *update {
-		if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if diff := cmp.Diff(readFile(t, "summaries.golden"), got.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	golden.Check(t, filepath.Join("testdata", "summaries.golden"), got.Bytes())
 }
 
 func device(t testing.TB, h *topology.Host, address string) *topology.PCIDevice {

@@ -2,7 +2,6 @@ package nccl_test
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,11 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/dump/nccl"
 	"github.com/rackless/rackless/machine/topology"
 )
-
-var update = flag.Bool("update", false, "rewrite the goldens")
 
 func readFile(t testing.TB, name string) []byte {
 	t.Helper()
@@ -115,15 +113,7 @@ func TestSummariesOfFixtures(t *testing.T) {
 		}
 		fmt.Fprintf(&got, "%s\n%s", name, summary(h))
 	}
-	path := filepath.Join("testdata", "summaries.golden")
-	if *update {
-		if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if diff := cmp.Diff(string(readFile(t, "summaries.golden")), got.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	golden.Check(t, filepath.Join("testdata", "summaries.golden"), got.Bytes())
 }
 
 // matrix writes the paths between the devices as nvidia-smi does.

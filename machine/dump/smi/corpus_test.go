@@ -3,7 +3,6 @@ package smi_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,13 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/dump/smi"
 	"github.com/rackless/rackless/machine/topology"
 )
-
-var update = flag.Bool("update", false, "rewrite the goldens")
 
 // summary is one line on a Host: what was counted in it, so that a golden of it holds facts and no text of the source.
 func summary(h *topology.Host) string {
@@ -90,22 +86,5 @@ func TestCorpus(t *testing.T) {
 		}
 	}
 	slices.Sort(lines)
-	golden(t, filepath.Join("testdata", "corpus.tsv"), []byte(strings.Join(lines, "")))
-}
-
-// golden compares got with a file, or rewrites the file.
-func golden(t *testing.T, path string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
+	golden.Check(t, filepath.Join("testdata", "corpus.tsv"), []byte(strings.Join(lines, "")))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/dump/smi"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -63,7 +64,7 @@ func TestSummariesOfFixtures(t *testing.T) {
 			fmt.Fprintf(&got, "  unread %s: %s\n", u.Path, u.Why)
 		}
 	}
-	golden(t, filepath.Join("testdata", "summaries.golden"), got.Bytes())
+	golden.Check(t, filepath.Join("testdata", "summaries.golden"), got.Bytes())
 }
 
 // TestH20 checks every fact of a machine with 8 H20 and 4 bonded NICs against a second account of

@@ -2,7 +2,6 @@ package export_test
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,14 +9,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/plan/render"
 	"github.com/rackless/rackless/plan/render/export"
 )
-
-var update = flag.Bool("update", false, "write the golden files of this package anew")
 
 const examples = "../../../examples/"
 
@@ -75,37 +73,16 @@ func TestFilesOfEachFormat(t *testing.T) {
 					t.Errorf("%s: not the same bytes again: %v\n%s", f.Name, err, diff)
 				}
 				dir := filepath.Join("testdata", c.name, f.Name)
-				if *update {
+				if golden.Update() {
 					if err := os.RemoveAll(dir); err != nil {
 						t.Fatal(err)
 					}
 				}
 				for _, file := range files {
-					golden(t, filepath.Join(dir, filepath.FromSlash(file.Path)), file.Data)
+					golden.Check(t, filepath.Join(dir, filepath.FromSlash(file.Path)), file.Data)
 				}
 			}
 		})
-	}
-}
-
-// golden compares got with a file, or writes it with -update.
-func golden(t *testing.T, path string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v; make it with: go test ./plan/render/export -update", err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s differs (-want +got); if it should: go test ./plan/render/export -update\n%s", path, diff)
 	}
 }
 

@@ -3,7 +3,6 @@ package slurm
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,13 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/synthetic"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/render"
 )
-
-var update = flag.Bool("update", false, "write the golden files of this package anew")
 
 // labCluster is four equal nodes of a lab and a larger one.
 func labCluster() Cluster {
@@ -63,20 +61,7 @@ func TestFiles(t *testing.T) {
 		for _, f := range files {
 			fmt.Fprintf(&got, "== %s\n%s", f.Path, f.Data)
 		}
-		path := filepath.Join("testdata", name+".txt")
-		if *update {
-			if err := os.WriteFile(path, []byte(got.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), got.String()); diff != "" {
-			t.Errorf("%s (-want +got); if it should: go test ./plan/render/slurm -update\n%s", path, diff)
-		}
+		golden.Check(t, filepath.Join("testdata", name+".txt"), got.String())
 	}
 }
 

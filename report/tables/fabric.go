@@ -1,5 +1,4 @@
-// Package fabricview shows the switch of a lab: what its ports have counted, and how links are impaired.
-package fabricview
+package tables
 
 import (
 	"slices"
@@ -12,18 +11,19 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A Snapshot is what the ports of a switch have counted. As JSON it is what rackless fabric prints, see docs/json.md.
-type Snapshot struct {
-	Lab       string    `json:"lab"`
-	At        time.Time `json:"at"`
-	Started   time.Time `json:"started"`   // of the switch; counts begin there
-	Addresses int       `json:"addresses"` // MAC addresses that the switch knows
-	Captures  int       `json:"captures"`  // captures that run
-	Ports     []Port    `json:"ports"`
+// A FabricSnapshot is what the ports of a switch have counted. As JSON it is what rackless fabric prints, see
+// docs/json.md.
+type FabricSnapshot struct {
+	Lab       string       `json:"lab"`
+	At        time.Time    `json:"at"`
+	Started   time.Time    `json:"started"`   // of the switch; counts begin there
+	Addresses int          `json:"addresses"` // MAC addresses that the switch knows
+	Captures  int          `json:"captures"`  // captures that run
+	Ports     []FabricPort `json:"ports"`
 }
 
-// A Port is one port of the switch. Rx is from the node into the switch, tx from the switch to the node.
-type Port struct {
+// A FabricPort is one port of the switch. Rx is from the node into the switch, tx from the switch to the node.
+type FabricPort struct {
 	Name       string `json:"name"`
 	Connected  bool   `json:"connected"`
 	RxFrames   uint64 `json:"rx_frames"`
@@ -51,22 +51,22 @@ type Port struct {
 	TxRate *float64 `json:"tx_bits_per_second,omitempty"`
 }
 
-// Describe reads counters, with the rates since an earlier one if there is one of the same switch.
-func Describe(name string, c fabric.Counters, before *Snapshot) *Snapshot {
-	out := &Snapshot{Lab: name, At: c.At, Started: c.Started, Addresses: c.Addresses, Captures: c.Captures,
-		Ports: []Port{}}
-	var was map[string]Port
+// DescribeFabric reads counters, with the rates since an earlier one if there is one of the same switch.
+func DescribeFabric(name string, c fabric.Counters, before *FabricSnapshot) *FabricSnapshot {
+	out := &FabricSnapshot{Lab: name, At: c.At, Started: c.Started, Addresses: c.Addresses, Captures: c.Captures,
+		Ports: []FabricPort{}}
+	var was map[string]FabricPort
 	var elapsed float64 // seconds
 	if before != nil && before.Started.Equal(c.Started) {
 		elapsed = c.At.Sub(before.At).Seconds()
-		was = lists.By(before.Ports, func(p Port) string { return p.Name })
+		was = lists.By(before.Ports, func(p FabricPort) string { return p.Name })
 	}
 	for _, p := range c.Ports {
-		f := Port{Name: p.Name, Connected: p.Connected, RxFrames: p.RxFrames, RxBytes: p.RxBytes, TxFrames: p.TxFrames,
-			TxBytes: p.TxBytes, RxDrops: p.RxFiltered + p.RxNowhere, TxDrops: p.Drops.Total(), QueueBytes: p.QueueBytes,
-			QueuePeak: p.QueuePeak, Link: p.Link, InFlight: p.InFlight, BufferFull: p.Drops.BufferFull,
-			Lost: p.Drops.Lost, Reordered: p.Reordered, ECNMarked: p.ECNMarked, Pauses: p.Pauses,
-			Paused: p.Paused.Seconds()}
+		f := FabricPort{Name: p.Name, Connected: p.Connected, RxFrames: p.RxFrames, RxBytes: p.RxBytes,
+			TxFrames: p.TxFrames, TxBytes: p.TxBytes, RxDrops: p.RxFiltered + p.RxNowhere, TxDrops: p.Drops.Total(),
+			QueueBytes: p.QueueBytes, QueuePeak: p.QueuePeak, Link: p.Link, InFlight: p.InFlight,
+			BufferFull: p.Drops.BufferFull, Lost: p.Drops.Lost, Reordered: p.Reordered, ECNMarked: p.ECNMarked,
+			Pauses: p.Pauses, Paused: p.Paused.Seconds()}
 		// The first connection is the node's start. What counts is how often it came back.
 		if p.Connects > 0 {
 			f.Reconnects = p.Connects - 1
@@ -82,7 +82,7 @@ func Describe(name string, c fabric.Counters, before *Snapshot) *Snapshot {
 }
 
 // Text is the table of all ports and, where links are impaired, one of these.
-func (s *Snapshot) Text() string {
+func (s *FabricSnapshot) Text() string {
 	text := fabricGrid(s).String()
 	if g := impairedGrid(s.Ports); g != nil {
 		text += "\n" + g.String()
@@ -92,9 +92,9 @@ func (s *Snapshot) Text() string {
 
 // fabricGrid prints exact frame counts, since those are compared, and rounded bytes. There are
 // columns for rates if any is known.
-func fabricGrid(out *Snapshot) *show.Grid {
+func fabricGrid(out *FabricSnapshot) *show.Grid {
 	head := []string{"port", "link", "rx frames>", "rx bytes>", "tx frames>", "tx bytes>", "drops>", "queue>"}
-	rates := slices.ContainsFunc(out.Ports, func(p Port) bool { return p.RxRate != nil })
+	rates := slices.ContainsFunc(out.Ports, func(p FabricPort) bool { return p.RxRate != nil })
 	if rates {
 		head = append(head, "rx rate>", "tx rate>")
 	}
@@ -175,7 +175,7 @@ func linkCells(l fabric.Link) []string {
 
 // impairedGrid shows the impaired links and what they did, or is nil if there are none. The ports
 // whose senders were held are in it too.
-func impairedGrid(ports []Port) *show.Grid {
+func impairedGrid(ports []FabricPort) *show.Grid {
 	g := show.NewGrid(append(linkHead(), "buffer full>", "lost>", "reordered>", "marked>", "held>")...)
 	// A receiver that holds its senders back is an impairment, too, though nobody has set it.
 	for _, p := range ports {

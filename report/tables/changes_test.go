@@ -1,4 +1,4 @@
-package changeview
+package tables
 
 import (
 	"strings"
@@ -20,9 +20,10 @@ func TestStepsShowTheirCommands(t *testing.T) {
 			"                     EOF\n" +
 			"                     EOF_\n"
 	)
-	for detail, want := range map[Detail]string{Names: name, Reasons: name + reason, Commands: name + reason + typed} {
+	for detail, want := range map[StepDetail]string{StepNames: name, StepReasons: name + reason,
+		StepCommands: name + reason + typed} {
 		var b strings.Builder
-		if Write(&b, results, detail); b.String() != want {
+		if WriteSteps(&b, results, detail); b.String() != want {
 			t.Errorf("detail %d:\n%s\nwant\n%s", detail, b.String(), want)
 		}
 	}

@@ -1,5 +1,4 @@
-// Package recommendview shows a recommendation for a lab as text.
-package recommendview
+package tables
 
 import (
 	_ "embed"
@@ -12,15 +11,15 @@ import (
 	"github.com/rackless/rackless/study/recommend"
 )
 
-// A Document is a recommendation, and what it does to the plan. As JSON it is what rackless recommend
+// A Recommendation is a recommendation, and what it does to the plan. As JSON it is what rackless recommend
 // prints, see docs/json.md.
-type Document struct {
+type Recommendation struct {
 	*recommend.Recommendation
-	Plan Plan `json:"plan"`
+	Plan PlanEffect `json:"plan"`
 }
 
-// A Plan is what the model does to the plan of the lab.
-type Plan struct {
+// A PlanEffect is what the model does to the plan of the lab.
+type PlanEffect struct {
 	// Differences are those between the plan with published figures and that with the model; none
 	// where there is no model.
 	Differences []string `json:"differences"`
@@ -36,9 +35,9 @@ var textTemplate = template.Must(template.New("recommendation").Funcs(template.F
 	"count": words.Count[int], "plain": func(s string) string { return strings.ReplaceAll(s, "_", " ") },
 }).Parse(textFile))
 
-// Text is a recommendation for people, from what matters to what it rests on: the settings, why each, the GPUs for each
-// NIC, and what the planner makes of it.
-func Text(r *Document) string {
+// Text is the recommendation for people, from what matters to what it rests on: the settings, why each, the GPUs for
+// each NIC, and what the planner makes of it.
+func (r *Recommendation) Text() string {
 	var b strings.Builder
 	if err := textTemplate.Execute(&b, r); err != nil {
 		panic(err) // the template is of this package

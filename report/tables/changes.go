@@ -1,5 +1,4 @@
-// Package changeview shows the steps that prepare a host, and those that undo it: as JSON, and for people.
-package changeview
+package tables
 
 import (
 	"fmt"
@@ -96,18 +95,18 @@ func step(r change.Result) Step {
 	return s
 }
 
-// A Detail says how much is printed of a step.
-type Detail int
+// A StepDetail says how much is printed of a step.
+type StepDetail int
 
 // The details, each with those before it.
 const (
-	Names    Detail = iota
-	Reasons         // why, and at which risk
-	Commands        // that a person would type for the step
+	StepNames    StepDetail = iota
+	StepReasons             // why, and at which risk
+	StepCommands            // that a person would type for the step
 )
 
-// Write prints steps for people. Those that are in place are counted.
-func Write(w io.Writer, results []change.Result, detail Detail) {
+// WriteSteps prints steps for people. Those that are in place are counted.
+func WriteSteps(w io.Writer, results []change.Result, detail StepDetail) {
 	inPlace := 0
 	for i, r := range results {
 		if r.Status == change.InPlace {
@@ -119,7 +118,7 @@ func Write(w io.Writer, results []change.Result, detail Detail) {
 			note = " (needs a reboot)"
 		}
 		fmt.Fprintf(w, "%3d  %-8s  %s%s\n", i+1, r.Status, r.What, note)
-		if detail < Reasons {
+		if detail < StepReasons {
 			continue
 		}
 		writeReason(w, "why", r.Why)
@@ -127,7 +126,7 @@ func Write(w io.Writer, results []change.Result, detail Detail) {
 		if r.Err != nil {
 			writeReason(w, "not", r.Err.Error())
 		}
-		if detail >= Commands {
+		if detail >= StepCommands {
 			word := "type"
 			for _, line := range r.Commands() { // an empty line may be one of a file
 				fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("               %-5s %s", word, line), " "))
@@ -150,9 +149,9 @@ func writeReason(w io.Writer, word, text string) {
 	}
 }
 
-// Progress tells of each step as it ends, and on a terminal of the one that is being made: update-grub and the
+// StepProgress tells of each step as it ends, and on a terminal of the one that is being made: update-grub and the
 // initial file system take minutes on slow machines.
-func Progress(out io.Writer, seen *steps.Progress, all int) func(change.Result) {
+func StepProgress(out io.Writer, seen *steps.Progress, all int) func(change.Result) {
 	n := 0
 	return func(r change.Result) {
 		if r.Status == change.Pending {

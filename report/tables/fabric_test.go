@@ -1,4 +1,4 @@
-package fabricview
+package tables
 
 import (
 	"strings"
@@ -25,12 +25,12 @@ func counters(started time.Time, seconds int, rx, tx uint64) fabric.Counters {
 
 func TestRatesAreOverTheTimeBetweenTwoSnapshots(t *testing.T) {
 	began := time.Unix(1000, 0)
-	first := Describe("pair", counters(began, 1, 1000, 500), nil)
+	first := DescribeFabric("pair", counters(began, 1, 1000, 500), nil)
 	if p := first.Ports[0]; p.RxRate != nil || p.RxDrops != 3 || p.TxDrops != 7 || p.Reconnects != 1 ||
 		first.Ports[1].Reconnects != 0 {
 		t.Errorf("first snapshot: %+v", first.Ports)
 	}
-	second := Describe("pair", counters(began, 3, 3000, 500), first)
+	second := DescribeFabric("pair", counters(began, 3, 3000, 500), first)
 	if p := second.Ports[0]; p.RxRate == nil || *p.RxRate != 8000 || *p.TxRate != 0 { // 2000 bytes in 2 s
 		t.Errorf("second snapshot: %+v", p)
 	}
@@ -44,7 +44,7 @@ func TestRatesAreOverTheTimeBetweenTwoSnapshots(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if p := Describe("pair", tt.now, second).Ports[0]; p.RxRate != nil || p.TxRate != nil {
+			if p := DescribeFabric("pair", tt.now, second).Ports[0]; p.RxRate != nil || p.TxRate != nil {
 				t.Errorf("there are rates: %+v", p)
 			}
 		})
@@ -53,7 +53,7 @@ func TestRatesAreOverTheTimeBetweenTwoSnapshots(t *testing.T) {
 
 func TestFabricGrid(t *testing.T) {
 	began := time.Unix(1000, 0)
-	first := Describe("pair", counters(began, 1, 1000, 500), nil)
+	first := DescribeFabric("pair", counters(began, 1, 1000, 500), nil)
 	want := "" +
 		"PORT  LINK  RX FRAMES  RX BYTES  TX FRAMES  TX BYTES  DROPS     QUEUE\n" +
 		"vm00  up           10  0.98 KiB         20     500 B     10  2.00 KiB\n" +
@@ -61,7 +61,7 @@ func TestFabricGrid(t *testing.T) {
 	if diff := cmp.Diff(want, fabricGrid(first).String()); diff != "" {
 		t.Error(diff)
 	}
-	second := Describe("pair", counters(began, 2, 2000, 500), first)
+	second := DescribeFabric("pair", counters(began, 2, 2000, 500), first)
 	if got := fabricGrid(second).String(); !strings.Contains(got, "RX RATE") || !strings.Contains(got, "8.00 kb/s") {
 		t.Errorf("no rates in\n%s", got)
 	}
@@ -69,7 +69,7 @@ func TestFabricGrid(t *testing.T) {
 
 func TestLinkGrids(t *testing.T) {
 	c := counters(time.Unix(1000, 0), 1, 1000, 500)
-	plain := Describe("pair", c, nil).Text()
+	plain := DescribeFabric("pair", c, nil).Text()
 	if strings.Contains(plain, "\n\n") {
 		t.Errorf("a second table without impairments:\n%s", plain)
 	}
@@ -82,7 +82,7 @@ func TestLinkGrids(t *testing.T) {
 		"vm00  1Gbit   50us  0.1%  30KiB:90KiB:10%            0     3          0       0  0.00 s\n" +
 		"vm01      -      -     -                -            0     0          0       0  1.50 s\n"
 	want = strings.Replace(want, "     10  2.00", "     13  2.00", 1) // the lost ones are among the drops
-	if diff := cmp.Diff(want, Describe("pair", c, nil).Text()); diff != "" {
+	if diff := cmp.Diff(want, DescribeFabric("pair", c, nil).Text()); diff != "" {
 		t.Errorf("fabric (-want +got):\n%s", diff)
 	}
 	c.Ports[1].Link.Down = true

@@ -1,5 +1,4 @@
-// Package listview shows tables of this machine's labs, emulated hosts, images and templates.
-package listview
+package tables
 
 import (
 	"fmt"
@@ -121,9 +120,9 @@ func Labs(labs []rack.Description, now time.Time) *show.Grid {
 	return g
 }
 
-// Beside says what the table does not: the shared /home of a lab, what is wrong with labs and nodes, and what to do
+// LabNotes says what the table does not: the shared /home of a lab, what is wrong with labs and nodes, and what to do
 // about it, a line for each.
-func Beside(labs []rack.Description) (lines []string) {
+func LabNotes(labs []rack.Description) (lines []string) {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	for _, l := range labs {
 		if l.Home != "" {

@@ -1,4 +1,4 @@
-package fabricview
+package tables
 
 import (
 	"fmt"

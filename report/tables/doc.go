@@ -1,0 +1,4 @@
+// Package tables shows the results of verbs that have no page: as tables and lists for people, and as JSON. They are
+// the steps that change a host, the switch of a lab and its adapters, recommendations, and lists of labs, emulated
+// hosts and images.
+package tables
