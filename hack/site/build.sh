@@ -47,7 +47,7 @@ printf -- '---\nbuild: {render: never}\n---\n' >"$pages/reference/_index.md"
 # Pages of the root stand beside those of docs here; what else lies outside of docs is in the repository.
 for page in "$pages"/*.md "$pages"/studies/*.md; do
 	sed -i -E -e '/^<!-- .* -->$/d' -e "s#\]\(docs/#](#g" -e "s#\]\((\.\./)+([A-Z_]+\.md)#](/\2#g" \
-		-e "s#\]\((\.\./)+((examples|LICENSE|cmd|hack|image|study|bench|inspect|finding|internal)[^)]*)\)#]($repository/\2)#g" \
+		-e "s#\]\((\.\./)+((LICENSE|(examples|cmd|hack|machine|lab|plan|host|rdma|vm|bench|rack|study|report|internal)(/[^)]*)?))\)#]($repository/\2)#g" \
 		-e "s#\]\(((examples|LICENSE|hack)[^)]*)\)#]($repository/\1)#g" "$page"
 done
 (cd "$source" && "${GO:-go}" run "$hugo" --panicOnWarning --destination "$PWD/../site" --cleanDestinationDir)
