@@ -27,18 +27,12 @@ var wings = []wing{
 
 // upward are imports that point up all the same, with what has to move before they can go.
 var upward = map[string]string{
-	"plan/planner -> vm/vsphere":         "the command line is to hand the reader of vSphere hosts to the planner",
-	"rack/mend -> report/hostview":       "printing of the verdict belongs to report",
-	"rack/mend -> report/show":           "printing of the verdict belongs to report",
-	"study/document -> report":           "the loaded study is to know nothing of pages",
-	"study/document -> report/show":      "the loaded study is to know nothing of pages",
-	"study/document -> report/studyview": "the loaded study is to know nothing of pages",
-	"study/measure -> report":            "the data of a report belongs to bench",
-	"study/measure -> report/hostview":   "the picture of the host is to be given",
-	"study/results -> report":            "the data of a report belongs to bench",
-	"vm/emulate -> rack":                 "directories, locks and progress belong to internal",
-	"vm/images -> rack":                  "directories and locks belong to internal",
-	"vm/kerneltest -> rack":              "directories belong to internal",
+	"plan/planner -> vm/vsphere":   "the command line is to hand the reader of vSphere hosts to the planner",
+	"rack/mend -> report/hostview": "printing of the verdict belongs to report",
+	"rack/mend -> report/show":     "printing of the verdict belongs to report",
+	"vm/emulate -> rack":           "directories, locks and progress belong to internal",
+	"vm/images -> rack":            "directories and locks belong to internal",
+	"vm/kerneltest -> rack":        "directories belong to internal",
 }
 
 // Reasons that several rules share.
@@ -114,6 +108,7 @@ var never = map[string]map[string]string{
 	"study/appraise":           pure(),
 	"study/importer":           timed(),
 	"study/recommend":          pure(),
+	"study/record":             timed(),
 	"study/stats":              seeded(),
 	"plan/search":              with(pure(), "plan/verify", whyApart),
 	"plan/verify":              with(pure(), "plan/search", whyApart),
