@@ -99,3 +99,11 @@ func firstWords(out Output) string {
 	}
 	return ""
 }
+
+// alsoPrinted adds to the error of a command the reason that it gave in the output that was parsed.
+func alsoPrinted(exit *ExitError, parseErr error) error {
+	if bad, ok := errors.AsType[*BadResultError](parseErr); ok {
+		return fmt.Errorf("%w: %w", exit, bad)
+	}
+	return exit
+}

@@ -23,13 +23,6 @@ type GPULink struct {
 // on PCIe 5.0 x16 54.7 and 57.0 of 57.6 (MI350X). See TestPublishedCopiesAreAShareOfTheLink.
 const copyShare = 0.75
 
-// Copies reports whether an engine measures copies between a node's memory and its GPUs', which go
-// over their PCIe links.
-func (e Engine) Copies() bool {
-	n, ok := e.plugin.(nvbandwidth)
-	return ok && n.testcase != deviceLocal
-}
-
 // CopyLinks returns the links of a node's GPUs: busIDs is what nvidia-smi prints of them
 // (pci.bus_id), and node what the node says of itself in full, which may be nil. It is nil where
 // not all of them are known, since the figure of copies is that of the slowest GPU, whichever that
@@ -90,15 +83,15 @@ func slowest(all []GPULink, as func(GPULink) float64) GPULink {
 
 // checkCopies refuses copies that are faster than a GPU's link can be. The driver lowers the speed
 // of an idle link: only what the card can do at its best bounds them.
-func checkCopies(e Engine, gpus []GPULink, figures []Figure) error {
-	if !e.Copies() || len(gpus) == 0 {
+func (n nvbandwidth) checkCopies(gpus []GPULink, figures []Figure) error {
+	if n.testcase == deviceLocal || len(gpus) == 0 {
 		return nil
 	}
 	g := slowest(gpus, func(g GPULink) float64 { return g.best().lineRate() })
 	most := g.best()
 	for _, f := range figures {
 		if f.Metric == MetricCopyBandwidth && f.Value > most.lineRate() {
-			return badResult(e.Tool, "%g GB/s is more than the link of the GPU at %s can carry: %.4g GB/s with %v, "+
+			return badResult(toolNVBandwidth, "%g GB/s is more than the link of the GPU at %s can carry: %.4g GB/s with %v, "+
 				"before any header: it took another path, or was measured wrongly", f.Value, g.Address, most.lineRate(),
 				most)
 		}

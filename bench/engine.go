@@ -146,6 +146,18 @@ type fixedDuration interface {
 	duration(o Options) time.Duration
 }
 
+// A Patient is a plugin whose tool fails in ways that take more tries than usual.
+type Patient interface {
+	// Retries returns how many more tries there are after this result; fewer than the Runner's are not counted.
+	Retries(bad *BadResultError) int
+}
+
+// An Explainer is a plugin whose tool says in what it prints why it ended with another status than 0.
+type Explainer interface {
+	// Failure returns the error of such a measurement, whose output gave parseErr; nil if its figures are good.
+	Failure(exit *ExitError, parseErr error) error
+}
+
 // An execFunc runs a short command on a node, and caches its output.
 type execFunc func(ctx context.Context, node string, argv ...string) (Output, error)
 
@@ -189,7 +201,7 @@ func EngineByName(name string) (Engine, error) {
 	if !varied {
 		return catalogue[i], nil
 	}
-	e, err := catalogue[i].variant(strings.Split(words, "/"))
+	e, err := variant(catalogue[i], strings.Split(words, "/"))
 	if err != nil {
 		return Engine{}, fmt.Errorf("find engine %q: %w", name, err)
 	}
@@ -197,9 +209,9 @@ func EngineByName(name string) (Engine, error) {
 }
 
 // variant returns the engine changed by the words after its name.
-func (e Engine) variant(words []string) (Engine, error) {
+func variant(e Engine, words []string) (Engine, error) {
 	if e.Suite == SuiteMemory {
-		return e.onNUMA(words)
+		return onNUMANodes(e, words)
 	}
 	if e.group != nil {
 		var g Group

@@ -19,13 +19,13 @@ const (
 	Adapter = "adapter" // nodes under TCG have emulated adapters, whose RDMA their CPUs do not compute
 )
 
-// cost is what an iteration costs on emulated nodes, to choose how many to make: the time of a message of 2
+// costOf is what an iteration costs on emulated nodes, to choose how many to make: the time of a message of 2
 // bytes to the other side and back, and the bandwidth. Measured on two TCG nodes with rdma_rxe: 2 x
 // 385 us and 0.23 Gb/s; and on two nodes under the KVM of the emulated host of
 // examples/epyc-lab.yaml: 2 x 7.5 ms and 0.035 Gb/s. The figures for KVM are guesses until a
 // machine with KVM has been measured: they only choose counts. Emulated adapters take 7 us to 0.5 ms for a message, by
 // what else the machine does, and move more than the rate of their port.
-func (o Options) cost() messageCost {
+func costOf(o Options) messageCost {
 	return cmp.Or(map[string]messageCost{"kvm": {100 * time.Microsecond, 5e9}, Nested: {15 * time.Millisecond, 0.03e9},
 		Adapter: {300 * time.Microsecond, 5e9}}[o.Accelerator], messageCost{time.Millisecond, 0.2e9})
 }
@@ -185,6 +185,31 @@ func (p perftest) name() string {
 	return name
 }
 
+// Traffic implements Carrier.
+func (p perftest) Traffic() Traffic {
+	t := Traffic{Datagrams: p.transport == "UD", Immediate: p.immediate, Both: p.both, Pairs: p.pairs, GPU: p.gpu}
+	if p.bandwidth {
+		t.Operation = p.operation
+	}
+	return t
+}
+
+// Retries implements Patient: the clock can be calibrated at another time.
+func (perftest) Retries(bad *BadResultError) int {
+	if bad.Reason == noCalibration {
+		return CalibrationRetries
+	}
+	return 0
+}
+
+// Failure implements Explainer: a line that says what went wrong says more than the status.
+func (perftest) Failure(exit *ExitError, parseErr error) error {
+	if bad, ok := errors.AsType[*BadResultError](parseErr); ok && perftestFailure(bad.Text) != nil {
+		return bad
+	}
+	return exit
+}
+
 func (p perftest) server(ep Endpoint, o Options) []string { return p.args(ep, o) }
 
 // client appends the server's address, which is what tells perftest's client from its server.
@@ -304,7 +329,7 @@ func (p perftest) flows() int {
 
 // cost is about how long a message of each size takes, in seconds, and how long a measurement of them may.
 func (p perftest) cost(o Options) (perIteration float64, budget time.Duration) {
-	cost := o.cost()
+	cost := costOf(o)
 	budget = 5 * time.Second
 	if o.Quick {
 		budget = time.Second

@@ -252,9 +252,9 @@ func judge(all []Sample, resent float64, w Path) Judgement {
 		judgeCopies(&j, w)
 	default:
 		// What is no perftest has one flow and main memory.
-		p, _ := e.plugin.(perftest)
-		r := route{Path: w, engine: e, bytes: s.Bytes, flows: max(1, p.pairs), both: e.sendsBothWays(),
-			gpu: p.gpu != "", iperf: s.Metric == MetricThroughput}
+		t := e.Traffic()
+		r := route{Path: w, engine: e, bytes: s.Bytes, flows: max(1, t.Pairs), both: t.Both, gpu: t.GPU != "",
+			iperf: s.Metric == MetricThroughput}
 		r.judge(&j, resent)
 	}
 	return j

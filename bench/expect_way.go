@@ -70,9 +70,3 @@ func Steal(before, after facts.CPUTime) *float64 {
 	}
 	return new(steal / (steal + busy))
 }
-
-// GPU returns the number of the GPU whose memory a test uses; ok is false where it uses main memory.
-func (e Engine) GPU() (number string, ok bool) {
-	p, _ := e.plugin.(perftest)
-	return p.gpu, p.gpu != ""
-}

@@ -33,6 +33,9 @@ func (iperf3) client(_, server Endpoint, o Options) []string {
 		"--json"}
 }
 
+// Failure implements Explainer.
+func (iperf3) Failure(exit *ExitError, parseErr error) error { return alsoPrinted(exit, parseErr) }
+
 func (iperf3) parse(out Output, _ Options) ([]Figure, error) {
 	res, err := ParseIperf3(out.Stdout)
 	if err != nil {

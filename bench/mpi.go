@@ -65,6 +65,9 @@ const (
 	osuMostIterations = 10000   // its own choice for the latency of small messages
 )
 
+// Traffic implements Carrier.
+func (p osu) Traffic() Traffic { return Traffic{Both: p.both} }
+
 // check takes fewer iterations than perftest does, which has a limit of its own.
 func (osu) check(_, _ Endpoint, o Options) error {
 	if o.Iterations < 0 || o.Iterations > maxIterations {
@@ -204,7 +207,7 @@ func (p osu) iterations(o Options) int {
 	case o.Accelerator == "kvm":
 		return 0
 	}
-	cost, budget := o.cost(), 5*time.Second
+	cost, budget := costOf(o), 5*time.Second
 	first, last := p.sizes(o)
 	switch {
 	case o.Quick:

@@ -73,8 +73,19 @@ func (n nvbandwidth) client(ep, _ Endpoint, o Options) []string {
 	return args
 }
 
-func (n nvbandwidth) parse(out Output, _ Options) ([]Figure, error) {
-	return ParseNVBandwidth(out.Stdout, n.testcase)
+// Traffic implements Carrier.
+func (n nvbandwidth) Traffic() Traffic { return Traffic{Copies: n.testcase != deviceLocal} }
+
+// parse also refuses what the links of the GPUs cannot carry.
+func (n nvbandwidth) parse(out Output, o Options) ([]Figure, error) {
+	figures, err := ParseNVBandwidth(out.Stdout, n.testcase)
+	if err == nil {
+		err = n.checkCopies(o.GPUs, figures)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return figures, nil
 }
 
 // ParseNVBandwidth reads the smallest bandwidth of a test case, in GB/s of 10^9 bytes: the one that

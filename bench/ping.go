@@ -24,6 +24,12 @@ const (
 	pingQuickCount = 5
 )
 
+// pingBytes are what an echo has on an Ethernet: 84 of IP, and as packetBytes without UDP and what comes after it.
+const pingBytes = 84 + 8 + 14 + 4 + 12
+
+// Traffic implements Carrier.
+func (ping) Traffic() Traffic { return Traffic{Echo: pingBytes} }
+
 func (ping) check(_, _ Endpoint, o Options) error {
 	if o.Iterations < 0 {
 		return fmt.Errorf("%d echoes is below zero", o.Iterations)
@@ -48,6 +54,14 @@ func (ping) echoes(o Options) int {
 
 func (p ping) duration(o Options) time.Duration {
 	return time.Duration(p.echoes(o)) * 200 * time.Millisecond
+}
+
+// Failure implements Explainer: if some echoes were lost, the figures say how many.
+func (ping) Failure(exit *ExitError, parseErr error) error {
+	if exit.Code == 1 && parseErr == nil {
+		return nil
+	}
+	return alsoPrinted(exit, parseErr)
 }
 
 func (ping) parse(out Output, _ Options) ([]Figure, error) { return ParsePing(out.Stdout) }

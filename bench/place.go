@@ -134,9 +134,9 @@ type onNUMA struct {
 
 var numaWord = lazyregexp.New(`^numa([0-9]{1,4})(?:-([0-9]{1,4}))?$`)
 
-// onNUMA returns the engine on the NUMA nodes that the words say: "numa1" for the CPUs and the
+// onNUMANodes returns the engine on the NUMA nodes that the words say: "numa1" for the CPUs and the
 // memory of NUMA node 1, "numa0-1" for the CPUs of 0 and the memory of 1.
-func (e Engine) onNUMA(words []string) (Engine, error) {
+func onNUMANodes(e Engine, words []string) (Engine, error) {
 	m := numaWord.FindStringSubmatch(words[0])
 	if m == nil || len(words) > 1 {
 		return Engine{}, fmt.Errorf("%q: %s takes numaN, or numaN-M for the CPUs of NUMA node N and the memory of M",

@@ -159,7 +159,7 @@ func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint
 		}
 		// What a node lacks it still lacks at the next attempt.
 		_, unfit := errors.AsType[*UnfitError](err)
-		again := attempt <= r.retriesAfter(err) && ctx.Err() == nil && !unfit
+		again := attempt <= m.retriesAfter(err) && ctx.Err() == nil && !unfit
 		m.progress(Progress{Attempt: attempt, Done: true, Err: err, Retry: again})
 		if again {
 			continue
@@ -233,11 +233,12 @@ func (m *measurement) placement() string {
 }
 
 // retriesAfter is how many more tries there are in all where the last one failed for this reason.
-func (r *Runner) retriesAfter(err error) int {
-	if bad, ok := errors.AsType[*BadResultError](err); r.Retries >= 0 && ok && bad.Reason == noCalibration {
-		return max(r.retries(), CalibrationRetries)
+func (m *measurement) retriesAfter(err error) int {
+	p, patient := m.engine.plugin.(Patient)
+	if bad, ok := errors.AsType[*BadResultError](err); m.Retries >= 0 && ok && patient {
+		return max(m.retries(), p.Retries(bad))
 	}
-	return r.retries()
+	return m.retries()
 }
 
 func (r *Runner) retries() int { return max(cmp.Or(r.Retries, DefaultRetries), 0) }
@@ -520,20 +521,14 @@ func (m *measurement) judge(client ended) ([]Figure, error) {
 		return nil, fmt.Errorf("run %s on %s: %w", m.engine.Program, m.client.Node, client.err)
 	}
 	figures, parseErr := m.engine.parse(client.out, m.opts)
-	var bad *BadResultError
-	if code := client.out.ExitCode; code != 0 {
+	if client.out.ExitCode != 0 {
 		exit := exitError(m.client.Node, m.engine.Program, client.out)
 		if m.engine.launches {
 			exit.Text = firstWords(client.out)
 		}
 		err := error(exit)
-		switch {
-		case (m.engine.Tool == toolIperf3 || m.engine.Tool == toolPing) && errors.As(parseErr, &bad):
-			err = fmt.Errorf("%w: %w", err, bad) // they tell the reason in what they print
-		case m.engine.Tool == toolPerftest && errors.As(parseErr, &bad) && perftestFailure(bad.Text) != nil:
-			err = bad // a line that says what went wrong says more than the status
-		case m.engine.Tool == toolPing && code == 1 && parseErr == nil:
-			err = nil // some echoes were lost, and the figures say how many
+		if e, ok := m.engine.plugin.(Explainer); ok {
+			err = e.Failure(exit, parseErr)
 		}
 		if err != nil {
 			return nil, err
@@ -542,7 +537,7 @@ func (m *measurement) judge(client ended) ([]Figure, error) {
 	if parseErr != nil {
 		return nil, parseErr
 	}
-	if err := cmp.Or(m.wire().check(m.engine, figures), checkCopies(m.engine, m.opts.GPUs, figures)); err != nil {
+	if err := m.wire().check(m.engine, figures); err != nil {
 		return nil, err
 	}
 	return figures, nil

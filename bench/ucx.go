@@ -87,6 +87,14 @@ func (u ucx) args(ep Endpoint, o Options) []string {
 		strconv.FormatInt(o.Bytes, 10), "-n", strconv.Itoa(n), "-w", strconv.Itoa(max(1, n/10)), "-f")
 }
 
+// Traffic implements Carrier: its puts are RDMA writes, see ucxEngines.
+func (u ucx) Traffic() Traffic {
+	if !u.bandwidth {
+		return Traffic{}
+	}
+	return Traffic{Operation: "write"}
+}
+
 func (u ucx) server(ep Endpoint, o Options) []string { return u.args(ep, o) }
 
 func (u ucx) client(client, server Endpoint, o Options) []string {

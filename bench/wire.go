@@ -33,37 +33,31 @@ func (w Wire) Limit(e Engine, bytes int64) float64 {
 	if w.Rate <= 0 || w.MTU <= 0 || bytes <= 0 {
 		return 0
 	}
-	p, ok := e.plugin.(perftest)
-	if u, isUCX := e.plugin.(ucx); isUCX {
-		p, ok = perftest{operation: "write", bandwidth: u.bandwidth}, true // its puts are RDMA writes: see ucxEngines
-	}
-	if !ok || !p.bandwidth {
-		return 0 // MPI chooses its own way: RDMA, TCP or another, with headers of its own
-	}
+	t := e.Traffic()
 	packets := (bytes + int64(w.MTU) - 1) / int64(w.MTU)
 	overhead := packets * (packetBytes + ipv4Bytes)
 	if w.IPv6 {
 		overhead += packets * (ipv6Bytes - ipv4Bytes)
 	}
-	switch p.operation {
+	switch t.Operation {
 	case "write":
 		overhead += rethBytes
 	case "read":
 		overhead += min(packets, 2) * aethBytes
 	case "send":
 	default:
-		return 0
+		return 0 // MPI chooses its own way: RDMA, TCP or another, with headers of its own
 	}
-	if p.transport == "UD" {
+	if t.Datagrams {
 		overhead += packets * dethBytes
 	}
-	if p.immediate {
+	if t.Immediate {
 		overhead += immBytes
 	}
 	// The pad count of the base transport header makes the payload of a packet a multiple of four bytes.
 	padded := (bytes + 3) / 4 * 4
 	limit := w.links() * w.Rate * float64(bytes) / float64(padded+overhead)
-	if p.both {
+	if t.Both {
 		limit *= 2 // perftest adds up what both sides sent
 	}
 	return limit
@@ -78,17 +72,6 @@ func (w Wire) text() string {
 		return fmt.Sprintf("a bond of %d links of %g Gb/s", w.Links, w.Rate)
 	}
 	return fmt.Sprintf("a link of %g Gb/s", w.Rate)
-}
-
-// sendsBothWays tells whether the bandwidths of an engine are sums of what both sides send at once.
-func (e Engine) sendsBothWays() bool {
-	switch p := e.plugin.(type) {
-	case perftest:
-		return p.both
-	case osu:
-		return p.both
-	}
-	return false
 }
 
 // rounding is by how much a good figure may be above the limit: clocks of both sides differ, and
@@ -112,7 +95,7 @@ func (w Wire) check(e Engine, figures []Figure) error {
 			continue
 		}
 		most := w.links() * w.Rate
-		if e.sendsBothWays() {
+		if e.Traffic().Both {
 			most *= 2
 		}
 		if f.Unit == UnitGbps && f.Metric != MetricBWPeak && f.Value > most*(1+rounding) {
@@ -132,14 +115,11 @@ func (w Wire) check(e Engine, figures []Figure) error {
 // echo.
 func (w Wire) leastLatency(e Engine, bytes int64) float64 {
 	times := 1.0
-	if _, ok := e.plugin.(ping); ok {
-		times, bytes = 2, pingBytes
+	if echo := e.Traffic().Echo; echo > 0 {
+		times, bytes = 2, echo
 	}
 	return times * float64(bytes) * 8 / (w.Rate * 1e3)
 }
-
-// pingBytes are what an echo has on an Ethernet: 84 of IP, and as packetBytes without UDP and what comes after it.
-const pingBytes = 84 + 8 + 14 + 4 + 12
 
 // slower returns the wire between two endpoints: nothing is known about it where one of them does not say.
 func slower(a, b Wire) Wire {

@@ -25,6 +25,7 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
 )
 
 // probe is evaluated in the page. It returns what a reader would have in front of them, as JSON.
@@ -63,7 +64,7 @@ var figuresProbe = `(() => {
 })()`
 
 // wantCSV says from the samples alone which lines the download must have, in any order.
-func wantCSV(t *testing.T, d Data) []string {
+func wantCSV(t *testing.T, d record.Record) []string {
 	t.Helper()
 	var all bytes.Buffer
 	w := csv.NewWriter(&all)
@@ -95,7 +96,7 @@ func showsThePage(t *testing.T, b *browsertest.Browser) {
 	dir := t.TempDir()
 	for _, lab := range []struct {
 		name string
-		data Data
+		data record.Record
 	}{
 		{"two-nodes", loadFixture(t, "two-nodes")},
 		{"failures", loadFixture(t, "failures")},
@@ -103,7 +104,7 @@ func showsThePage(t *testing.T, b *browsertest.Browser) {
 		{"five-nodes-all-sizes", synthetic(5, fullMesh(5), sizes(1, 23, 2))},
 		{"sixty-four-nodes", synthetic(64, [][2]int{{1, 0}, {2, 0}, {3, 0}, {63, 0}, {0, 63}}, []int64{65536})},
 		{"hardware", judged()},
-		{"nothing", Data{}},
+		{"nothing", record.Record{}},
 		{"hostile", hostileData()},
 	} {
 		file := filepath.Join(dir, lab.name+".html")
@@ -185,7 +186,7 @@ func showsThePage(t *testing.T, b *browsertest.Browser) {
 
 // wantPoints says from the samples alone which points the charts must have. With more than three
 // pairs there is one for all pairs.
-func wantPoints(d Data) []string {
+func wantPoints(d record.Record) []string {
 	drawn := []string{"bw_average", "message_rate", "throughput", "latency_typical", "latency_p99", "latency_p99.9"}
 	type key struct {
 		client, server, test, metric string
@@ -258,10 +259,10 @@ var compareProbe = `(() => {
 
 func showsAComparison(t *testing.T, b *browsertest.Browser) {
 	dir := t.TempDir()
-	few := func(d Data) Data { d.Samples = d.Samples[:6]; return d }
+	few := func(d record.Record) record.Record { d.Samples = d.Samples[:6]; return d }
 	for _, c := range []struct {
 		name    string
-		a, b    Data
+		a, b    record.Record
 		charts  int
 		warning string
 	}{

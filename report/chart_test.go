@@ -18,6 +18,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/report/chart"
+	"github.com/rackless/rackless/study/record"
 )
 
 // titles lists the charts of a scope.
@@ -82,7 +83,7 @@ func TestScopesJoinManyPairs(t *testing.T) {
 }
 
 func TestAPairWithManyRepeatsCountsOnceAmongPairs(t *testing.T) {
-	d := Data{}
+	d := record.Record{}
 	for i, server := range []string{"b", "c", "d", "e"} {
 		d.Samples = append(d.Samples, bw("a", server, 4, float64(i+1)))
 	}
@@ -113,7 +114,7 @@ func TestMarksSayEverythingInWords(t *testing.T) {
 		"no size": {[]bench.Sample{bw("a", "b", 0, 98.5)}, "ib_write_bw: 98.5 Gb/s average"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := collect(Data{Samples: c.samples}).scopes()[0]
+			s := collect(record.Record{Samples: c.samples}).scopes()[0]
 			if got := s.title(s.keys[0]); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
@@ -126,7 +127,7 @@ var numbers = regexp.MustCompile(`-?[0-9.]+`)
 // Whatever the figures are, a line stays in its plot.
 func TestLinesStayInThePlot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var d Data
+		var d record.Record
 		for i := range rapid.IntRange(3, 12).Draw(t, "sizes") {
 			s := bw("a", "b", 1<<(2*i), rapid.Float64Range(1e-7, 1e5).Draw(t, "Gb/s"))
 			rate := s
@@ -188,7 +189,7 @@ func boxesOf(t *testing.T, c chart.Chart, class string) (out []image.Rectangle) 
 func TestPictureHoldsEveryNodeOnceWithoutOverlap(t *testing.T) {
 	for n := 1; n <= 64; n++ {
 		d := synthetic(n, nil, nil)
-		for _, p := range d.pictures() {
+		for _, p := range picturesOf(d) {
 			nodes, all := boxesOf(t, p, "node"), boxesOf(t, p, "switch")
 			wires := slices.DeleteFunc(slices.Clone(p.Shapes), func(s chart.Shape) bool { return s.Class != "wire" })
 			if len(nodes) != n || len(wires) != n {
@@ -217,34 +218,34 @@ func TestPictureHoldsEveryNodeOnceWithoutOverlap(t *testing.T) {
 			}
 		}
 	}
-	if got := (Data{}).pictures(); got != nil {
+	if got := picturesOf(record.Record{}); got != nil {
 		t.Errorf("no nodes: got %v, want no picture", got)
 	}
 }
 
 func TestPictureNamesWhatANodeHas(t *testing.T) {
 	for name, c := range map[string]struct {
-		node  Node
+		node  record.Node
 		title string
 		lines []string
 	}{
-		"a whole node": {Node{Name: "vm00", Address: "10.0.0.1/24", MAC: "52:54:00:00:00:01", RDMADevice: "rxe0",
+		"a whole node": {record.Node{Name: "vm00", Address: "10.0.0.1/24", MAC: "52:54:00:00:00:01", RDMADevice: "rxe0",
 			GIDIndex: 1}, "vm00, 10.0.0.1/24, 52:54:00:00:00:01, rxe0, GID 1", []string{"vm00", "10.0.0.1/24",
 			"52:54:00:00:00:01", "rxe0, GID 1"}},
-		"only a name": {Node{Name: "vm00"}, "vm00, no RDMA device", []string{"vm00", "–", "–", "no RDMA device"}},
-		"much too long": {Node{Name: strings.Repeat("n", 40), Address: strings.Repeat("a", 40)},
+		"only a name": {record.Node{Name: "vm00"}, "vm00, no RDMA device", []string{"vm00", "–", "–", "no RDMA device"}},
+		"much too long": {record.Node{Name: strings.Repeat("n", 40), Address: strings.Repeat("a", 40)},
 			strings.Repeat("n", 40) + ", " + strings.Repeat("a", 40) + ", no RDMA device",
 			[]string{strings.Repeat("n", 13) + "…", strings.Repeat("a", 20) + "…", "–", "no RDMA device"}},
-		"a wire with an impairment": {Node{Name: "a", RDMADevice: "rxe0", Wires: []Wire{{Text: "eth0: up"},
+		"a wire with an impairment": {record.Node{Name: "a", RDMADevice: "rxe0", Wires: []record.Wire{{Text: "eth0: up"},
 			{Text: "eth1: up, impaired", Impaired: true, Note: "eth1: delay 50us, loss 0.1%"}}},
 			"a, rxe0, GID 0, eth1: delay 50us, loss 0.1%",
 			[]string{"a", "–", "–", "rxe0, GID 0", "▲ eth1: delay 50us,", "loss 0.1%"}},
-		"GID index zero": {Node{Name: "a", RDMADevice: "mlx5_0"}, "a, mlx5_0, GID 0",
+		"GID index zero": {record.Node{Name: "a", RDMADevice: "mlx5_0"}, "a, mlx5_0, GID 0",
 			[]string{"a", "–", "–", "mlx5_0, GID 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := chart.New("lab", "", chart.Width)
-			c.node.draw(p, 0, 0, boxHeight)
+			drawNode(c.node, p, 0, 0, boxHeight)
 			var lines []string
 			for _, s := range p.Shapes[1:] {
 				lines = append(lines, s.Text)
@@ -258,7 +259,7 @@ func TestPictureNamesWhatANodeHas(t *testing.T) {
 
 // The pictures are XML too, so that they can be cut out of the page and put into other documents.
 func TestPicturesAreWellFormed(t *testing.T) {
-	for name, d := range map[string]Data{"two-nodes": loadFixture(t, "two-nodes"),
+	for name, d := range map[string]record.Record{"two-nodes": loadFixture(t, "two-nodes"),
 		"failures": loadFixture(t, "failures"), "many": synthetic(30, fullMesh(4), sizes(1, 9, 2)),
 		"hostile": hostileData()} {
 		pictures := regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(render(t, d), -1)
@@ -283,7 +284,7 @@ func TestPicturesAreWellFormed(t *testing.T) {
 
 // Bars beside each other are compared by their length, whatever test they are of.
 func TestBarsOfLatencyShareOneScale(t *testing.T) {
-	var d Data
+	var d record.Record
 	for i, test := range []string{"ib_write_lat", "ib_read_lat"} {
 		d.Samples = append(d.Samples, bench.Sample{Test: test, Client: "a", Server: "b",
 			Metric: bench.MetricLatencyTypical, Bytes: 2, Value: float64(1+i) * 100, Unit: "us"})

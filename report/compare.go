@@ -17,6 +17,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
 )
 
 // CompareSchema names the form of a Comparison.
@@ -72,7 +73,7 @@ type ComparedFigure struct {
 
 // Compare sets two results beside each other. Pairs of nodes are the same if they have the same
 // names; two results of one pair each are of the same pair whatever its name.
-func Compare(a, b Data) Comparison {
+func Compare(a, b record.Record) Comparison {
 	named, renamed := namedAs(a, b)
 	ra, rb := collect(a), collect(named)
 	c := Comparison{Schema: CompareSchema, A: compared(a, ra), B: compared(b, rb),
@@ -129,10 +130,10 @@ func (k figureKey) as(emulated bool) figureKey {
 }
 
 // namedAs gives B the names of A's nodes, where each has one pair of nodes and they differ in name alone.
-func namedAs(a, b Data) (named Data, renamed bool) {
+func namedAs(a, b record.Record) (named record.Record, renamed bool) {
 	// A lab that was taken down and made again, or copied to another host, often has other names for the same two
 	// places. With more pairs there is no telling which is which.
-	pairOf := func(d Data) (p pair, n int) {
+	pairOf := func(d record.Record) (p pair, n int) {
 		for _, s := range d.Samples {
 			if q := (pair{Client: s.Client, Server: s.Server}); s.Server != "" && q != p {
 				p, n = q, n+1
@@ -165,7 +166,7 @@ func namedAs(a, b Data) (named Data, renamed bool) {
 }
 
 // compared says what a result is. A failure that a later attempt made good is none.
-func compared(d Data, r *results) Compared {
+func compared(d record.Record, r *results) Compared {
 	failed := lists.Count(r.failures, func(f failure) bool { return !f.Retried })
 	return Compared{Lab: d.Lab, Measured: d.Generated, Rackless: d.Rackless, Emulated: d.Emulated || r.emulated > 0,
 		Samples: r.total, Failed: failed}
@@ -209,21 +210,21 @@ var sampleConditions = []struct {
 // nodeConditions are those that nodes have recorded.
 var nodeConditions = []struct {
 	what string
-	text func(n Node) string
+	text func(n record.Node) string
 }{
-	{"MTU", func(n Node) string { return number(n.MTU) }},
-	{"IB MTU", func(n Node) string { return number(n.IBMTU) }},
-	{"CPUs of the nodes", func(n Node) string { return number(n.CPUs) }},
-	{"memory of the nodes", func(n Node) string { return sizeText(n.Memory) }},
-	{"RDMA device", func(n Node) string { return n.RDMADevice }},
-	{"driver", func(n Node) string { return n.Driver }},
-	{"CPUs by", func(n Node) string { return n.Accelerator }},
+	{"MTU", func(n record.Node) string { return number(n.MTU) }},
+	{"IB MTU", func(n record.Node) string { return number(n.IBMTU) }},
+	{"CPUs of the nodes", func(n record.Node) string { return number(n.CPUs) }},
+	{"memory of the nodes", func(n record.Node) string { return sizeText(n.Memory) }},
+	{"RDMA device", func(n record.Node) string { return n.RDMADevice }},
+	{"driver", func(n record.Node) string { return n.Driver }},
+	{"CPUs by", func(n record.Node) string { return n.Accelerator }},
 }
 
 // differences lists the recorded conditions that are not the same.
-func differences(a, b Data, renamed bool) []Difference {
+func differences(a, b record.Record, renamed bool) []Difference {
 	grave, others := []Difference{}, []Difference(nil)
-	add := func(what string, matters bool, of func(Data) string) {
+	add := func(what string, matters bool, of func(record.Record) string) {
 		x, y := of(a), of(b)
 		d := Difference{what, cmp.Or(x, notRecorded), cmp.Or(y, notRecorded), matters}
 		switch {
@@ -238,7 +239,7 @@ func differences(a, b Data, renamed bool) []Difference {
 		add(c.what, true, overSamples(c.text))
 	}
 	for _, test := range testsIn(a, b) {
-		command := func(of func(s bench.Sample) string) func(Data) string {
+		command := func(of func(s bench.Sample) string) func(record.Record) string {
 			return overSamples(func(s bench.Sample) string {
 				if s.Test != test {
 					return ""
@@ -257,9 +258,9 @@ func differences(a, b Data, renamed bool) []Difference {
 		}
 	}
 	for _, c := range nodeConditions {
-		add(c.what, true, func(d Data) string { return overNodes(d, c.text) })
+		add(c.what, true, func(d record.Record) string { return overNodes(d, c.text) })
 	}
-	add("checks", true, func(d Data) string {
+	add("checks", true, func(d record.Record) string {
 		if len(d.Findings) > 0 && len(finding.NotOK(d.Findings)) == 0 {
 			return "all ok"
 		}
@@ -272,14 +273,14 @@ func differences(a, b Data, renamed bool) []Difference {
 			continue
 		}
 		seen[f.Key] = true
-		add(f.Key, !slices.Contains(idle, f.Key), func(d Data) string {
-			same := lists.Filter(d.Environment, func(g Fact) bool { return g.Key == f.Key })
-			return joined(lists.Map(same, func(g Fact) string { return g.Value }), "; ")
+		add(f.Key, !slices.Contains(idle, f.Key), func(d record.Record) string {
+			same := lists.Filter(d.Environment, func(g record.Fact) bool { return g.Key == f.Key })
+			return joined(lists.Map(same, func(g record.Fact) string { return g.Value }), "; ")
 		})
 	}
-	add("lab", false, func(d Data) string { return d.Lab })
+	add("lab", false, func(d record.Record) string { return d.Lab })
 	// How many nodes there are matters to what one switch carries, but only where both results have said it.
-	add("nodes", len(a.Nodes) > 0 && len(b.Nodes) > 0, func(d Data) string { return number(len(d.Nodes)) })
+	add("nodes", len(a.Nodes) > 0 && len(b.Nodes) > 0, func(d record.Record) string { return number(len(d.Nodes)) })
 	if renamed {
 		add("names of the nodes", false, overSamples(func(s bench.Sample) string {
 			if s.Server == "" {
@@ -288,7 +289,7 @@ func differences(a, b Data, renamed bool) []Difference {
 			return between(s.Client, s.Server)
 		}))
 	}
-	add("rackless", false, func(d Data) string { return d.Rackless })
+	add("rackless", false, func(d record.Record) string { return d.Rackless })
 	return append(grave, others...)
 }
 
@@ -307,12 +308,12 @@ func joined(all []string, sep string) string {
 }
 
 // overSamples is what all samples say.
-func overSamples(text func(s bench.Sample) string) func(Data) string {
-	return func(d Data) string { return joined(lists.Map(d.Samples, text), "; ") }
+func overSamples(text func(s bench.Sample) string) func(record.Record) string {
+	return func(d record.Record) string { return joined(lists.Map(d.Samples, text), "; ") }
 }
 
 // overNodes is what nodes say: once, if all say the same.
-func overNodes(d Data, text func(Node) string) string {
+func overNodes(d record.Record, text func(record.Node) string) string {
 	var each, all []string
 	for _, n := range d.Nodes {
 		all = append(all, text(n))
@@ -325,7 +326,7 @@ func overNodes(d Data, text func(Node) string) string {
 }
 
 // testsIn are the tests of either, each once.
-func testsIn(a, b Data) []string {
+func testsIn(a, b record.Record) []string {
 	tests := lists.Map(slices.Concat(a.Samples, b.Samples), func(s bench.Sample) string { return s.Test })
 	slices.SortFunc(tests, compareTests)
 	return slices.Compact(tests)
@@ -401,7 +402,7 @@ func (f ComparedFigure) changeText() string {
 }
 
 // sentences are the figures that both are quoted by.
-func (c Comparison) sentences(a Data, unit func(string) string) []string {
+func (c Comparison) sentences(a record.Record, unit func(string) string) []string {
 	var out []string
 	for _, h := range collect(a).headlines() {
 		var ratios []float64
@@ -431,7 +432,7 @@ func (c Comparison) sentences(a Data, unit func(string) string) []string {
 }
 
 // CompareTerminal writes two results side by side as text: what differs in their conditions first, then the figures.
-func CompareTerminal(w io.Writer, a, b Data, o TerminalOptions) error {
+func CompareTerminal(w io.Writer, a, b record.Record, o TerminalOptions) error {
 	a, b = show.Clean(a, words.Printable), show.Clean(b, words.Printable)
 	c := Compare(a, b)
 	t := newTerminal(w, o)

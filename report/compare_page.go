@@ -18,6 +18,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
 )
 
 //go:embed compare.html
@@ -54,7 +55,7 @@ type comparedRow struct {
 
 // ComparePage writes two results side by side as one HTML page that needs nothing else. Its policy
 // lets the browser load nothing, and apply and run only what is in it.
-func ComparePage(w io.Writer, a, b Data) error {
+func ComparePage(w io.Writer, a, b record.Record) error {
 	p, err := newComparePage(a, b)
 	if err != nil {
 		return err
@@ -64,7 +65,7 @@ func ComparePage(w io.Writer, a, b Data) error {
 
 // newComparePage decides what the page shows. The CSV is of the data as they came, because programs read it; all that
 // people read is cleaned first.
-func newComparePage(a, b Data) (*comparePage, error) {
+func newComparePage(a, b record.Record) (*comparePage, error) {
 	var raw strings.Builder
 	if err := CompareCSV(&raw, Compare(a, b)); err != nil {
 		return nil, err
@@ -108,7 +109,7 @@ func optional(v *float64) string {
 
 // comparedCharts draws what both have in the same pictures. An emulated line never stands in one
 // picture with one of hardware.
-func comparedCharts(a, b Data) []chartGroup {
+func comparedCharts(a, b record.Record) []chartGroup {
 	named, _ := namedAs(a, b)
 	sa, sb := collect(a).scopes(), collect(named).scopes()
 	var out []chartGroup
@@ -149,8 +150,8 @@ func comparedCharts(a, b Data) []chartGroup {
 			}
 		}
 		var of []ranOf
-		for run, d := range map[string]Data{"A": a, "B": named} {
-			of = append(of, d.distributionsOf(s, run)...)
+		for run, d := range map[string]record.Record{"A": a, "B": named} {
+			of = append(of, distributionsOf(d, s, run)...)
 		}
 		g.Charts = append(g.Charts, distributionCharts(fmt.Sprintf("d%d", i+1), s.Emulated, of)...)
 		if len(g.Charts) > 0 {

@@ -18,11 +18,12 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/study/record"
 )
 
 // hardware makes up a result of two nodes with cards of 25 Gb/s, at what was published of such:
 // factor is how much slower all is.
-func hardware(factor float64) Data {
+func hardware(factor float64) record.Record {
 	d := synthetic(2, [][2]int{{1, 0}}, sizes(1, 23, 2))
 	d.Emulated, d.Title, d.Samples, d.HostPicture = false, "", nil, ""
 	for i := range d.Nodes {
@@ -64,12 +65,12 @@ func hardware(factor float64) Data {
 		}
 	}
 	slices.SortStableFunc(d.Samples, func(a, b bench.Sample) int { return strings.Compare(a.Test, b.Test) })
-	d.Distributions = Distributions(d.Samples)
+	d.Distributions = record.Distributions(d.Samples)
 	return d
 }
 
 // worse is hardware of the same lab, with a small MTU, another tool and pinned.
-func worse() Data {
+func worse() record.Record {
 	d := hardware(1.2)
 	d.Generated = d.Generated.AddDate(0, 0, 1)
 	for i := range d.Nodes {
@@ -80,7 +81,7 @@ func worse() Data {
 			strings.ReplaceAll(d.Samples[i].Command, "-p 20000", "-p 20007")
 	}
 	d.Environment[1].Value = "Another CPU"
-	d.Environment = append(d.Environment, Fact{"host load", "3.00 2.00 1.00"})
+	d.Environment = append(d.Environment, record.Fact{Key: "host load", Value: "3.00 2.00 1.00"})
 	return d
 }
 
@@ -111,31 +112,31 @@ func TestComparisonSaysWhatDiffersBeforeAnyFigure(t *testing.T) {
 
 func TestMoreConditionsThatDiffer(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change func(d *Data)
+		change func(d *record.Record)
 		want   Difference
 	}{
-		"emulated": {func(d *Data) {
+		"emulated": {func(d *record.Record) {
 			for i := range d.Samples {
 				d.Samples[i].Emulated = true
 			}
 		}, Difference{"emulated", "no", "yes: figures check the setup, not the hardware", true}},
-		"another number of iterations": {func(d *Data) {
+		"another number of iterations": {func(d *record.Record) {
 			for i := range d.Samples {
 				d.Samples[i].Command = strings.ReplaceAll(d.Samples[i].Command, "-n 10000", "-n 20")
 			}
 		}, Difference{"command of ib_write_lat", "ib_write_lat -d mlx5_0 -x 3 --report_gbits -F -n 10000 -s 2 -U",
 			"ib_write_lat -d mlx5_0 -x 3 --report_gbits -F -n 20 -s 2 -U", true}},
-		"one node alone is otherwise": {func(d *Data) {
+		"one node alone is otherwise": {func(d *record.Record) {
 			d.Nodes[1].MTU = 1500
 		}, Difference{"MTU", "4200", "vm00 4200, vm01 1500", true}},
-		"memory is not recorded": {func(d *Data) {
+		"memory is not recorded": {func(d *record.Record) {
 			d.Nodes[0].Memory, d.Nodes[1].Memory = 0, 0
 		}, Difference{"memory of the nodes", "512 MiB", "–", true}},
-		"a check failed": {func(d *Data) {
+		"a check failed": {func(d *record.Record) {
 			d.Findings[0].Status = finding.Failed
 		}, Difference{"checks", "all ok", "1 of 4 checks failed", true}},
-		"another lab": {func(d *Data) { d.Lab = "other" }, Difference{"lab", "demo", "other", false}},
-		"warm-ups": {func(d *Data) {
+		"another lab": {func(d *record.Record) { d.Lab = "other" }, Difference{"lab", "demo", "other", false}},
+		"warm-ups": {func(d *record.Record) {
 			for i := range d.Samples {
 				d.Samples[i].WarmUps = 2
 			}
@@ -156,14 +157,14 @@ func TestMoreConditionsThatDiffer(t *testing.T) {
 }
 
 func TestComparedFigures(t *testing.T) {
-	a := Data{Samples: []bench.Sample{
+	a := record.Record{Samples: []bench.Sample{
 		sampleOf("ib_write_bw", bench.MetricBWAverage, 65536, "Gb/s", 24),
 		sampleOf("ib_write_bw", bench.MetricBWAverage, 65536, "Gb/s", 25),
 		sampleOf("ib_write_bw", bench.MetricBWAverage, 2, "Gb/s", 0.06),
 		sampleOf("iperf3", bench.MetricRetransmits, 0, "segments", 0), {Test: "ib_read_bw", Client: "vm01",
 			Server: "vm00", Error: "no result"},
 	}}
-	b := Data{Samples: []bench.Sample{
+	b := record.Record{Samples: []bench.Sample{
 		sampleOf("ib_write_bw", bench.MetricBWAverage, 65536, "Gb/s", 19.6), sampleOf("iperf3", bench.MetricRetransmits,
 			0, "segments", 6), sampleOf("iperf3", bench.MetricThroughput, 0, "Gb/s", 7.9),
 	}}
@@ -233,7 +234,7 @@ func TestOnePairWithOtherNamesIsTheSamePair(t *testing.T) {
 	}
 }
 
-func comparedText80(t *testing.T, a, b Data, o TerminalOptions) string {
+func comparedText80(t *testing.T, a, b record.Record, o TerminalOptions) string {
 	t.Helper()
 	var out bytes.Buffer
 	if err := CompareTerminal(&out, a, b, o); err != nil {
@@ -242,7 +243,7 @@ func comparedText80(t *testing.T, a, b Data, o TerminalOptions) string {
 	return out.String()
 }
 
-func comparedPage(t *testing.T, a, b Data) string {
+func comparedPage(t *testing.T, a, b record.Record) string {
 	t.Helper()
 	var out bytes.Buffer
 	if err := ComparePage(&out, a, b); err != nil {
@@ -260,7 +261,8 @@ func TestComparisonOnATerminalIsAsCommitted(t *testing.T) {
 			t.Errorf("%d columns: %s", len([]rune(line)), line)
 		}
 	}
-	if got := comparedText80(t, Data{}, Data{}, TerminalOptions{}); !strings.Contains(got, "Neither has a figure") {
+	if got := comparedText80(t, record.Record{}, record.Record{}, TerminalOptions{}); !strings.Contains(got,
+		"Neither has a figure") {
 		t.Errorf("two empty results: %s", got)
 	}
 }
@@ -268,7 +270,7 @@ func TestComparisonOnATerminalIsAsCommitted(t *testing.T) {
 func TestNothingInAComparisonControlsTheReader(t *testing.T) {
 	a, b := hostileData(), hostileData()
 	b.Samples = b.Samples[:len(b.Samples)/2]
-	a.Distributions = []Distribution{{Test: "t", Points: nil}}
+	a.Distributions = []record.Distribution{{Test: "t", Points: nil}}
 	poison(reflect.ValueOf(&b).Elem())
 	for _, r := range comparedText80(t, a, b, TerminalOptions{}) {
 		if r != '\n' && !unicode.IsPrint(r) {

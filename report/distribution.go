@@ -6,58 +6,19 @@ import (
 	"math"
 	"slices"
 
-	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A Distribution is what is kept of the single latencies of a test: of all repeats together.
-type Distribution struct {
-	Test     string        `json:"test"`
-	Client   string        `json:"client"`
-	Server   string        `json:"server"`
-	Bytes    int64         `json:"bytes,omitempty"`
-	Emulated bool          `json:"emulated"`
-	Count    int64         `json:"count"`  // latencies
-	Points   []stats.Point `json:"points"` // latencies in us by quantile, rising, as far as one lies beyond
-}
-
-// Distributions makes the distributions of the samples that have single latencies.
-func Distributions(samples []bench.Sample) []Distribution {
-	type key struct {
-		test, client, server string
-		bytes                int64
-		emulated             bool
-	}
-	var of group.By[key, []float64]
-	for _, s := range samples {
-		if s.Error == "" && len(s.Latencies) > 0 {
-			of.Add(key{s.Test, s.Client, s.Server, s.Bytes, s.Emulated}, s.Latencies)
-		}
-	}
-	var out []Distribution
-	// Repeats are merged: the tail is made of rare events, and each repeat saw only some of them.
-	for _, k := range of.Keys {
-		all := stats.NewHistogram()
-		for _, us := range slices.Concat(of.Of(k)...) {
-			// One that the histogram does not take is none: longer than a minute, or no number. Parsers refuse those.
-			_ = all.Record(us)
-		}
-		out = append(out, Distribution{Test: k.test, Client: k.client, Server: k.server, Bytes: k.bytes,
-			Emulated: k.emulated, Count: all.Count(), Points: all.Distribution()})
-	}
-	return out
-}
-
-// pair is whose latencies they are.
-func (d *Distribution) pair(emulated bool) pair {
+// pairOf is whose latencies they are.
+func pairOf(d *record.Distribution, emulated bool) pair {
 	return pair{d.Client, d.Server, d.Emulated || emulated}
 }
 
-// usable leaves the points that can be drawn. What a file says need not be so.
-func (d *Distribution) usable() []stats.Point {
+// usablePoints leaves the points that can be drawn. What a file says need not be so.
+func usablePoints(d *record.Distribution) []stats.Point {
 	// A file may come from anywhere: quantiles must rise, and latencies be above zero, or the axes have no logarithm.
 	last := 0.0
 	return slices.DeleteFunc(slices.Clone(d.Points), func(p stats.Point) bool {
@@ -71,15 +32,15 @@ func (d *Distribution) usable() []stats.Point {
 
 // A ranOf is a distribution, and which of two results it is of.
 type ranOf struct {
-	*Distribution
+	*record.Distribution
 	Run string
 }
 
 // distributionsOf are the distributions of a pair; where many pairs are drawn together, theirs are not.
-func (d Data) distributionsOf(s scope, run string) []ranOf {
+func distributionsOf(d record.Record, s scope, run string) []ranOf {
 	var out []ranOf
 	for i := range d.Distributions {
-		if x := &d.Distributions[i]; s.Pairs == 1 && x.pair(d.Emulated) == s.pair {
+		if x := &d.Distributions[i]; s.Pairs == 1 && pairOf(x, d.Emulated) == s.pair {
 			out = append(out, ranOf{x, run})
 		}
 	}
@@ -114,7 +75,7 @@ func distributionChart(id string, emulated bool, all []ranOf) (c chart.Chart, ok
 	title := "Latencies, to the slowest"
 	var curves []chart.Distribution
 	for _, d := range all {
-		usable := d.usable()
+		usable := usablePoints(d.Distribution)
 		if len(usable) < 2 {
 			continue
 		}

@@ -8,10 +8,11 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/golden"
+	"github.com/rackless/rackless/study/record"
 )
 
 // judged is a result of hardware with judgements of every kind.
-func judged() Data {
+func judged() record.Record {
 	d := hardware(1.07)
 	d.Judgements = []bench.Judgement{
 		{Test: "ib_write_bw", Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 24.5,
@@ -127,11 +128,11 @@ func TestDistributions(t *testing.T) {
 	half, rest, failed, other := s, s, s, s
 	half.Latencies, rest.Latencies = s.Latencies[:5000], s.Latencies[5000:]
 	failed.Error, other.Latencies = "no result", nil
-	got := Distributions([]bench.Sample{half, failed, other, rest})
+	got := record.Distributions([]bench.Sample{half, failed, other, rest})
 	if len(got) != 1 || got[0].Count != 10000 {
 		t.Fatalf("%d distributions of %d", len(got), got[0].Count)
 	}
-	whole := Distributions([]bench.Sample{s})
+	whole := record.Distributions([]bench.Sample{s})
 	if diff := cmp.Diff(whole, got); diff != "" {
 		t.Errorf("two repeats together differ from all at once (-all +repeats):\n%s", diff)
 	}
@@ -148,10 +149,10 @@ func TestDistributions(t *testing.T) {
 	d := got[0]
 	d.Points = append(d.Points[:0:0], d.Points...)
 	d.Points[3].Us, d.Points[5].Quantile = -1, 7
-	if n := len(d.usable()); n != len(d.Points)-2 {
+	if n := len(usablePoints(&d)); n != len(d.Points)-2 {
 		t.Errorf("%d of %d points are usable, want two fewer", n, len(d.Points))
 	}
-	if _, ok := distributionChart("x", false, []ranOf{{Distribution: &Distribution{}}}); ok {
+	if _, ok := distributionChart("x", false, []ranOf{{Distribution: &record.Distribution{}}}); ok {
 		t.Error("a chart of nothing")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
 )
 
 // A pair is a direction between two nodes. Whether the figures are emulated is part of it, so that
@@ -141,7 +142,7 @@ func fault(s bench.Sample) string {
 }
 
 // collect sorts the samples into figures and failures. Nothing is dropped: a sample is one or the other.
-func collect(d Data) *results {
+func collect(d record.Record) *results {
 	r := &results{values: make(map[figureKey][]float64), derived: make(map[figureKey]bool),
 		limits: make(map[figureKey]float64), units: make(map[[2]string]string), iters: make(map[figureKey][2]int64),
 		total: len(d.Samples)}
@@ -206,8 +207,8 @@ func (r *results) unitOf(test, metric string) string {
 }
 
 // nodeOrder compares names of nodes by their place in the lab. Names that are no node of it come after, by name.
-func nodeOrder(nodes []Node) func(a, b string) int {
-	names := lists.Map(nodes, func(n Node) string { return n.Name })
+func nodeOrder(nodes []record.Node) func(a, b string) int {
+	names := lists.Map(nodes, func(n record.Node) string { return n.Name })
 	place := func(name string) int { return rank(names, func(n string) bool { return n == name }) }
 	return func(a, b string) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) }
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
 )
 
 // bw is a sample of a bandwidth.
@@ -52,7 +53,7 @@ func TestFaultTellsFiguresFromFailures(t *testing.T) {
 }
 
 func TestCollectOrdersPairsByTheLabAndTestsByKind(t *testing.T) {
-	d := Data{Nodes: []Node{{Name: "vm9"}, {Name: "vm10"}}}
+	d := record.Record{Nodes: []record.Node{{Name: "vm9"}, {Name: "vm10"}}}
 	for _, test := range []string{"stream", "ib_send_lat", "ib_read_bw", "ib_write_lat", "ib_write_bw"} {
 		for _, p := range [][2]string{{"zz", "vm9"}, {"vm10", "vm9"}, {"aa", "vm9"}, {"vm9", "vm10"}, {"vm9", "aa"}} {
 			s := bw(p[0], p[1], 4, 1)
@@ -76,8 +77,8 @@ func TestCollectOrdersPairsByTheLabAndTestsByKind(t *testing.T) {
 }
 
 func TestCollectKeepsEverySample(t *testing.T) {
-	d := Data{Samples: []bench.Sample{bw("a", "b", 4, 1), bw("a", "b", 4, 3), bw("a", "b", 8, 2), bw("a", "b", 4, 0),
-		{Error: "x"}, bw("b", "a", 4, 5)}}
+	d := record.Record{Samples: []bench.Sample{bw("a", "b", 4, 1), bw("a", "b", 4, 3), bw("a", "b", 8, 2),
+		bw("a", "b", 4, 0), {Error: "x"}, bw("b", "a", 4, 5)}}
 	r := collect(d)
 	n := len(r.failures)
 	for _, v := range r.values {
@@ -190,8 +191,8 @@ func TestSummaryIsOneSentence(t *testing.T) {
 			"vm01 to vm00: ib_write_bw 100 Gb/s average at 4 B."},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := Data{Samples: c.samples}
-			if got := d.summary(collect(d), show.Unit); got != c.want {
+			d := record.Record{Samples: c.samples}
+			if got := summaryOf(d, collect(d), show.Unit); got != c.want {
 				t.Errorf("got  %q\nwant %q", got, c.want)
 			}
 		})
@@ -204,23 +205,23 @@ func TestBannerIsAsLoudAsItMustBe(t *testing.T) {
 	kvm := soft
 	kvm.Accelerator = "kvm"
 	for name, c := range map[string]struct {
-		data Data
+		data record.Record
 		want string
 	}{
-		"hardware": {Data{Samples: []bench.Sample{hard}}, ""},
-		"the lab says it is emulated": {Data{Emulated: true, Samples: []bench.Sample{hard}},
+		"hardware": {record.Record{Samples: []bench.Sample{hard}}, ""},
+		"the lab says it is emulated": {record.Record{Emulated: true, Samples: []bench.Sample{hard}},
 			fmt.Sprintf(emulatedBanner, "software RoCE (rxe)", "TCG")},
-		"only the samples say so": {Data{Samples: []bench.Sample{soft}},
+		"only the samples say so": {record.Record{Samples: []bench.Sample{soft}},
 			fmt.Sprintf(emulatedBanner, "software RoCE (rxe)", "TCG")},
-		"nothing measured": {Data{Emulated: true}, fmt.Sprintf(emulatedBanner, "software RoCE (rxe)", "TCG")},
-		"some of the samples": {Data{Samples: []bench.Sample{soft, hard}},
+		"nothing measured": {record.Record{Emulated: true}, fmt.Sprintf(emulatedBanner, "software RoCE (rxe)", "TCG")},
+		"some of the samples": {record.Record{Samples: []bench.Sample{soft, hard}},
 			"Partly emulated: 1 of 2 measured values are from an emulated device or CPU and are marked. Those check " +
 				"the setup, not the hardware."},
-		"software RoCE on KVM": {Data{Samples: []bench.Sample{kvm}},
+		"software RoCE on KVM": {record.Record{Samples: []bench.Sample{kvm}},
 			"Emulated: software RoCE (rxe) on KVM. These figures check the setup, not the hardware."},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := c.data.banner(collect(c.data)); got != c.want {
+			if got := bannerOf(c.data, collect(c.data)); got != c.want {
 				t.Errorf("got  %q\nwant %q", got, c.want)
 			}
 		})

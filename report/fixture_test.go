@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/study/record"
 )
 
 // fixtures are the reports that several tests use, by the name of their file in testdata. All
@@ -21,7 +22,7 @@ import (
 var fixtures = []string{"two-nodes", "failures"}
 
 func TestFixturesAreWhatTheirGeneratorsMake(t *testing.T) {
-	for name, d := range map[string]Data{
+	for name, d := range map[string]record.Record{
 		"two-nodes": synthetic(2, [][2]int{{1, 0}}, sizes(1, 23, 2)),
 		"failures":  syntheticFailures(),
 	} {
@@ -30,13 +31,13 @@ func TestFixturesAreWhatTheirGeneratorsMake(t *testing.T) {
 }
 
 // loadFixture reads a report from testdata.
-func loadFixture(t testing.TB, name string) Data {
+func loadFixture(t testing.TB, name string) record.Record {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var d Data
+	var d record.Record
 	if err := json.Unmarshal(b, &d); err != nil {
 		t.Fatalf("fixture %s: %v", name, err)
 	}
@@ -44,7 +45,7 @@ func loadFixture(t testing.TB, name string) Data {
 }
 
 // marshalFixture prints a report with one sample a line, so that a change is a readable diff.
-func marshalFixture(t *testing.T, d Data) []byte {
+func marshalFixture(t *testing.T, d record.Record) []byte {
 	t.Helper()
 	samples := d.Samples
 	d.Samples = nil
@@ -88,25 +89,25 @@ func jitter(of ...any) float64 {
 var started = time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC)
 
 // synthetic makes up a lab and what perftest might print in it, in the range of an emulated lab.
-func synthetic(nodes int, pairs [][2]int, bytes []int64) Data {
-	d := Data{
+func synthetic(nodes int, pairs [][2]int, bytes []int64) record.Record {
+	d := record.Record{
 		Lab: "demo", Title: fmt.Sprintf("Synthetic report of %d nodes", nodes), Generated: started.Add(time.Hour),
 		Rackless: "v0.1.0-synthetic", Emulated: true,
 		HostPicture: `<svg xmlns="http://www.w3.org/2000/svg" width="1480" height="60">` +
 			`<rect width="1480" height="60" fill="#9ec9e8"/></svg>`,
-		Environment: []Fact{
-			{"note", "synthetic: made up for tests, measured nowhere"},
-			{"host CPU", "Example CPU at 2.00GHz, 2 cores"},
-			{"host kernel", "6.1.0-synthetic"},
-			{"QEMU", "10.0.2"},
-			{"accelerator", "tcg"},
-			{"guest kernel", "6.1.0-synthetic-amd64"},
-			{"perftest", "4.5"},
+		Environment: []record.Fact{
+			{Key: "note", Value: "synthetic: made up for tests, measured nowhere"},
+			{Key: "host CPU", Value: "Example CPU at 2.00GHz, 2 cores"},
+			{Key: "host kernel", Value: "6.1.0-synthetic"},
+			{Key: "QEMU", Value: "10.0.2"},
+			{Key: "accelerator", Value: "tcg"},
+			{Key: "guest kernel", Value: "6.1.0-synthetic-amd64"},
+			{Key: "perftest", Value: "4.5"},
 		},
 	}
 	for i := range nodes {
 		name := fmt.Sprintf("vm%02d", i)
-		d.Nodes = append(d.Nodes, Node{
+		d.Nodes = append(d.Nodes, record.Node{
 			Name: name, Address: fmt.Sprintf("10.77.0.%d/24", 10+i), MAC: fmt.Sprintf("52:54:00:77:00:%02x", i),
 			RDMADevice: "rxe0", GIDIndex: 1,
 			MTU: 4200, IBMTU: 4096, CPUs: 1, Memory: 512 << 20, Accelerator: "tcg", Driver: "qemu",
@@ -131,7 +132,7 @@ func synthetic(nodes int, pairs [][2]int, bytes []int64) Data {
 }
 
 // syntheticRun makes up the samples of one test at one size.
-func syntheticRun(client, server Node, test string, n int64, attempt int) []bench.Sample {
+func syntheticRun(client, server record.Node, test string, n int64, attempt int) []bench.Sample {
 	base := bench.Sample{
 		Run: fmt.Sprintf("%s-%s-%s-%d", test, client.Name, server.Name, attempt), Test: test, Client: client.Name,
 		Server: server.Name, Bytes: n, Iterations: 1000,
@@ -174,7 +175,7 @@ func syntheticRun(client, server Node, test string, n int64, attempt int) []benc
 }
 
 // syntheticFailures is a short run of three nodes in which things went wrong, with repeats and one size only.
-func syntheticFailures() Data {
+func syntheticFailures() record.Record {
 	d := synthetic(3, nil, nil)
 	d.Title = "Synthetic report with failures"
 	for attempt := 1; attempt <= 3; attempt++ {

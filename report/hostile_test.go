@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
 )
 
 // hostile is text that tries to leave wherever it is put: HTML text, attributes, styles, comments, SVG, and a terminal.
@@ -24,7 +25,7 @@ const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)><style>
 var hostImage = regexp.MustCompile(`<img src="data:image/svg&#43;xml;base64,[A-Za-z0-9/=&#;]+" alt="[^"<>]+">`)
 
 // hostileData has the hostile text in every field that takes text, in a report with one pair of nodes.
-func hostileData() Data {
+func hostileData() record.Record {
 	d := synthetic(2, [][2]int{{1, 0}}, []int64{2, 64, 65536})
 	d.Samples = append(d.Samples, bench.Sample{Error: "x", Server: "vm00"}, bench.Sample{Metric: "unheard of", Value: 3,
 		Unit: "parsecs"})
@@ -155,7 +156,7 @@ func TestPageNamesNothingToLoad(t *testing.T) {
 			}
 		}
 		if want := fmt.Sprintf("content=\"default-src 'none'; style-src '%s'; script-src '%s'",
-			newPage(Data{}).StyleHash, newPage(Data{}).ScriptHash); !strings.Contains(page,
+			newPage(record.Record{}).StyleHash, newPage(record.Record{}).ScriptHash); !strings.Contains(page,
 			strings.ReplaceAll(want, "+", "&#43;")) {
 			t.Errorf("%s: page has no policy %q", name, want)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
 )
 
 // A headline is the one figure of a test that stands for it where there is room for one only.
@@ -112,7 +113,7 @@ type pairRow struct {
 }
 
 // matrices makes the comparison for runs of more pairs than get their own charts, one for each headline.
-func (r *results) matrices(nodes []Node) []matrix {
+func (r *results) matrices(nodes []record.Node) []matrix {
 	var out []matrix
 	for _, h := range r.headlines() {
 		for _, emulated := range []bool{false, true} {
@@ -214,7 +215,7 @@ func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairC
 func (c pairColumn) Title() string { return fmt.Sprintf("%s, %s, %s", c.name(), c.Label, c.Unit) }
 
 // newMatrix lays the cells out.
-func newMatrix(cells map[pair]matrixCell, c pairColumn, emulated bool, nodes []Node) matrix {
+func newMatrix(cells map[pair]matrixCell, c pairColumn, emulated bool, nodes []record.Node) matrix {
 	// The same names in rows and columns, so that the diagonal is where a node meets itself.
 	names := matrixNames(nodes, cells)
 	m := matrix{Title: c.Title(), Note: c.Note, Emulated: emulated, Servers: names}
@@ -237,7 +238,7 @@ func newMatrix(cells map[pair]matrixCell, c pairColumn, emulated bool, nodes []N
 }
 
 // matrixNames lists the nodes that have a cell, in the lab's order and then by name.
-func matrixNames(nodes []Node, cells map[pair]matrixCell) []string {
+func matrixNames(nodes []record.Node, cells map[pair]matrixCell) []string {
 	var names []string
 	for p := range cells {
 		names = append(names, p.Client, p.Server)

@@ -17,6 +17,7 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
 )
 
 //go:embed page.html
@@ -48,7 +49,7 @@ func parsePage() *template.Template {
 // Page writes the report as one HTML page that needs nothing else: no network, no file beside it.
 // Its content security policy lets the browser load nothing at all, and apply and run only what is
 // in it. Without scripts all is there but sorting and the download.
-func Page(w io.Writer, d Data) error {
+func Page(w io.Writer, d record.Record) error {
 	return show.Wrapf(show.Execute(w, pageTemplate(), newPage(d)), "write the report of lab %q", d.Lab)
 }
 
@@ -60,9 +61,9 @@ type Parts struct {
 	Checks  template.HTML
 }
 
-// Parts writes the parts of the page that are about the lab itself. What pages of studies are made
+// PartsOf writes the parts of the page that are about the lab itself. What pages of studies are made
 // of needs show.Style, and a policy that lets images be data.
-func (d Data) Parts() (Parts, error) {
+func PartsOf(d record.Record) (Parts, error) {
 	p := newPage(d)
 	var out Parts
 	for _, part := range []struct {
@@ -81,7 +82,7 @@ func (d Data) Parts() (Parts, error) {
 // page is what the template prints. Everything that needs a decision is decided here, so that the
 // template only lays out.
 type page struct {
-	Data // cleaned
+	record.Record // cleaned
 	show.Head
 	Heading, Summary, Banner string // Banner is empty when nothing is emulated
 	CSVName                  string
@@ -143,13 +144,13 @@ type figureCell struct{ Text, Repeats, Values, Median, Align string }
 type command struct{ What, Client, Command, Server, ServerCommand string }
 
 // newPage decides what the page shows. The data are cleaned first, so that no field can be forgotten.
-func newPage(d Data) page {
+func newPage(d record.Record) page {
 	d = show.Clean(d, words.Visible)
 	r := collect(d)
 	p := page{
-		Data: d, Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
-		Heading: d.title(), Summary: keepUnits(d.summary(r, show.Unit)), Banner: d.banner(r), CSVName: "figures.csv",
-		Pictures: d.pictures(), Matrices: r.matrices(d.Nodes), PairLists: r.pairLists(), Tables: r.tables(d),
+		Record: d, Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
+		Heading: titleOf(d), Summary: keepUnits(summaryOf(d, r, show.Unit)), Banner: bannerOf(d, r), CSVName: "figures.csv",
+		Pictures: picturesOf(d), Matrices: r.matrices(d.Nodes), PairLists: r.pairLists(), Tables: r.tables(d),
 		FindingsText: FindingsText(d.Findings), Commands: commands(d), Faults: faults(d.Findings), Failures: r.failures,
 	}
 	if d.HostPicture != "" {
@@ -159,13 +160,13 @@ func newPage(d Data) page {
 	for i, s := range r.scopes() {
 		g := chartGroup{scope: s, Charts: s.charts(fmt.Sprintf("c%d", i+1))}
 		g.Charts = append(g.Charts, distributionCharts(fmt.Sprintf("d%d", i+1), s.Emulated,
-			d.distributionsOf(s, ""))...)
+			distributionsOf(d, s, ""))...)
 		if len(g.Charts) > 0 {
 			p.Groups = append(p.Groups, g)
 		}
 	}
-	p.Judged, p.NoExpectation = d.judged()
-	for _, b := range d.shownBeside() {
+	p.Judged, p.NoExpectation = judgedOf(d)
+	for _, b := range shownBeside(d) {
 		p.BesideTexts = append(p.BesideTexts, besideText(b, show.Unit("us")))
 	}
 	p.Fine = slices.DeleteFunc(slices.Clone(d.Findings), func(f finding.Finding) bool { return f.Status != finding.OK })
@@ -180,7 +181,7 @@ func keepUnits(s string) string { return spaceBeforeUnit.ReplaceAllString(s, "$1
 
 // tables puts every figure into the table of its test.
 // The keys are sorted by test, pair and size, so a row is complete when one of these changes.
-func (r *results) tables(d Data) []figureTable {
+func (r *results) tables(d record.Record) []figureTable {
 	var out []figureTable
 	for _, test := range r.tests {
 		t := figureTable{Test: test, OnePair: true, Open: len(r.pairs) <= maxPairCharts}
@@ -266,7 +267,7 @@ func iterationsText(n [2]int64) string {
 }
 
 // tableCaption says with what the figures were made and whether they are emulated.
-func tableCaption(d Data, t figureTable) string {
+func tableCaption(d record.Record, t figureTable) string {
 	tools := joined(lists.Map(d.Samples, func(s bench.Sample) string {
 		if s.Test != t.Test {
 			return ""
@@ -290,7 +291,7 @@ func tableCaption(d Data, t figureTable) string {
 }
 
 // commands lists every pair of command lines once, in the order first run.
-func commands(d Data) []command {
+func commands(d record.Record) []command {
 	var out []command
 	seen := make(map[command]bool)
 	for _, s := range d.Samples {

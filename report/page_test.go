@@ -16,10 +16,11 @@ import (
 	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
 )
 
 // render is the page as text.
-func render(t testing.TB, d Data) string {
+func render(t testing.TB, d record.Record) string {
 	t.Helper()
 	var out bytes.Buffer
 	if err := Page(&out, d); err != nil {
@@ -38,7 +39,7 @@ func TestPageIsAsCommitted(t *testing.T) {
 
 func TestRecordsAreAsCommitted(t *testing.T) {
 	for _, name := range fixtures {
-		for extension, write := range map[string]func(io.Writer, Data) error{".md": Markdown, ".csv": CSV} {
+		for extension, write := range map[string]func(io.Writer, record.Record) error{".md": Markdown, ".csv": CSV} {
 			t.Run(name+extension, func(t *testing.T) {
 				var out bytes.Buffer
 				if err := write(&out, loadFixture(t, name)); err != nil {
@@ -87,7 +88,7 @@ var valuesAttribute = regexp.MustCompile(`data-values="([^"]*)"`)
 
 // Every figure is in the tables exactly as often as it was measured, whatever the charts and matrices make of it.
 func TestEverySampleIsInThePage(t *testing.T) {
-	for name, d := range map[string]Data{
+	for name, d := range map[string]record.Record{
 		"a fixture of two nodes": loadFixture(t, "two-nodes"),
 		"repeats and failures":   loadFixture(t, "failures"),
 		"a full mesh":            synthetic(6, fullMesh(6), []int64{2, 65536}),
@@ -126,7 +127,7 @@ func TestPageOfAFullRunOfTwoNodesIsSmall(t *testing.T) {
 }
 
 func TestPageSaysWhatIsMissing(t *testing.T) {
-	page := render(t, Data{})
+	page := render(t, record.Record{})
 	for _, want := range []string{"Lab without a name", "Nothing was measured.", "No check was made", "names no nodes",
 		"There are no figures.", "None: nothing was measured.",
 		"Nothing was recorded about the environment.", "No command line was recorded.", "not recorded",
@@ -141,7 +142,7 @@ func TestPageSaysWhatIsMissing(t *testing.T) {
 }
 
 func TestPageListsAFailureWithErrorAndCommands(t *testing.T) {
-	d := Data{Samples: []bench.Sample{{Test: "ib_write_bw", Client: "a", Server: "b", Error: "exit status 1",
+	d := record.Record{Samples: []bench.Sample{{Test: "ib_write_bw", Client: "a", Server: "b", Error: "exit status 1",
 		Command: "ib_write_bw -s 4 b", ServerCommand: "ib_write_bw -s 4", Attempt: 3}}}
 	page := render(t, d)
 	for _, want := range []string{"No measurement succeeded.", ">1 failed measurement<", "ib_write_bw, a to b",
@@ -154,7 +155,7 @@ func TestPageListsAFailureWithErrorAndCommands(t *testing.T) {
 }
 
 func TestPageShowsAFailedCheckBeforeTheOthers(t *testing.T) {
-	d := Data{Findings: []finding.Finding{
+	d := record.Record{Findings: []finding.Finding{
 		{ID: "fine", Subject: "a", Title: "first", Status: finding.OK},
 		{ID: "dark", Subject: "a", Title: "second", Status: finding.Unknown, Fix: "look again"},
 		{ID: "bad", Subject: "a", Title: "third", Status: finding.Failed, Have: "1", Want: "2", Evidence: "/sys/x",
@@ -189,7 +190,7 @@ func TestErrorsOfWritingAreReturnedWithTheLab(t *testing.T) {
 			t.Errorf("got error %v, want it to be %q after %q", err, errFull, name)
 		}
 	}
-	if err := Page(fullDisk{}, Data{}); !errors.Is(err, errFull) {
+	if err := Page(fullDisk{}, record.Record{}); !errors.Is(err, errFull) {
 		t.Errorf("a small page: got error %v, want %v", err, errFull)
 	}
 }
@@ -199,7 +200,7 @@ func TestTablesMarkEmulatedRowsWhereTheyAreMixed(t *testing.T) {
 		Value: 90, Unit: "Gb/s", Tool: "perftest"}
 	soft := real
 	soft.Value, soft.Emulated = 0.2, true
-	d := Data{Samples: []bench.Sample{soft, real}}
+	d := record.Record{Samples: []bench.Sample{soft, real}}
 	tables := collect(d).tables(d)
 	if len(tables) != 1 || len(tables[0].Rows) != 2 || !tables[0].Mixed {
 		t.Fatalf("got %+v, want one mixed table of two rows: emulated and hardware are never one figure", tables)
@@ -222,7 +223,7 @@ func TestTablesMarkEmulatedRowsWhereTheyAreMixed(t *testing.T) {
 func TestAFigureThatNoToolPrintedIsMarked(t *testing.T) {
 	s := bw("a", "b", 2, 0.0000123)
 	s.Derived = true
-	d := Data{Samples: []bench.Sample{s, bw("a", "b", 4, 0.5)}}
+	d := record.Record{Samples: []bench.Sample{s, bw("a", "b", 4, 0.5)}}
 	page := render(t, d)
 	for _, want := range []string{`data-values="0.0000123">≈ 0.0000123<`,
 		`data-values="0.5"><span class="f6">0.5</span><`, "the tool printed 0",
@@ -237,7 +238,7 @@ func TestAFigureThatNoToolPrintedIsMarked(t *testing.T) {
 			t.Errorf("terminal does not show %q:\n%s", want, text)
 		}
 	}
-	if text := onTerminal(t, Data{Samples: d.Samples[1:]}, TerminalOptions{}); strings.Contains(text, "~") {
+	if text := onTerminal(t, record.Record{Samples: d.Samples[1:]}, TerminalOptions{}); strings.Contains(text, "~") {
 		t.Errorf("a printed figure is marked as computed:\n%s", text)
 	}
 }
@@ -300,7 +301,8 @@ func TestPageListsThePairsOfAStarInsteadOfAnEmptyMatrix(t *testing.T) {
 }
 
 func TestUnknownMetricsGetAColumnOfTheirOwn(t *testing.T) {
-	d := Data{Samples: []bench.Sample{{Test: "x", Client: "a", Server: "b", Metric: "jitter", Value: 7.5, Unit: "us"}}}
+	d := record.Record{Samples: []bench.Sample{{Test: "x", Client: "a", Server: "b", Metric: "jitter", Value: 7.5,
+		Unit: "us"}}}
 	tables := collect(d).tables(d)
 	if got, want := tables[0].Columns, []figureColumn{{"jitter, µs", "jitter", "us"}}; !slices.Equal(got, want) {
 		t.Errorf("columns are %+v, want %+v", got, want)
@@ -314,7 +316,7 @@ func TestCommandsAreListedOnceInTheOrderOfTheSamples(t *testing.T) {
 	a := bench.Sample{Test: "t", Client: "a", Server: "b", Command: "two", ServerCommand: "one"}
 	b := a
 	b.Command = "three"
-	got := commands(Data{Samples: []bench.Sample{a, a, b, {Test: "t"}, a}})
+	got := commands(record.Record{Samples: []bench.Sample{a, a, b, {Test: "t"}, a}})
 	if len(got) != 2 || got[0].Command != "two" || got[1].Command != "three" {
 		t.Errorf("got %+v, want two commands, \"two\" first", got)
 	}

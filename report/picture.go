@@ -8,6 +8,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
 )
 
 // Measures of the picture, in units of its viewBox. Two columns of boxes with their spine are as wide as a phone.
@@ -21,24 +22,24 @@ const (
 	pictureTop = 8
 )
 
-// pictures draws the lab for narrow screens and, if that would differ, for wide ones. Both are in the page, and the
+// picturesOf draws the lab for narrow screens and, if that would differ, for wide ones. Both are in the page, and the
 // style sheet shows the one that fits, with or without scripts.
-func (d Data) pictures() []chart.Chart {
+func picturesOf(d record.Record) []chart.Chart {
 	switch n := len(d.Nodes); {
 	case n == 0:
 		return nil
 	case n <= 8:
-		return []chart.Chart{d.picture("lab", "", 1)}
+		return []chart.Chart{pictureOf(d, "lab", "", 1)}
 	case n <= 24:
-		return []chart.Chart{d.picture("lab", "narrow", 1), d.picture("lab-wide", "wide", 2)}
+		return []chart.Chart{pictureOf(d, "lab", "narrow", 1), pictureOf(d, "lab-wide", "wide", 2)}
 	default:
-		return []chart.Chart{d.picture("lab", "narrow", 1), d.picture("lab-wide", "wide", 3)}
+		return []chart.Chart{pictureOf(d, "lab", "narrow", 1), pictureOf(d, "lab-wide", "wide", 3)}
 	}
 }
 
-// picture draws the nodes in columns, a spine of the switch between each two columns, and the spines joined in the
+// pictureOf draws the nodes in columns, a spine of the switch between each two columns, and the spines joined in the
 // middle. With one spine it works from 2 nodes to 64 on a phone; a laptop shows the same nodes in more columns.
-func (d Data) picture(id, class string, spines int) chart.Chart {
+func pictureOf(d record.Record, id, class string, spines int) chart.Chart {
 	const cell = 2*boxWidth + 2*linkWidth + spineWidth // one spine with its two columns
 	columns := 2 * spines
 	rows := (len(d.Nodes) + columns - 1) / columns
@@ -46,7 +47,7 @@ func (d Data) picture(id, class string, spines int) chart.Chart {
 	p.Class = class
 	high := boxHeight
 	for _, n := range d.Nodes {
-		high = max(high, boxHeight+boxLineGap*len(n.notes()))
+		high = max(high, boxHeight+boxLineGap*len(notesOf(n)))
 	}
 	// With several spines a bar joins them in the middle, between the rows.
 	barHeight, above := 0, rows
@@ -72,8 +73,8 @@ func (d Data) picture(id, class string, spines int) chart.Chart {
 			x = spine(s) + spineWidth + linkWidth
 			from, long = x, -linkWidth
 		}
-		n.drawWires(p, from, y, long, high)
-		n.draw(p, x, y, high)
+		drawWires(n, p, from, y, long, high)
+		drawNode(n, p, x, y, high)
 		names = append(names, n.Name)
 	}
 	for s := range spines {
@@ -102,10 +103,10 @@ func (d Data) picture(id, class string, spines int) chart.Chart {
 
 // drawWires draws the wires of a node whose box begins at y, at equal distances. Their class says how they are by the
 // form of the line, and not by colour alone.
-func (n Node) drawWires(p *chart.Canvas, x, y, long, high int) {
+func drawWires(n record.Node, p *chart.Canvas, x, y, long, high int) {
 	wires := n.Wires
 	if wires == nil {
-		wires = []Wire{{}}
+		wires = []record.Wire{{}}
 	}
 	for i, w := range wires {
 		class := "wire"
@@ -119,13 +120,13 @@ func (n Node) drawWires(p *chart.Canvas, x, y, long, high int) {
 	}
 }
 
-// draw draws the box of the node. 14 bold letters of size 14 or 21 of size 11 fit a line; the title has all.
-func (n Node) draw(p *chart.Canvas, x, y, high int) {
+// drawNode draws the box of the node. 14 bold letters of size 14 or 21 of size 11 fit a line; the title has all.
+func drawNode(n record.Node, p *chart.Canvas, x, y, high int) {
 	class, title := "node", n.Name
 	if n.Off {
 		class += " off"
 	}
-	facts := []string{n.Address, cmp.Or(n.State, n.MAC), n.rdmaText()}
+	facts := []string{n.Address, cmp.Or(n.State, n.MAC), rdmaText(n)}
 	for _, t := range facts {
 		if t != "" {
 			title += ", " + t
@@ -142,7 +143,7 @@ func (n Node) draw(p *chart.Canvas, x, y, high int) {
 	for i, t := range facts {
 		line("small", 34+i*boxLineGap, show.Cut(cmp.Or(t, "–"), 21))
 	}
-	for i, t := range n.notes() {
+	for i, t := range notesOf(n) {
 		line("small note", 34+(len(facts)+i)*boxLineGap, t)
 	}
 }
@@ -150,8 +151,8 @@ func (n Node) draw(p *chart.Canvas, x, y, high int) {
 // maxNotes is how many lines of notes a box has: the tables have all.
 const maxNotes = 4
 
-// notes are the lines that say what is wrong with the wires of a node.
-func (n Node) notes() []string {
+// notesOf are the lines that say what is wrong with the wires of a node.
+func notesOf(n record.Node) []string {
 	var out []string
 	for _, w := range n.Wires {
 		if w.Note != "" {
@@ -165,7 +166,7 @@ func (n Node) notes() []string {
 }
 
 // rdmaText is the RDMA device with the index of its GID, by which perftest is told which address to use.
-func (n Node) rdmaText() string {
+func rdmaText(n record.Node) string {
 	if n.RDMADevice == "" {
 		return "no RDMA device"
 	}

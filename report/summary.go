@@ -11,13 +11,14 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
 )
 
 // emulatedBanner is the sentence that keeps an emulated figure from being read as one of hardware.
 const emulatedBanner = "Emulated: %s on %s. These figures check the setup, not the hardware."
 
-// banner says how far the figures are emulated; it is empty when none is.
-func (d Data) banner(r *results) string {
+// bannerOf says how far the figures are emulated; it is empty when none is.
+func bannerOf(d record.Record, r *results) string {
 	switch {
 	case !d.Emulated && r.emulated == 0:
 		return ""
@@ -33,13 +34,13 @@ func (d Data) banner(r *results) string {
 			by = "KVM in an emulated host"
 		}
 	}
-	return fmt.Sprintf(emulatedBanner, d.emulatedNICs(), by)
+	return fmt.Sprintf(emulatedBanner, emulatedNICs(d), by)
 }
 
 // emulatedNICs says what computes RDMA in an emulated lab.
-func (d Data) emulatedNICs() string {
+func emulatedNICs(d record.Record) string {
 	const soft = "software RoCE (rxe)"
-	cards := lists.Count(d.Nodes, func(n Node) bool { return strings.HasPrefix(n.RDMADevice, "mlx5_") })
+	cards := lists.Count(d.Nodes, func(n record.Node) bool { return strings.HasPrefix(n.RDMADevice, "mlx5_") })
 	switch {
 	case cards == 0:
 		return soft
@@ -49,8 +50,8 @@ func (d Data) emulatedNICs() string {
 	return "ConnectX adapters"
 }
 
-// summary puts the result in one sentence: one bandwidth, one latency.
-func (d Data) summary(r *results, unit func(string) string) string {
+// summaryOf puts the result in one sentence: one bandwidth, one latency.
+func summaryOf(d record.Record, r *results, unit func(string) string) string {
 	if len(r.keys) == 0 {
 		if len(r.failures) > 0 {
 			return "No measurement succeeded."

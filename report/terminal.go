@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
 )
 
 // TerminalOptions say what the terminal can do.
@@ -28,14 +29,14 @@ type TerminalOptions struct {
 // Terminal writes the results as text: two tables for each pair, or one over all pairs when there
 // are many, then what failed and what the checks found. Names and messages from outside cannot
 // control the terminal.
-func Terminal(w io.Writer, d Data, o TerminalOptions) error {
+func Terminal(w io.Writer, d record.Record, o TerminalOptions) error {
 	d = show.Clean(d, words.Printable)
 	r := collect(d)
 	t := newTerminal(w, o)
 	t.r = r
-	t.Wrap("", "", d.title(), text.Bold)
-	t.Wrap("", "", d.summary(r, func(u string) string { return u }))
-	if b := d.banner(r); b != "" {
+	t.Wrap("", "", titleOf(d), text.Bold)
+	t.Wrap("", "", summaryOf(d, r, func(u string) string { return u }))
+	if b := bannerOf(d, r); b != "" {
 		t.Wrap("", "", b, text.FgYellow)
 	}
 	// Two tables for each of many pairs would be pages that nobody reads: there the pairs are compared instead.
@@ -307,9 +308,9 @@ const (
 	wireExpectation = "Emulated figures are compared with the emulated wire only: they say nothing about hardware."
 )
 
-// judged are the judgements of figures that have something to be held against, and what is to be said of emulated
+// judgedOf are the judgements of figures that have something to be held against, and what is to be said of emulated
 // ones.
-func (d Data) judged() (all []bench.Judgement, note string) {
+func judgedOf(d record.Record) (all []bench.Judgement, note string) {
 	for _, j := range d.Judgements {
 		switch {
 		case j.Emulated && j.Wire > 0 && (reached(j) || j.Verdict == bench.VerdictEmulated):
@@ -356,8 +357,8 @@ func causeTitle(c bench.Cause) string {
 }
 
 // expectations prints what figures were held against.
-func (t *terminal) expectations(d Data) {
-	all, note := d.judged()
+func (t *terminal) expectations(d record.Record) {
+	all, note := judgedOf(d)
 	if note != "" {
 		fmt.Fprintln(t)
 		t.Wrap("", "", note)
@@ -388,8 +389,8 @@ func (t *terminal) expectations(d Data) {
 }
 
 // beside prints latencies with published ones.
-func (t *terminal) beside(d Data) {
-	all := d.shownBeside()
+func (t *terminal) beside(d record.Record) {
+	all := shownBeside(d)
 	if len(all) == 0 {
 		return
 	}
@@ -400,7 +401,7 @@ func (t *terminal) beside(d Data) {
 }
 
 // shownBeside leaves out what an emulated lab has: a file may say what it likes.
-func (d Data) shownBeside() []bench.PublishedComparison {
+func shownBeside(d record.Record) []bench.PublishedComparison {
 	if d.Emulated {
 		return nil
 	}

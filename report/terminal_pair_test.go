@@ -10,6 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/study/record"
 )
 
 // latencySample is a sample of a typical latency at 2 bytes.
@@ -75,7 +76,7 @@ func TestTerminalOfAFullRunOfOnePairFitsAScreen(t *testing.T) {
 func TestTerminalShowsTheBandwidthOfTestsBesideEachOther(t *testing.T) {
 	read := bw("a", "b", 64, 0.5)
 	read.Test = "ib_read_bw"
-	d := Data{Samples: []bench.Sample{bw("a", "b", 2, 0.000055), bw("a", "b", 64, 98.76), rate(2, 0.003463),
+	d := record.Record{Samples: []bench.Sample{bw("a", "b", 2, 0.000055), bw("a", "b", 64, 98.76), rate(2, 0.003463),
 		rate(64, 0.192891), read}}
 	want := `
 a to b: average bandwidth and message rate
@@ -91,8 +92,8 @@ a to b: average bandwidth and message rate
 }
 
 func TestTerminalPrintsHighMessageRatesInMillions(t *testing.T) {
-	out := onTerminal(t, Data{Samples: []bench.Sample{bw("a", "b", 2, 0.05), rate(2, 3.123456), rate(65536, 0.187)}},
-		TerminalOptions{})
+	out := onTerminal(t, record.Record{Samples: []bench.Sample{bw("a", "b", 2, 0.05), rate(2, 3.123456), rate(65536,
+		0.187)}}, TerminalOptions{})
 	for _, want := range []string{"Mpps\n", "3.12\n", "0.187\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output has no %q:\n%s", want, out)
@@ -101,7 +102,7 @@ func TestTerminalPrintsHighMessageRatesInMillions(t *testing.T) {
 }
 
 func TestTerminalShowsAPairThatOnlyFailed(t *testing.T) {
-	d := Data{Samples: []bench.Sample{
+	d := record.Record{Samples: []bench.Sample{
 		{Test: "ib_write_bw", Client: "a", Server: "b", Bytes: 4, Error: "exit status 1", Command: "ib_write_bw b"},
 		{Test: "ib_write_lat", Client: "a", Server: "b", Error: "exit status 2"},
 		{Test: "iperf3", Client: "a", Server: "b", Error: "exit status 3"},
@@ -143,7 +144,7 @@ func TestFailedAt(t *testing.T) {
 		"nothing was tried": {nil, key(2, bench.MetricBWAverage), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := collect(Data{Samples: c.samples}).failedAt(c.key); got != c.want {
+			if got := collect(record.Record{Samples: c.samples}).failedAt(c.key); got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
@@ -173,8 +174,8 @@ func TestAComputedFigureHasNoMoreDigitsThanItsSource(t *testing.T) {
 	computed.Derived = true
 	wide := bw("a", "b", 2, 0.000016*3.463)
 	wide.Derived = true
-	out := onTerminal(t, Data{Samples: []bench.Sample{bw("a", "b", 8<<20, 0.28), computed, wide, rate(2, 0.003463)}},
-		TerminalOptions{})
+	out := onTerminal(t, record.Record{Samples: []bench.Sample{bw("a", "b", 8<<20, 0.28), computed, wide, rate(2,
+		0.003463)}}, TerminalOptions{})
 	for _, want := range []string{" ~4.2\n", "~0.0000554 ", "~: the tool printed 0"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output has no %q:\n%s", want, out)
@@ -185,7 +186,7 @@ func TestAComputedFigureHasNoMoreDigitsThanItsSource(t *testing.T) {
 func TestTerminalSaysOfHowManyRepeatsAFigureIsTheMedian(t *testing.T) {
 	for want, n := range map[string][2]int{"": {1, 1}, "each figure is the median of 3 repeats": {3, 3},
 		"each figure is the median of 2 to 5 repeats": {2, 5}} {
-		var d Data
+		var d record.Record
 		for i := range n[0] {
 			d.Samples = append(d.Samples, bw("a", "b", 2, float64(i+1)))
 		}
@@ -200,7 +201,7 @@ func TestTerminalSaysOfHowManyRepeatsAFigureIsTheMedian(t *testing.T) {
 }
 
 func TestTerminalShowsATestThatIsNeitherBandwidthNorLatency(t *testing.T) {
-	d := Data{Samples: []bench.Sample{
+	d := record.Record{Samples: []bench.Sample{
 		{Test: "stream", Client: "a", Server: "b", Metric: "copy", Bytes: 1024, Value: 12.5, Unit: "GB/s"},
 		{Test: "stream", Client: "a", Server: "b", Metric: "triad", Bytes: 1024, Value: 9.25, Unit: "GB/s",
 			Emulated: true},
@@ -215,7 +216,7 @@ func TestTerminalShowsATestThatIsNeitherBandwidthNorLatency(t *testing.T) {
 }
 
 func TestMoreTestsThanFitGetASecondTable(t *testing.T) {
-	var d Data
+	var d record.Record
 	for i := range 11 {
 		s := bw("a", "b", 2, 1.234)
 		s.Test = fmt.Sprintf("ib_test%02d_bw", i)
@@ -243,7 +244,7 @@ func TestMoreTestsThanFitGetASecondTable(t *testing.T) {
 func TestKindOfATestGoesByWhatItMeasured(t *testing.T) {
 	duration := latencySample("a", "b", 400)
 	duration.Test, duration.Metric, duration.Unit = "timed", bench.MetricTPSAverage, "Mtps"
-	r := collect(Data{Samples: []bench.Sample{bw("a", "b", 2, 1), latencySample("a", "b", 1), duration,
+	r := collect(record.Record{Samples: []bench.Sample{bw("a", "b", 2, 1), latencySample("a", "b", 1), duration,
 		{Test: "odd_bw", Metric: "unheard of", Value: 1}}})
 	for test, want := range map[string]testKind{"ib_write_bw": bandwidthTest, "ib_write_lat": latencyTest,
 		"timed": latencyTest, "odd_bw": otherTest,

@@ -10,10 +10,11 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/study/record"
 )
 
 // onTerminal is what Terminal prints.
-func onTerminal(t *testing.T, d Data, o TerminalOptions) string {
+func onTerminal(t *testing.T, d record.Record, o TerminalOptions) string {
 	t.Helper()
 	var out bytes.Buffer
 	if err := Terminal(&out, d, o); err != nil {
@@ -52,7 +53,7 @@ func TestTerminalIsAsCommitted(t *testing.T) {
 // A command is there to be copied, so it alone may be longer than the terminal is wide.
 func TestTerminalKeepsToItsWidth(t *testing.T) {
 	for _, width := range []int{0, 60, 80, 120} {
-		for _, d := range []Data{loadFixture(t, "two-nodes"), loadFixture(t, "failures"),
+		for _, d := range []record.Record{loadFixture(t, "two-nodes"), loadFixture(t, "failures"),
 			synthetic(16, fullMesh(16), []int64{2, 65536}), {}} {
 			want := width
 			if want == 0 {
@@ -101,7 +102,7 @@ func TestTerminalColourIsTheCallersDecision(t *testing.T) {
 }
 
 func TestTerminalSaysEmulatedBesideTheFigures(t *testing.T) {
-	for name, d := range map[string]Data{"one pair": loadFixture(t, "two-nodes"),
+	for name, d := range map[string]record.Record{"one pair": loadFixture(t, "two-nodes"),
 		"many pairs": synthetic(8, fullMesh(8), []int64{65536})} {
 		blocks := strings.Split(onTerminal(t, d, TerminalOptions{}), "\n\n")
 		for _, b := range blocks {
@@ -111,14 +112,14 @@ func TestTerminalSaysEmulatedBesideTheFigures(t *testing.T) {
 		}
 	}
 	hardware := bw("a", "b", 4, 90)
-	if out := onTerminal(t, Data{Samples: []bench.Sample{hardware}}, TerminalOptions{}); strings.Contains(out,
+	if out := onTerminal(t, record.Record{Samples: []bench.Sample{hardware}}, TerminalOptions{}); strings.Contains(out,
 		"mulated") {
 		t.Errorf("a figure of hardware is called emulated:\n%s", out)
 	}
 }
 
 func TestTerminalSaysWhenALatencyOfManyPairsIsAnAverage(t *testing.T) {
-	var d Data
+	var d record.Record
 	for _, server := range []string{"b", "c", "d", "e"} {
 		d.Samples = append(d.Samples, bench.Sample{Test: "ib_write_lat", Client: "a", Server: server,
 			Metric: bench.MetricLatencyAverage, Bytes: 2, Value: 400, Unit: "us"})

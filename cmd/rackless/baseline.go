@@ -16,6 +16,7 @@ import (
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/study/record"
 	"github.com/rackless/rackless/study/results"
 )
 
@@ -27,14 +28,14 @@ func newBaselineCmd(a *app) *cobra.Command {
 }
 
 // storedResult reads the measurement that the arguments of report mean.
-func (a *app) storedResult(args []string) (results.Store, report.Data, error) {
+func (a *app) storedResult(args []string) (results.Store, record.Record, error) {
 	kept, err := a.results()
 	if err != nil {
-		return kept, report.Data{}, err
+		return kept, record.Record{}, err
 	}
 	dir, err := findResult(kept, args)
 	if err != nil {
-		return kept, report.Data{}, err
+		return kept, record.Record{}, err
 	}
 	data, err := results.Load(dir)
 	return kept, data, err

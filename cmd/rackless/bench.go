@@ -16,11 +16,15 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/diagnose"
 	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/rack/check"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study/measure"
+	"github.com/rackless/rackless/study/record"
 	"github.com/rackless/rackless/study/results"
 )
 
@@ -137,12 +141,24 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 	if err != nil {
 		return err
 	}
+	data.HostPicture = hostPicture(ctx)
 	return a.keepMeasured(kept, data, f)
 }
 
+// hostPicture draws this machine for the page of a measurement. It returns "" if the machine cannot be read: the page
+// does without.
+func hostPicture(ctx context.Context) string {
+	var svg strings.Builder
+	h, err := inspect.Read(ctx, inspect.Live())
+	if err != nil || hostview.NewDocument(h, diagnose.Host(h)).WriteSVG(&svg) != nil {
+		return ""
+	}
+	return svg.String()
+}
+
 // keepMeasured keeps and prints what was measured. It is printed even where it cannot be kept: on a full disk.
-func (a *app) keepMeasured(kept results.Store, data report.Data, f benchFlags) error {
-	dir, unsaved := kept.Save(data)
+func (a *app) keepMeasured(kept results.Store, data record.Record, f benchFlags) error {
+	dir, unsaved := kept.Save(data, report.Page)
 	if unsaved != nil {
 		unsaved = fmt.Errorf("the figures above are not kept: %w", unsaved)
 	}

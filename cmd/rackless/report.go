@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
 	"github.com/rackless/rackless/study/results"
 )
 
@@ -80,7 +81,7 @@ func newReportCmd(a *app) *cobra.Command {
 }
 
 // printMeasurement prints the tables of a measurement.
-func (a *app) printMeasurement(data report.Data, allSizes bool) error {
+func (a *app) printMeasurement(data record.Record, allSizes bool) error {
 	return report.Terminal(a.out, data, a.tables(allSizes))
 }
 
@@ -97,7 +98,7 @@ func (a *app) printPaths(dir string) {
 
 // compareResults shows two results side by side.
 func (a *app) compareResults(kept results.Store, args []string, html, output string, all bool) error {
-	var data [2]report.Data
+	var data [2]record.Record
 	var dirs [2]string
 	for i, arg := range args {
 		var err error

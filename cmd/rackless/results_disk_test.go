@@ -12,6 +12,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/study/record"
 	"github.com/rackless/rackless/study/results"
 )
 
@@ -38,13 +39,13 @@ func TestAFullDiskLosesNoFigures(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	data := report.Data{Lab: "pair", Generated: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}
+	data := record.Record{Lab: "pair", Generated: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}
 	for i := range 300 {
 		data.Samples = append(data.Samples, bench.Sample{Run: fmt.Sprint("r-", i), Test: "ib_write_bw", Client: "vm01",
 			Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 24.5,
 			Unit: bench.UnitGbps, Tool: "perftest", Version: "6.06", Started: data.Generated})
 	}
-	whole, err := results.Store{Data: t.TempDir()}.Save(data)
+	whole, err := results.Store{Data: t.TempDir()}.Save(data, report.Page)
 	if err != nil {
 		t.Fatal(err)
 	}

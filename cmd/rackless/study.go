@@ -11,7 +11,9 @@ import (
 
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/report/listview"
 	"github.com/rackless/rackless/report/studyview"
+	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/store"
 )
@@ -66,7 +68,7 @@ func newStudyReportCmd(a *app) *cobra.Command {
 }
 
 // studyDocument analyses a study.
-func (a *app) studyDocument(ctx context.Context, path, name string) (*studyview.Document, error) {
+func (a *app) studyDocument(ctx context.Context, path, name string) (*study.Document, error) {
 	repeat := ""
 	// By its file a study has a command that makes its runs again, which the report repeats.
 	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
@@ -107,7 +109,7 @@ func newStudyLsCmd(a *app) *cobra.Command {
 			if len(out.Studies) == 0 {
 				return a.print(format, out, "no study has been run; run one with: rackless study run STUDY.yaml\n")
 			}
-			return a.print(format, out, out.Grid())
+			return a.print(format, out, listview.Studies(out.Studies))
 		},
 	}
 	dbFlag(cmd, &path)

@@ -234,7 +234,9 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 	if s.Survey != nil {
 		return nil
 	}
-	if s.Survey, err = json.Marshal(measure.Describe(ctx, lab, findings, nil, version)); err != nil {
+	survey := measure.Describe(lab, findings, nil, version)
+	survey.HostPicture = hostPicture(ctx)
+	if s.Survey, err = json.Marshal(survey); err != nil {
 		return err
 	}
 	return db.SetSurvey(ctx, s)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/study/record"
 	"github.com/rackless/rackless/study/results"
 )
 
@@ -100,13 +101,13 @@ func TestWhatIsWrittenIsThereWholeOrNotAtAll(t *testing.T) {
 // filesToWriteFrom makes in dir what the commands of writesFiles read, and returns a result.
 func filesToWriteFrom(t *testing.T, dir string) string {
 	t.Helper()
-	data := report.Data{Lab: "pair", Generated: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}
+	data := record.Record{Lab: "pair", Generated: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}
 	for i := range 3 {
 		data.Samples = append(data.Samples, bench.Sample{Run: fmt.Sprint("r-", i), Test: "ib_write_bw", Client: "vm01",
 			Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 24.5, Unit: bench.UnitGbps,
 			Tool: "perftest", Version: "6.06", Started: data.Generated})
 	}
-	result, err := results.Store{Data: t.TempDir()}.Save(data)
+	result, err := results.Store{Data: t.TempDir()}.Save(data, report.Page)
 	if err != nil {
 		t.Fatal(err)
 	}

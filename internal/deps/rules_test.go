@@ -27,14 +27,8 @@ var wings = []wing{
 
 // upward are imports that point up all the same, with what has to move before they can go.
 var upward = map[string]string{
-	"rack/mend -> report/hostview":       "printing of the verdict belongs to report",
-	"rack/mend -> report/show":           "printing of the verdict belongs to report",
-	"study/document -> report":           "the loaded study is to know nothing of pages",
-	"study/document -> report/show":      "the loaded study is to know nothing of pages",
-	"study/document -> report/studyview": "the loaded study is to know nothing of pages",
-	"study/measure -> report":            "the data of a report belongs to bench",
-	"study/measure -> report/hostview":   "the picture of the host is to be given",
-	"study/results -> report":            "the data of a report belongs to bench",
+	"rack/mend -> report/hostview": "printing of the verdict belongs to report",
+	"rack/mend -> report/show":     "printing of the verdict belongs to report",
 }
 
 // Reasons that several rules share.
@@ -110,6 +104,7 @@ var never = map[string]map[string]string{
 	"study/appraise":           pure(),
 	"study/importer":           timed(),
 	"study/recommend":          pure(),
+	"study/record":             timed(),
 	"study/stats":              seeded(),
 	"plan/search":              with(pure(), "plan/verify", whyApart),
 	"plan/verify":              with(pure(), "plan/search", whyApart),

@@ -11,10 +11,9 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rdma/fabric"
-	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/hostview"
-	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/record"
 )
 
 // assertion is what QEMU prints of a fault of its own.
@@ -30,9 +29,9 @@ type fake struct {
 	fabrics map[string]Fabric
 	rdma    map[string][]NodeRDMA
 	studies []Study
-	docs    map[string]*studyview.Document
+	docs    map[string]*study.Document
 	results []Result
-	data    report.Data
+	data    record.Record
 	host    Host
 
 	fail   map[string]error // by method
@@ -118,7 +117,7 @@ func (f *fake) Studies(context.Context) ([]Study, error) {
 	err := f.enter("studies") // which may change them
 	return f.studies, err
 }
-func (f *fake) Study(_ context.Context, name string) (*studyview.Document, error) {
+func (f *fake) Study(_ context.Context, name string) (*study.Document, error) {
 	err := f.enter("study " + name)
 	if err == nil && f.docs[name] == nil {
 		err = errors.New("no runs")
@@ -126,7 +125,7 @@ func (f *fake) Study(_ context.Context, name string) (*studyview.Document, error
 	return f.docs[name], err
 }
 func (f *fake) Results(context.Context) ([]Result, error) { return f.results, f.enter("results") }
-func (f *fake) Result(_ context.Context, r Result) (report.Data, error) {
+func (f *fake) Result(_ context.Context, r Result) (record.Record, error) {
 	return f.data, f.enter("result " + r.Lab + " " + r.Time)
 }
 
@@ -174,7 +173,7 @@ func typical(t testing.TB) *fake {
 			{Title: "KVM", Status: finding.Warn, Evidence: assertion, Fix: "use another machine"},
 			{Title: "QEMU", Status: finding.OK, Evidence: "10.0.2"},
 		}}, {For: "emulated hosts"}}},
-		docs: map[string]*studyview.Document{"contention": document(t, "contention"), "demo": document(t, "demo")},
+		docs: map[string]*study.Document{"contention": document(t, "contention"), "demo": document(t, "demo")},
 		results: []Result{
 			{Lab: "pair", Time: "20261122T200000Z", Detailed: true, Generated: start.Add(-time.Hour), Emulated: true,
 				Tests: []string{"ib_write_bw", "ib_write_lat", "iperf3"}, Figures: 61,
@@ -188,7 +187,7 @@ func typical(t testing.TB) *fake {
 				Findings: []finding.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: finding.OK}}},
 			{Lab: "torn", Time: "20261119T100000Z", Detailed: true, Error: "report.json: unexpected end of JSON input"},
 		},
-		data: report.Data{Lab: "pair", Generated: start.Add(-time.Hour), Rackless: "test", Emulated: true,
+		data: record.Record{Lab: "pair", Generated: start.Add(-time.Hour), Rackless: "test", Emulated: true,
 			Samples: []bench.Sample{{
 				Run: "1", Test: "iperf3", Client: "vm01", Server: "vm00", Metric: "throughput", Value: 0.43,
 				Unit: "Gb/s",
@@ -199,7 +198,7 @@ func typical(t testing.TB) *fake {
 }
 
 // document is a study of eight runs of which the second level is the slower one.
-func document(t testing.TB, name string) *studyview.Document {
+func document(t testing.TB, name string) *study.Document {
 	t.Helper()
 	spec, err := study.Parse("study.yaml",
 		[]byte("name: "+name+"\nquestion: Does loss matter?\nlab: pair.yaml\nfactors:\n  link.loss: [\"0%\", "+
@@ -224,5 +223,5 @@ func document(t testing.TB, name string) *studyview.Document {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &studyview.Document{Result: result, Data: d, Emulated: true, Generated: start, Rackless: "test"}
+	return &study.Document{Result: result, Data: d, Emulated: true, Generated: start, Rackless: "test"}
 }

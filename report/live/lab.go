@@ -16,6 +16,7 @@ import (
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
 )
 
 // A labPage is what the template prints of one lab.
@@ -78,9 +79,9 @@ func (s *server) lab(w http.ResponseWriter, r *http.Request) {
 func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
 	now := s.now()
 	v := &labPage{labView: newLabView(1, l, now), At: show.Time(now), Nav: wayBack(), Every: words.Lasting(sampleEvery)}
-	d := report.Data{Lab: l.Name, Emulated: l.Emulated, NoSwitch: !l.HasSwitch, Nodes: pictured(l)}
+	d := record.Record{Lab: l.Name, Emulated: l.Emulated, NoSwitch: !l.HasSwitch, Nodes: pictured(l)}
 	for _, n := range d.Nodes {
-		v.Key = v.Key || slices.ContainsFunc(n.Wires, func(w report.Wire) bool { return w.Down || w.Impaired })
+		v.Key = v.Key || slices.ContainsFunc(n.Wires, func(w record.Wire) bool { return w.Down || w.Impaired })
 	}
 	var since []Result // of this lab, and not of an earlier one of its name
 	for _, x := range results {
@@ -98,7 +99,7 @@ func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
 	if c, ok := lastChecks([]labState{l}, since)[l.Name]; ok {
 		v.CheckedAgo, d.Findings = words.Lasting(now.Sub(c.at)), c.findings
 	}
-	parts, err := d.Parts()
+	parts, err := report.PartsOf(d)
 	if err != nil {
 		return nil, err
 	}
@@ -108,14 +109,14 @@ func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
 }
 
 // pictured are the nodes as the picture has them: how each is, and a wire for each of its NICs.
-func pictured(l labState) []report.Node {
+func pictured(l labState) []record.Node {
 	var ports map[[2]string]Port
 	if l.flow != nil {
 		ports = lists.By(l.flow.Ports, func(p Port) [2]string { return [2]string{p.Node, p.NIC} })
 	}
-	var out []report.Node
+	var out []record.Node
 	for _, n := range l.Nodes {
-		x := report.Node{Name: n.Name, State: n.State, Off: n.State == "dead" ||
+		x := record.Node{Name: n.Name, State: n.State, Off: n.State == "dead" ||
 			n.State == "no-adapter" || n.State == "unknown"}
 		for _, c := range n.NICs {
 			// The first NIC that has one: a box has room for one address, and the table has all of them.
@@ -123,7 +124,7 @@ func pictured(l labState) []report.Node {
 			if x.RDMADevice == "" && c.RDMA != "" && c.GID != nil {
 				x.RDMADevice, x.GIDIndex = c.RDMA, *c.GID
 			}
-			w := report.Wire{Text: c.Name}
+			w := record.Wire{Text: c.Name}
 			if p, ok := ports[[2]string{n.Name, c.Name}]; ok {
 				w.Down, w.Impaired = !p.Connected, p.Impaired != ""
 				w.Text = fmt.Sprintf("%s %s: %s", n.Name, c.Name, map[bool]string{true: "down", false: "up"}[w.Down])

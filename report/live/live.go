@@ -12,9 +12,9 @@ import (
 
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rdma/fabric"
-	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/hostview"
-	"github.com/rackless/rackless/report/studyview"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/record"
 )
 
 // A Source is what the pages show. Its methods are called from several goroutines, with contexts
@@ -33,12 +33,12 @@ type Source interface {
 	// Studies returns the studies that were begun, the oldest first.
 	Studies(ctx context.Context) ([]Study, error)
 	// Study returns what a study shows so far.
-	Study(ctx context.Context, name string) (*studyview.Document, error)
+	Study(ctx context.Context, name string) (*study.Document, error)
 	// Results returns the stored measurements, the latest first, with details of the first
 	// [MaxResults] and of the first of each lab.
 	Results(ctx context.Context) ([]Result, error)
 	// Result returns one of them whole.
-	Result(ctx context.Context, r Result) (report.Data, error)
+	Result(ctx context.Context, r Result) (record.Record, error)
 }
 
 // MaxResults is how many results a page lists.

@@ -18,6 +18,8 @@ import (
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/report/studyview"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/record"
 )
 
 var (
@@ -67,7 +69,7 @@ type server struct {
 	past      history
 	flows     shelf[*flow]
 	rdma      shelf[[]NodeRDMA]
-	documents shelf[*studyview.Document]
+	documents shelf[*study.Document]
 }
 
 // How long what was read serves. Counters are looked at about every second; the rest is asked for
@@ -125,8 +127,8 @@ func newPages(src Source, o Options) *server {
 			return all, err
 		})
 	}
-	s.documents.make = func(name string) *reading[*studyview.Document] {
-		return newReading(o, freshStudy, 10*o.Limit, func(ctx context.Context) (*studyview.Document, error) {
+	s.documents.make = func(name string) *reading[*study.Document] {
+		return newReading(o, freshStudy, 10*o.Limit, func(ctx context.Context) (*study.Document, error) {
 			return src.Study(ctx, name)
 		})
 	}
@@ -315,9 +317,9 @@ func (s *server) result(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var page bytes.Buffer
-	read := func(ctx context.Context) (report.Data, error) { return s.src.Result(ctx, *found) }
+	read := func(ctx context.Context) (record.Record, error) { return s.src.Result(ctx, *found) }
 	// For its limit and its guard against panics, though nobody shares this reading.
-	once := &reading[report.Data]{limit: 10 * time.Second, now: s.now, read: read}
+	once := &reading[record.Record]{limit: 10 * time.Second, now: s.now, read: read}
 	data, _, err := once.get(r.Context())
 	if err == nil {
 		err = report.Page(&page, data)

@@ -71,7 +71,7 @@ type probed struct {
 func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
 	b := browsertest.Start(t)
 	dir := t.TempDir()
-	for name, d := range map[string]*Document{"pin": pinDocument(t), "long": longDocument(t),
+	for name, d := range map[string]*study.Document{"pin": pinDocument(t), "long": longDocument(t),
 		"hostile": hostileDocument(t)} {
 		file := filepath.Join(dir, "study-"+name+".html")
 		if err := os.WriteFile(file, written(t, func(b *bytes.Buffer) error { return Page(b, d) }), 0o644); err != nil {
@@ -98,7 +98,7 @@ func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
 	}
 }
 
-func (got *probed) check(t *testing.T, d *Document, s browsertest.Screen) {
+func (got *probed) check(t *testing.T, d *study.Document, s browsertest.Screen) {
 	t.Helper()
 	for what, n := range map[string]int{"pictures without title or description": got.Unlabelled,
 		"table heads without scope": got.Unscoped, "tables without caption": got.Uncaptioned,
@@ -148,7 +148,7 @@ func (got *probed) check(t *testing.T, d *Document, s browsertest.Screen) {
 }
 
 // checkTwo looks whether the runs that are side by side are the ones that were picked, with all their figures.
-func (got *probed) checkTwo(t *testing.T, d *Document) {
+func (got *probed) checkTwo(t *testing.T, d *study.Document) {
 	t.Helper()
 	if len(d.Data.Runs) < 3 {
 		t.Fatal("the fixture has too few runs")

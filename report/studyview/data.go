@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/record"
 )
 
 // CSV writes one line for each run and figure, for other programs. A run without a figure has one
 // line, so that no run is lost.
-func CSV(w io.Writer, d *Document) error {
-	if err := d.check(); err != nil {
+func CSV(w io.Writer, d *study.Document) error {
+	if err := checkDocument(d); err != nil {
 		return err
 	}
 	out := csv.NewWriter(w)
@@ -81,10 +81,10 @@ type (
 		Spec      any        `json:"spec"`
 		Result    jsonResult `json:"result"`
 		// Lab is as results of rackless bench have it, without figures.
-		Lab         *report.Data `json:"lab,omitempty"`
-		Environment []study.Fact `json:"environment,omitempty"`
-		Commands    []Command    `json:"commands,omitempty"`
-		Runs        []jsonRun    `json:"runs"`
+		Lab         *record.Record  `json:"lab,omitempty"`
+		Environment []study.Fact    `json:"environment,omitempty"`
+		Commands    []study.Command `json:"commands,omitempty"`
+		Runs        []jsonRun       `json:"runs"`
 	}
 	jsonResult struct {
 		*study.Result
@@ -109,8 +109,8 @@ type (
 )
 
 // Encode writes the whole document in a form for programs.
-func Encode(w io.Writer, form string, d *Document) error {
-	if err := d.check(); err != nil {
+func Encode(w io.Writer, form string, d *study.Document) error {
+	if err := checkDocument(d); err != nil {
 		return err
 	}
 	out := jsonDocument{Schema: Schema, Emulated: d.Emulated, Generated: d.Generated, Rackless: d.Rackless,

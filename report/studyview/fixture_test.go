@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/machine/finding"
-	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/record"
 	"github.com/rackless/rackless/study/stats"
 )
 
@@ -137,20 +137,20 @@ func pinModel(cell map[string]string, test, metric string) (value, noise float64
 	return 5120, 0.003
 }
 
-func document(t testing.TB, d *study.Data) *Document {
+func document(t testing.TB, d *study.Data) *study.Document {
 	t.Helper()
 	r, err := study.Analyse(d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Document{
+	return &study.Document{
 		Result: r, Data: d, Generated: time.Date(2026, 11, 22, 9, 30, 0, 0, time.UTC), Rackless: "0.4.0",
 		Repeat: "rackless study run pin-under-load.yaml",
 	}
 }
 
 // pinDocument is the study of the examples: emulated, with a failed and a disturbed run.
-func pinDocument(t testing.TB) *Document {
+func pinDocument(t testing.TB) *study.Document {
 	t.Helper()
 	d := simulate(t, pinStudy, pinModel)
 	// A test failed in one run; its other figures count.
@@ -168,9 +168,9 @@ func pinDocument(t testing.TB) *Document {
 	}
 	doc := document(t, d)
 	doc.Emulated = true
-	doc.Lab = &report.Data{
+	doc.Lab = &record.Record{
 		Lab: "pair", Generated: doc.Generated, Emulated: true,
-		Nodes: []report.Node{
+		Nodes: []record.Node{
 			{Name: "vm00", Address: "10.77.0.10/24", MAC: "52:54:00:4d:00:0a", RDMADevice: "rxe0", GIDIndex: 1,
 				MTU: 4200, IBMTU: 4096, CPUs: 1, Memory: 256 << 20, Accelerator: "tcg", Driver: "qemu"},
 			{Name: "vm01", Address: "10.77.0.11/24", MAC: "52:54:00:4d:00:0b", RDMADevice: "rxe0", GIDIndex: 1,
@@ -187,7 +187,7 @@ func pinDocument(t testing.TB) *Document {
 	doc.Environment = []study.Fact{{Name: "host", Value: "8 CPUs, 24 GiB, Linux 6.12"},
 		{Name: "accelerator", Value: "TCG (no KVM)"},
 		{Name: "RDMA device", Value: "rxe, Soft-RoCE"}, {Name: "QEMU", Value: "10.0.2"}}
-	doc.Commands = []Command{
+	doc.Commands = []study.Command{
 		{Test: "ib_write_lat, 8 B", Server: "ib_write_lat -d rxe0 -x 1 -s 8 -n 20000",
 			Client: "ib_write_lat -d rxe0 -x 1 -s 8 -n 20000 10.77.0.11", Tool: "perftest 6.20"},
 		{Test: "sysbench-cpu", Client: "sysbench cpu --time=2 run", Tool: "sysbench 1.0.20"},
@@ -199,7 +199,7 @@ const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)><style>
 	`<!--` + "`" + `{{.}}|**b**` + "\x1b[2J\x1b]0;owned\x07\u202e\x00"
 
 // hostileDocument has such a text wherever a text from outside can be.
-func hostileDocument(t testing.TB) *Document {
+func hostileDocument(t testing.TB) *study.Document {
 	t.Helper()
 	d := pinDocument(t)
 	poisoned := show.Clean(d, func(s string) string {
@@ -217,7 +217,7 @@ func hostileDocument(t testing.TB) *Document {
 }
 
 // longDocument has names and figures of every length, five levels, and counts that may be zero.
-func longDocument(t testing.TB) *Document {
+func longDocument(t testing.TB) *study.Document {
 	t.Helper()
 	const text = `name: long
 lab: labs/long.yaml

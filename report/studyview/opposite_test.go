@@ -5,15 +5,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/record"
 	"github.com/rackless/rackless/study/stats"
 )
 
 // A study on few CPUs says why it is the opposite of what is published, in every output; others do not.
 func TestWhyFewCPUsGiveTheOpposite(t *testing.T) {
 	t.Parallel()
-	few := func() *Document {
+	few := func() *study.Document {
 		d := pinDocument(t)
 		for i := range d.Result.Comparisons {
 			if c := &d.Result.Comparisons[i]; c.Factor == "placement" && c.Test == "ib_write_lat" && c.Judged != nil {
@@ -24,7 +24,7 @@ func TestWhyFewCPUsGiveTheOpposite(t *testing.T) {
 			{Name: "host", Value: "no list of CPUs"}}
 		return d
 	}
-	said := func(d *Document) (page, md, text bool) {
+	said := func(d *study.Document) (page, md, text bool) {
 		for out, write := range map[*bool]func(*bytes.Buffer) error{
 			&page: func(b *bytes.Buffer) error { return Page(b, d) },
 			&md:   func(b *bytes.Buffer) error { return Markdown(b, d) },
@@ -42,26 +42,26 @@ func TestWhyFewCPUsGiveTheOpposite(t *testing.T) {
 	if page, md, text := said(few()); !page || !md || !text {
 		t.Errorf("it is said in the page: %v, in Markdown: %v, in the terminal: %v", page, md, text)
 	}
-	for name, change := range map[string]func(*Document){
-		"CPUs for all": func(d *Document) {
+	for name, change := range map[string]func(*study.Document){
+		"CPUs for all": func(d *study.Document) {
 			d.Environment = []study.Fact{{Name: "host CPUs", Value: "0-5"}, {Name: "protected CPUs", Value: "3-5"}}
 		},
-		"CPUs that are not known":  func(d *Document) { d.Environment = d.Environment[:1] },
-		"nodes that are not known": func(d *Document) { d.Lab.Nodes = []report.Node{{Name: "vm00"}} },
-		"a lab that is not known":  func(d *Document) { d.Lab = nil },
-		"pinning that helps": func(d *Document) {
+		"CPUs that are not known":  func(d *study.Document) { d.Environment = d.Environment[:1] },
+		"nodes that are not known": func(d *study.Document) { d.Lab.Nodes = []record.Node{{Name: "vm00"}} },
+		"a lab that is not known":  func(d *study.Document) { d.Lab = nil },
+		"pinning that helps": func(d *study.Document) {
 			for i := range d.Result.Comparisons {
 				if c := &d.Result.Comparisons[i]; c.Judged != nil {
 					c.Judged.Verdict = stats.Better
 				}
 			}
 		},
-		"another factor": func(d *Document) {
+		"another factor": func(d *study.Document) {
 			for i := range d.Result.Comparisons {
 				d.Result.Comparisons[i].Factor = "link.loss"
 			}
 		},
-		"a test of which nothing is published": func(d *Document) {
+		"a test of which nothing is published": func(d *study.Document) {
 			for i := range d.Result.Comparisons {
 				d.Result.Comparisons[i].Test = "sysbench"
 			}

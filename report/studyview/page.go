@@ -55,7 +55,7 @@ const (
 // Page writes the study as one HTML page that needs nothing else: no network and no file beside it.
 // Its content security policy lets the browser load nothing at all, and apply and run only the
 // style sheet and the script that are in it.
-func Page(w io.Writer, d *Document) error {
+func Page(w io.Writer, d *study.Document) error {
 	v, err := newView(d, words.Visible, show.Unit)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func Page(w io.Writer, d *Document) error {
 // page is what the template prints. Everything that needs a decision is decided here, so that the
 // template only lays out.
 type page struct {
-	Document // cleaned
+	study.Document // cleaned
 	show.Head
 	Heading, Banner        string // Banner is empty when nothing is emulated
 	Words, MoreWords       []string
@@ -118,7 +118,7 @@ type runRow struct {
 type figureCell struct{ Text, Value string }
 
 // page decides what the page shows. d is the document before it was cleaned.
-func (v *view) page(d *Document) (*page, error) {
+func (v *view) page(d *study.Document) (*page, error) {
 	p := &page{
 		Document: *v.Document, Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
 		Heading: v.heading(), Words: v.Result.Words, Tally: v.tally(), Counts: v.counts(), Rule: v.rule(),
@@ -140,7 +140,7 @@ func (v *view) page(d *Document) (*page, error) {
 	// The lab of a study is shown as a report of a measurement shows it: the survey before the first run is one without
 	// figures.
 	if v.Lab != nil {
-		parts, err := v.Lab.Parts()
+		parts, err := report.PartsOf(*v.Lab)
 		if err != nil {
 			return nil, err
 		}

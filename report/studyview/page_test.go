@@ -21,14 +21,14 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-func pageOf(t *testing.T, d *Document) string {
+func pageOf(t *testing.T, d *study.Document) string {
 	t.Helper()
 	return string(written(t, func(b *bytes.Buffer) error { return Page(b, d) }))
 }
 
 // aaDocument is of a level against itself, in too few blocks for an interval, with a control that
 // moved and one comparison without a partner.
-func aaDocument(t *testing.T) *Document {
+func aaDocument(t *testing.T) *study.Document {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 1))
 	d := document(t, simulate(t, "name: aa\nlab: pair.yaml\nfactors:\n  placement: [default, default]\nmeasure: "+
@@ -43,8 +43,8 @@ func aaDocument(t *testing.T) *Document {
 
 func TestPagesAreWellFormed(t *testing.T) {
 	t.Parallel()
-	empty := &Document{Result: &study.Result{}, Data: &study.Data{Spec: &study.Spec{}}}
-	for name, d := range map[string]*Document{"pin": pinDocument(t), "long": longDocument(t),
+	empty := &study.Document{Result: &study.Result{}, Data: &study.Data{Spec: &study.Spec{}}}
+	for name, d := range map[string]*study.Document{"pin": pinDocument(t), "long": longDocument(t),
 		"hostile": hostileDocument(t), "aa": aaDocument(t), "empty": empty} {
 		page := pageOf(t, d)
 		ids := map[string]bool{}

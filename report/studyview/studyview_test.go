@@ -44,7 +44,7 @@ func TestTheFixtureHasEveryVerdict(t *testing.T) {
 
 func TestEveryOutputIsAsItWas(t *testing.T) {
 	t.Parallel()
-	for name, d := range map[string]*Document{"pin": pinDocument(t), "long": longDocument(t)} {
+	for name, d := range map[string]*study.Document{"pin": pinDocument(t), "long": longDocument(t)} {
 		for file, write := range map[string]func(*bytes.Buffer) error{
 			"text.100.txt": func(b *bytes.Buffer) error { return Text(b, d, Options{}) },
 			"text.80.txt":  func(b *bytes.Buffer) error { return Text(b, d, Options{Width: 80}) },
@@ -199,7 +199,8 @@ func TestJSONHasNeitherNaNNorInfinity(t *testing.T) {
 
 func TestADocumentWithoutAResultIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, d := range []*Document{nil, {}, {Result: &study.Result{}}, {Data: &study.Data{}, Result: &study.Result{}}} {
+	for _, d := range []*study.Document{nil, {}, {Result: &study.Result{}}, {Data: &study.Data{},
+		Result: &study.Result{}}} {
 		for _, write := range writers() {
 			if err := write(io.Discard, d); err == nil || !strings.Contains(err.Error(), "show a study") {
 				t.Errorf("got %v", err)
@@ -218,10 +219,10 @@ func TestErrorsOfWritingAreReported(t *testing.T) {
 	}
 }
 
-func writers() []func(io.Writer, *Document) error {
-	return []func(io.Writer, *Document) error{func(w io.Writer, d *Document) error {
+func writers() []func(io.Writer, *study.Document) error {
+	return []func(io.Writer, *study.Document) error{func(w io.Writer, d *study.Document) error {
 		return Text(w, d, Options{})
-	}, Markdown, CSV, func(w io.Writer, d *Document) error { return Encode(w, show.JSON, d) }, Page}
+	}, Markdown, CSV, func(w io.Writer, d *study.Document) error { return Encode(w, show.JSON, d) }, Page}
 }
 
 type brokenWriter struct{}

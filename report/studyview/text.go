@@ -4,7 +4,6 @@ import (
 	_ "embed" // for the template
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"text/template"
 	"time"
@@ -21,7 +20,7 @@ import (
 
 // Text writes the study for a terminal: what it comes to in words, then the comparisons and
 // everything that speaks against them. Names and messages from outside cannot control the terminal.
-func Text(w io.Writer, d *Document, o Options) error {
+func Text(w io.Writer, d *study.Document, o Options) error {
 	v, err := newView(d, words.Printable, func(u string) string { return u })
 	if err != nil {
 		return err
@@ -229,7 +228,7 @@ var markdownPage = show.MarkdownTemplate(markdownText, template.FuncMap{"heading
 })
 
 // Markdown writes the study for a page of a repository: what the page says, in the same order, without pictures.
-func Markdown(w io.Writer, d *Document) error {
+func Markdown(w io.Writer, d *study.Document) error {
 	v, err := newView(d, words.Visible, show.Unit)
 	if err != nil {
 		return err
@@ -303,7 +302,7 @@ func Design(w io.Writer, s *study.Spec, estimate Estimate) error {
 		fmt.Fprintf(w, "so few blocks can show no effect at all, whatever its size: it takes %d or more\n", least)
 		return nil
 	}
-	fmt.Fprintf(w, "smallest effect that is found in 4 of 5 such studies: %s\n", SmallestEffects(s, s.Blocks))
+	fmt.Fprintf(w, "smallest effect that is found in 4 of 5 such studies: %s\n", study.SmallestEffects(s, s.Blocks))
 	if s.Budget > 0 {
 		fmt.Fprintf(w, "fewer blocks are made where %v do not hold them\n", s.Budget)
 		return printEstimate(w, s, estimate, least)
@@ -337,26 +336,9 @@ func printEstimate(w io.Writer, s *study.Spec, estimate Estimate, least int) err
 			(block * time.Duration(least)).Round(time.Second))
 	case !all: // else it has been said
 		fmt.Fprintf(w, "smallest effect that is found in 4 of 5 studies of %s: %s\n", words.Count(blocks, "block"),
-			SmallestEffects(s, blocks))
+			study.SmallestEffects(s, blocks))
 	}
 	return nil
-}
-
-// SmallestEffects says what a study with some blocks can show, for metrics that vary little and much.
-func SmallestEffects(s *study.Spec, blocks int) string {
-	blocks = min(blocks, stats.MaxBlocks) // with more it is smaller still
-	var found []string
-	// How much the user's metric varies is not known before it is measured: little, usually, much.
-	for _, spread := range []float64{0.01, 0.05, 0.2} {
-		p := stats.Power{Spread: spread, Alpha: 1 - s.Confidence, Comparisons: s.Comparisons(), Seed: s.Seed}
-		if e := p.Detectable(blocks); !math.IsInf(e, 1) {
-			found = append(found, fmt.Sprintf("%.1f%% where it varies by %g%% from block to block", 100*e, 100*spread))
-		}
-	}
-	if found == nil {
-		return "none, whatever its size"
-	}
-	return strings.Join(found, ", ")
 }
 
 // Order prints the order of the first block, and of all where there are few.

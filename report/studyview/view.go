@@ -12,40 +12,15 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/recommend"
+	"github.com/rackless/rackless/study/record"
 	"github.com/rackless/rackless/study/stats"
 )
 
 // Schema names the form of the JSON.
 const Schema = "rackless/study/v1"
-
-// A Document is a study with its result and where it was made.
-type Document struct {
-	Result *study.Result // as Analyse made it of Data; required
-	Data   *study.Data   // required
-	// Emulated is set where a figure says nothing about hardware: an RDMA device in software, or
-	// CPUs that are interpreted. Every output says so.
-	Emulated bool
-	// Lab has nodes, machine and checks of the lab as the first run found it; nil where that was not recorded.
-	Lab         *report.Data
-	Environment []study.Fact // host, kernel, versions: in the order in which they are shown
-	Commands    []Command    // that made the figures, each once
-	// Repeat is the command that repeats the study, such as "rackless study run pin.yaml"; empty: not known.
-	Repeat    string
-	Generated time.Time // when the report was made
-	Rackless  string    // version that made the runs, or imported them
-}
-
-// A Command is what was run at both ends for a test.
-type Command struct {
-	Test   string `json:"test"`
-	Client string `json:"client,omitempty"` // the exact command line
-	Server string `json:"server,omitempty"` // empty where the test needs no server
-	Tool   string `json:"tool,omitempty"`   // with version, as far as it told: "perftest 24.04"
-}
 
 // Options say what the terminal can do.
 type Options struct {
@@ -55,20 +30,20 @@ type Options struct {
 
 // A view is a document with every text made safe, and what several outputs say of it.
 type view struct {
-	*Document
+	*study.Document
 	unit func(string) string // how units are written
 }
 
 // newView makes texts safe by clean.
-func newView(d *Document, clean, unit func(string) string) (*view, error) {
-	if err := d.check(); err != nil {
+func newView(d *study.Document, clean, unit func(string) string) (*view, error) {
+	if err := checkDocument(d); err != nil {
 		return nil, err
 	}
 	return &view{show.Clean(d, clean), unit}, nil
 }
 
-// check refuses a document that misses what every output needs.
-func (d *Document) check() error {
+// checkDocument refuses a document that misses what every output needs.
+func checkDocument(d *study.Document) error {
 	if d == nil || d.Result == nil || d.Data == nil || d.Data.Spec == nil {
 		return errors.New("show a study: the document needs a result and the data that it is of")
 	}
@@ -303,7 +278,7 @@ func (v *view) made() []setting {
 }
 
 // Write writes an analysed study in a format: md, json, yaml, csv, html, or text, for which the options are.
-func Write(w io.Writer, format string, doc *Document, o Options) error {
+func Write(w io.Writer, format string, doc *study.Document, o Options) error {
 	// The formats are made of one document, so that they never say different things of a study.
 	switch format {
 	case "md":
@@ -349,7 +324,7 @@ func (v *view) opposite() string {
 		}
 	}
 	need := 1 // the switch
-	need += lists.Sum(v.Lab.Nodes, func(n report.Node) int { return n.CPUs })
+	need += lists.Sum(v.Lab.Nodes, func(n record.Node) int { return n.CPUs })
 	if all.IsEmpty() || protected.IsEmpty() || need == 1 || protected.Len() >= need {
 		return ""
 	}

@@ -20,14 +20,13 @@ import (
 	"github.com/rackless/rackless/rack/doctor"
 	"github.com/rackless/rackless/rack/verify"
 	"github.com/rackless/rackless/rdma/fabric"
-	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/live"
-	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/lock"
+	"github.com/rackless/rackless/study/record"
 	"github.com/rackless/rackless/study/results"
 	"github.com/rackless/rackless/study/store"
 )
@@ -279,7 +278,7 @@ func liveStudy(s *store.Study, o store.Outcome) live.Study {
 }
 
 // Study implements live.Source.
-func (u *Source) Study(ctx context.Context, name string) (*studyview.Document, error) {
+func (u *Source) Study(ctx context.Context, name string) (*study.Document, error) {
 	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
 		return nil, fmt.Errorf("study %q: not a name of a study", name) // it would be read as a file
 	}
@@ -350,6 +349,6 @@ func (u *Source) detail(r results.Result) live.Result {
 }
 
 // Result implements live.Source.
-func (u *Source) Result(_ context.Context, r live.Result) (report.Data, error) {
+func (u *Source) Result(_ context.Context, r live.Result) (record.Record, error) {
 	return results.Load(filepath.Join(u.results().Dir(), r.Lab, r.Time))
 }

@@ -61,9 +61,9 @@ func BenchmarkReportOfAMillionFigures(b *testing.B) {
 			}
 		}
 	}
-	for name, write := range map[string]func(*studyview.Document) error{
-		"text": func(d *studyview.Document) error { return studyview.Text(io.Discard, d, studyview.Options{}) },
-		"page": func(d *studyview.Document) error { return studyview.Page(io.Discard, d) },
+	for name, write := range map[string]func(*study.Document) error{
+		"text": func(d *study.Document) error { return studyview.Text(io.Discard, d, studyview.Options{}) },
+		"page": func(d *study.Document) error { return studyview.Page(io.Discard, d) },
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
@@ -75,7 +75,7 @@ func BenchmarkReportOfAMillionFigures(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if err := write(&studyview.Document{Result: result, Data: rec.Data}); err != nil {
+				if err := write(&study.Document{Result: result, Data: rec.Data}); err != nil {
 					b.Fatal(err)
 				}
 			}

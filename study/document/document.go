@@ -17,12 +17,10 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/inspect"
-	"github.com/rackless/rackless/report"
-	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/recommend"
+	"github.com/rackless/rackless/study/record"
 	"github.com/rackless/rackless/study/store"
 )
 
@@ -41,7 +39,7 @@ func None(err error) error {
 }
 
 // Load analyses a study. repeat is the command that makes it again; "" where that is not known.
-func Load(ctx context.Context, db *store.DB, name, repeat string) (*studyview.Document, error) {
+func Load(ctx context.Context, db *store.DB, name, repeat string) (*study.Document, error) {
 	rec, err := conduct.Load(ctx, db, name)
 	if err != nil {
 		return nil, err
@@ -52,11 +50,11 @@ func Load(ctx context.Context, db *store.DB, name, repeat string) (*studyview.Do
 	}
 	// The analysis is made again from the raw runs each time, so that a newer rackless judges old studies by its own
 	// rules.
-	doc := &studyview.Document{Result: result, Data: rec.Data, Emulated: rec.Emulated, Repeat: repeat,
+	doc := &study.Document{Result: result, Data: rec.Data, Emulated: rec.Emulated, Repeat: repeat,
 		Environment: rec.Study.Environment, Generated: time.Now().UTC().Truncate(time.Second),
 		Rackless: rec.Study.Rackless}
 	if rec.Study.Survey != nil {
-		doc.Lab = new(report.Data)
+		doc.Lab = new(record.Record)
 		if err := json.Unmarshal(rec.Study.Survey, doc.Lab); err != nil {
 			return nil, fmt.Errorf("study %s: survey: %w", name, err)
 		}
@@ -65,7 +63,7 @@ func Load(ctx context.Context, db *store.DB, name, repeat string) (*studyview.Do
 		if s.Command == "" {
 			continue // imported: with which command it was measured is not known
 		}
-		doc.Commands = append(doc.Commands, studyview.Command{Test: s.Test, Client: s.Command, Server: s.ServerCommand,
+		doc.Commands = append(doc.Commands, study.Command{Test: s.Test, Client: s.Command, Server: s.ServerCommand,
 			Tool: strings.TrimSpace(s.Tool + " " + s.Version)})
 	}
 	return doc, nil
@@ -74,16 +72,6 @@ func Load(ctx context.Context, db *store.DB, name, repeat string) (*studyview.Do
 // A List is what study ls prints as JSON, see docs/json.md.
 type List struct {
 	Studies []Entry `json:"studies"`
-}
-
-// Grid has one row a study.
-func (l List) Grid() *show.Grid {
-	g := show.NewGrid("study", "begun", "lab", "done>", "failed>", "disturbed>")
-	for _, s := range l.Studies {
-		g.Add(s.Name, s.Created.Local().Format(time.DateTime), s.Lab, fmt.Sprint(s.Done), fmt.Sprint(s.Failed),
-			fmt.Sprint(s.Disturbed))
-	}
-	return g
 }
 
 // An Entry is a study, with its runs by how they ended.
@@ -200,6 +188,6 @@ func ShowProgress(to *steps.Progress, s *study.Spec, p conduct.Progress, doing *
 	if blocks := p.Total / max(1, len(s.Block(1))); s.Budget > 0 && p.Status == "" && p.Run.Block == 2 &&
 		p.Run.Place == 1 && p.Attempt == 1 && blocks > 0 {
 		to.Note("by the first block, %v hold about %s, which find %s", s.Budget, words.Count(blocks, "block"),
-			studyview.SmallestEffects(s, blocks))
+			study.SmallestEffects(s, blocks))
 	}
 }

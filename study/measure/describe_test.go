@@ -11,6 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/study/record"
 )
 
 // Memory is measured by the NUMA nodes that every node has, and that have CPUs to measure from.
@@ -50,12 +51,12 @@ func TestAReportHasNodesWithoutNICs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []report.Node{
+	want := []record.Node{
 		{Name: "a", CPUs: 1, Memory: 256 << 20},
 		{Name: "b", CPUs: 2, Memory: 1 << 30, Address: l.Nodes[1].NICs[0].Addr.String(), MAC: l.Nodes[1].NICs[0].MAC,
 			MTU: l.Fabric.MTU},
 	}
-	var data report.Data
+	var data record.Record
 	for _, n := range l.Nodes {
 		data.Nodes = append(data.Nodes, reportNode(l, n))
 	}

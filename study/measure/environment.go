@@ -15,16 +15,16 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/study/record"
 )
 
 // environment lists what figures depend on besides the lab file. Host names and addresses of the
 // host are left out: reports are passed on.
-func environment(s *rack.State, samples []bench.Sample) []report.Fact {
-	var out []report.Fact
+func environment(s *rack.State, samples []bench.Sample) []record.Fact {
+	var out []record.Fact
 	add := func(key, value string) {
 		if value != "" {
-			out = append(out, report.Fact{Key: key, Value: value})
+			out = append(out, record.Fact{Key: key, Value: value})
 		}
 	}
 	add("host CPU", cpuModel())

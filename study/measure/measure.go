@@ -17,14 +17,11 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/machine/diagnose"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/finding"
-	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/mpi"
-	"github.com/rackless/rackless/report"
-	"github.com/rackless/rackless/report/hostview"
+	"github.com/rackless/rackless/study/record"
 	"github.com/rackless/rackless/vm/image"
 )
 
@@ -57,7 +54,7 @@ const mostRaw = 200_000
 // found to be one for these nodes: its error is returned, and its findings are in the report. A measurement that failed
 // is a sample with its reason; an error means that there is nothing to report. by is the version of rackless.
 func Run(ctx context.Context, r *rack.Rack, q Request, verify func() ([]finding.Finding, error), p *rack.Progress,
-	by string) (data report.Data, err error) {
+	by string) (data record.Record, err error) {
 	defer func() { p.End(err) }()
 	s, err := begin(ctx, r, q, p)
 	if err != nil {
@@ -73,9 +70,9 @@ func Run(ctx context.Context, r *rack.Rack, q Request, verify func() ([]finding.
 	if err != nil {
 		return data, err
 	}
-	data = Describe(ctx, r, findings, samples, by)
+	data = Describe(r, findings, samples, by)
 	data.Judgements, data.Beside = bench.Judge(samples, known.path), bench.ComparePublished(samples)
-	data.Distributions = report.Distributions(samples)
+	data.Distributions = record.Distributions(samples)
 	return data, nil
 }
 
@@ -365,19 +362,12 @@ func numaNodes(nodes []*facts.Node) []int {
 }
 
 // Describe gathers what a report on a lab shows beside the figures. by is the version of rackless.
-func Describe(ctx context.Context, r *rack.Rack, findings []finding.Finding, samples []bench.Sample,
-	by string) report.Data {
+func Describe(r *rack.Rack, findings []finding.Finding, samples []bench.Sample, by string) record.Record {
 	s := r.State
-	data := report.Data{
+	data := record.Record{
 		Lab: r.Lab.Name, Generated: time.Now().UTC().Truncate(time.Second), Rackless: by,
 		Findings: findings, Samples: samples, Environment: environment(s, samples), Emulated: r.Emulated(),
 		EmulatedHost: s.EmulatedHost,
-	}
-	if h, err := inspect.Read(ctx, inspect.Live()); err == nil { // else the page is without the machine's picture
-		var svg strings.Builder
-		if hostview.NewDocument(h, diagnose.Host(h)).WriteSVG(&svg) == nil {
-			data.HostPicture = svg.String()
-		}
 	}
 	for i, n := range r.Lab.Nodes {
 		node := reportNode(r.Lab, n)
@@ -392,8 +382,8 @@ func Describe(ctx context.Context, r *rack.Rack, findings []finding.Finding, sam
 }
 
 // reportNode is a node as its lab has it, known by its first NIC. One on a real host may have none.
-func reportNode(l *lab.Lab, n lab.Node) report.Node {
-	node := report.Node{Name: n.Name, CPUs: n.CPUs, Memory: int64(n.Memory)}
+func reportNode(l *lab.Lab, n lab.Node) record.Node {
+	node := record.Node{Name: n.Name, CPUs: n.CPUs, Memory: int64(n.Memory)}
 	if len(n.NICs) > 0 {
 		node.Address, node.MAC, node.MTU = n.NICs[0].Addr.String(), n.NICs[0].MAC, l.Fabric.MTU
 	}

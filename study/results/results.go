@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/userfile"
-	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/study/record"
 )
 
 // The files of a measurement, which lie in a directory DATA/results/LAB/TIME of their own.
@@ -40,9 +40,9 @@ func (s Store) Dir() string { return filepath.Join(s.Data, "results") }
 // Unfinished is a file that keeps what is measured of a lab until all is.
 func (s Store) Unfinished(lab string) string { return filepath.Join(s.Dir(), lab, ".unfinished") }
 
-// Save writes a measurement and returns its directory. Where the disk is full, the error says so and
-// nothing is left.
-func (s Store) Save(data report.Data) (string, error) {
+// Save writes a measurement, with the page that page writes of it, and returns its directory. Where the disk is full,
+// the error says so and nothing is left.
+func (s Store) Save(data record.Record, page func(io.Writer, record.Record) error) (string, error) {
 	parent := filepath.Join(s.Dir(), data.Lab)
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return "", fmt.Errorf("results: %w; set RACKLESS_DATA to a directory that can be written", err)
@@ -68,7 +68,7 @@ func (s Store) Save(data report.Data) (string, error) {
 			e.SetIndent("", " ")
 			return e.Encode(data)
 		}},
-		{PageFile, func(w io.Writer) error { return report.Page(w, data) }},
+		{PageFile, func(w io.Writer) error { return page(w, data) }},
 	} {
 		err := writeFile(filepath.Join(work, file.name), file.fill)
 		switch {
@@ -161,8 +161,8 @@ func (s Store) Last(lab string) (string, error) {
 }
 
 // Load reads the directory of a measurement.
-func Load(dir string) (report.Data, error) {
-	var data report.Data
+func Load(dir string) (record.Record, error) {
+	var data record.Record
 	path := filepath.Join(dir, reportFile)
 	b, err := userfile.Read(path, userfile.Document)
 	if err != nil {

@@ -10,10 +10,11 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/study/record"
 )
 
-func measurement(lab string, at int64) report.Data {
-	return report.Data{Lab: lab, Generated: time.Unix(at, 0).UTC(), Samples: []bench.Sample{{Run: "r",
+func measurement(lab string, at int64) record.Record {
+	return record.Record{Lab: lab, Generated: time.Unix(at, 0).UTC(), Samples: []bench.Sample{{Run: "r",
 		Test: "ping", Client: "vm00", Server: "vm01", Metric: bench.MetricLatencyAverage, Value: 5, Unit: "us",
 		Started: time.Unix(at, 0).UTC()}}}
 }
@@ -26,9 +27,9 @@ func TestWhatIsSavedIsFoundAgain(t *testing.T) {
 		t.Errorf("of an empty store: %v", err)
 	}
 	var dirs []string
-	for _, data := range []report.Data{measurement("pair", 1), measurement("other", 2), measurement("pair", 3),
+	for _, data := range []record.Record{measurement("pair", 1), measurement("other", 2), measurement("pair", 3),
 		measurement("pair", 3)} { // two in one second
-		dir, err := s.Save(data)
+		dir, err := s.Save(data, report.Page)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,38 @@
+package bench
+
+// Traffic is what a test sends, as far as the limits of its path depend on it.
+type Traffic struct {
+	// Operation is the RDMA operation that a bandwidth is of: "write", "read", "send" or "atomic". It is "" if it is not
+	// known with which headers messages are sent.
+	Operation string
+	Datagrams bool   // each message is a datagram (UD)
+	Immediate bool   // each message has immediate data
+	Both      bool   // both sides send: bandwidths are sums
+	Pairs     int    // queue pairs; 0 stands for one
+	GPU       string // number of the GPU whose memory is used; "": main memory
+	Echo      int64  // bytes on the wire that come back as many; 0 if the test is no echo
+	Copies    bool   // between a node's memory and its GPUs', over their PCIe links
+}
+
+// A Carrier is a Plugin that knows its traffic.
+type Carrier interface {
+	Traffic() Traffic
+}
+
+// Traffic returns what an engine sends; nothing is known about it unless its plugin is a Carrier.
+func (e Engine) Traffic() Traffic {
+	if c, ok := e.plugin.(Carrier); ok {
+		return c.Traffic()
+	}
+	return Traffic{}
+}
+
+// GPU returns the number of the GPU whose memory a test uses; ok is false where it uses main memory.
+func (e Engine) GPU() (number string, ok bool) {
+	t := e.Traffic()
+	return t.GPU, t.GPU != ""
+}
+
+// Copies reports whether an engine measures copies between a node's memory and its GPUs', which go
+// over their PCIe links.
+func (e Engine) Copies() bool { return e.Traffic().Copies }

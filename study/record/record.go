@@ -1,0 +1,110 @@
+// Package record holds what is kept of a measurement of a lab: figures, nodes, surroundings and findings. Package
+// study/results stores it, and package report shows it.
+package record
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/study/stats"
+)
+
+// Record is everything that a report shows. Every field may be empty: what is missing is said or left
+// out, never invented.
+type Record struct {
+	Lab       string            `json:"lab"`
+	Title     string            `json:"title,omitempty"` // empty: "Lab " and the lab's name
+	Generated time.Time         `json:"generated"`       // printed in UTC
+	Rackless  string            `json:"rackless"`        // version of rackless
+	Nodes     []Node            `json:"nodes"`           // their order is the order of rows, columns and pairs
+	Findings  []finding.Finding `json:"findings,omitempty"`
+	Samples   []bench.Sample    `json:"samples,omitempty"`
+	// Judgements hold the bandwidths against what the path carries, and Beside has latencies beside
+	// published ones. Results of earlier releases have neither.
+	Judgements []bench.Judgement           `json:"expectations,omitempty"`
+	Beside     []bench.PublishedComparison `json:"published,omitempty"`
+	// Distributions are what is kept of all single latencies.
+	Distributions []Distribution `json:"latency_distributions,omitempty"`
+	Environment   []Fact         `json:"environment,omitempty"` // printed in this order
+	// HostPicture is an SVG document of the machine that the lab ran on, as "rackless inspect -o
+	// svg" writes it; empty: not shown.
+	HostPicture string `json:"host_picture,omitempty"`
+	Emulated    bool   `json:"emulated"` // the lab was emulated; a Sample may say so for itself too
+	// EmulatedHost is set for a lab on an emulated host, where KVM is emulated, too.
+	EmulatedHost bool `json:"emulated_host,omitempty"`
+	// NoSwitch is set for nodes on a host's own NICs: what is drawn between them is not a switch of rackless.
+	NoSwitch bool `json:"-"`
+}
+
+// A Node is one machine of the lab as the report shows it.
+type Node struct {
+	Name        string `json:"name"`
+	Address     string `json:"address,omitempty"` // with prefix length: "10.77.0.10/24"
+	MAC         string `json:"mac,omitempty"`
+	RDMADevice  string `json:"rdma_device,omitempty"` // "rxe0"; empty: the node has none
+	GIDIndex    int    `json:"gid_index"`             // of the RoCE v2 address; means nothing without RDMADevice
+	MTU         int    `json:"mtu,omitempty"`         // of the network device, in bytes
+	IBMTU       int    `json:"ib_mtu,omitempty"`      // active MTU of the RDMA port, in bytes
+	CPUs        int    `json:"cpus,omitempty"`
+	Memory      int64  `json:"memory,omitempty"`      // bytes
+	Accelerator string `json:"accelerator,omitempty"` // "kvm" or "tcg"
+	Driver      string `json:"driver,omitempty"`      // what made the node: "qemu"
+	// What follows is known about a node that runs, and only drawn.
+	State string `json:"-"` // in place of the MAC
+	Off   bool   `json:"-"` // it does not run as it should
+	Wires []Wire `json:"-"` // nil: one, of which nothing is known
+}
+
+// A Wire is a link from a NIC of a running node to the switch.
+type Wire struct {
+	Text           string
+	Down, Impaired bool
+	Note           string // what is wrong with it; written into the node's box
+}
+
+// A Fact is one line about the surroundings of a measurement, such as the host's CPU model or a tool's version.
+type Fact struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// A Distribution is what is kept of the single latencies of a test: of all repeats together.
+type Distribution struct {
+	Test     string        `json:"test"`
+	Client   string        `json:"client"`
+	Server   string        `json:"server"`
+	Bytes    int64         `json:"bytes,omitempty"`
+	Emulated bool          `json:"emulated"`
+	Count    int64         `json:"count"`  // latencies
+	Points   []stats.Point `json:"points"` // latencies in us by quantile, rising, as far as one lies beyond
+}
+
+// Distributions makes the distributions of the samples that have single latencies.
+func Distributions(samples []bench.Sample) []Distribution {
+	type key struct {
+		test, client, server string
+		bytes                int64
+		emulated             bool
+	}
+	var of group.By[key, []float64]
+	for _, s := range samples {
+		if s.Error == "" && len(s.Latencies) > 0 {
+			of.Add(key{s.Test, s.Client, s.Server, s.Bytes, s.Emulated}, s.Latencies)
+		}
+	}
+	var out []Distribution
+	// Repeats are merged: the tail is made of rare events, and each repeat saw only some of them.
+	for _, k := range of.Keys {
+		all := stats.NewHistogram()
+		for _, us := range slices.Concat(of.Of(k)...) {
+			// One that the histogram does not take is none: longer than a minute, or no number. Parsers refuse those.
+			_ = all.Record(us)
+		}
+		out = append(out, Distribution{Test: k.test, Client: k.client, Server: k.server, Bytes: k.bytes,
+			Emulated: k.emulated, Count: all.Count(), Points: all.Distribution()})
+	}
+	return out
+}
