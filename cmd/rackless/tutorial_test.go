@@ -224,7 +224,7 @@ func TestTutorial(t *testing.T) {
 				e.documented(t)
 				before = e.fingerprint(t)
 			}
-			if diff := cmp.Diff(b.masked(c.output), b.masked(got)); diff != "" && !*updateTutorial {
+			if diff := cmp.Diff(facts(b.masked(c.output)), facts(b.masked(got))); diff != "" && !*updateTutorial {
 				t.Errorf("docs/tutorial.md:%d: %s prints something else; go test ./cmd/rackless -run TestTutorial "+
 					"-update-tutorial (-page +printed):\n%s", c.line, c.text, diff)
 			}
