@@ -13,10 +13,10 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE := golang.org/x/tools/cmd/deadcode@v0.51.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-emulate build lab cluster-demo study-demo studies publish-studies publish-cluster test test-fast test-long test-faults test-judges test-release release release-images install uninstall race lint fuzz bench update clean
+.PHONY: help setup setup-emulate build lab cluster-demo study-demo studies publish-studies publish-cluster test test-fast test-e2e test-e2e-record test-long test-faults test-judges test-release release release-images install uninstall race lint fuzz bench update clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## install what "make lab" needs (Debian 12 or newer; says what and why first)
 	@hack/setup.sh lab
@@ -88,14 +88,17 @@ publish-cluster: build ## write the tests of the last make cluster-demo, with th
 		cp "$$dir/samples.jsonl" "$$dir/report.json" docs/studies/cluster-tests/
 	bin/rackless report cluster --format md >docs/studies/cluster-tests.md
 
-test: ## install what the tests need and run all of them, also those that start labs
+test: ## install what the tests need, and run those that start labs and hosts too: 15 minutes on two cores (SEED=N draws the samples of a run again)
 	@hack/setup.sh test
 	@$(MAKE) --no-print-directory run-tests
 
 # What tests count, such as the faults that prepare survived: go test says nothing of a test that passes.
 TALLY := $(CURDIR)/out/tally
 
-# Without the tables of a debugger, tests compile in less time. make test and make lint run go vet.
+# Some tests of "make test" draw a sample of what "make test-e2e" runs: docs/testing.md.
+SEED := $(shell date +%s)
+
+# Without the tables of a debugger, tests compile in less time. make lint runs go vet.
 NO_DWARF := -gcflags=all=-dwarf=false
 # Memory is collected half as often: compiling takes a seventh less CPU time, and a sixth more memory.
 GO_TEST := GOGC=200 $(GO) test -vet=off $(NO_DWARF) -ldflags=-w
@@ -103,9 +106,18 @@ GO_TEST := GOGC=200 $(GO) test -vet=off $(NO_DWARF) -ldflags=-w
 .PHONY: run-tests
 run-tests:
 	@mkdir -p $(TALLY)
-	RACKLESS_TALLY=$(TALLY) $(GO_TEST) -vet=all -timeout 60m ./...
+	@echo "make test SEED=$(SEED) draws the samples of this run again."
+	RACKLESS_SEED=$(SEED) RACKLESS_TALLY=$(TALLY) $(GO_TEST) -timeout 60m ./...
 	@echo "What the tests counted:"
 	@find $(TALLY) -type f | sort | xargs cat
+
+test-e2e: ## all that make test leaves out or takes a sample of: the tutorial, every profile and kind of fault, clusters of Debian; prints a summary
+	@hack/setup.sh test
+	@GO_TEST="$(GO_TEST)" hack/e2e.sh run
+
+test-e2e-record: ## the same, and note date, commit, result and minutes in docs/testing.md
+	@hack/setup.sh test
+	@GO_TEST="$(GO_TEST)" hack/e2e.sh record
 
 test-fast: ## run the tests that start no machine and no lab, in a few minutes
 	# Some packages wait for programs that they start: a third one at a time keeps two cores busy.
@@ -133,8 +145,8 @@ test-faults: ## kill prepare and rollback, and cut the power, at every step, in 
 	$(GO_TEST) -timeout 30m -run TestInAMachineWithARealKernel -v ./host/device -every-point
 	$(GO_TEST) -timeout 30m -run TestKilledAtAnyMoment -v ./rack/emulated -kills 60
 	mkdir -p out && hack/cloud-image.sh out/cloud.qcow2
-	RACKLESS_CLOUD_IMAGE=$(CURDIR)/out/cloud.qcow2 $(GO_TEST) -timeout 30m -run TestLabs/e2e_cloud -v ./cmd/rackless
-	$(GO_TEST) -timeout 3h -run 'TestKilledAtAnyStep|TestTutorial|TestPowerCuts|TestAStudyGoesOnOverBoots|TestAStudyOfEveryPlacement|TestAStudyWhoseClockIsSet|TestPrepareSetsTheFirmwareOfAConnectX' -v ./cmd/rackless -every-step
+	RACKLESS_CLOUD_IMAGE=$(CURDIR)/out/cloud.qcow2 $(GO_TEST) -timeout 30m -run TestE2ELabs/cloud -v ./cmd/rackless -e2e
+	$(GO_TEST) -timeout 3h -run 'TestE2EKilledAtAnyStep|TestE2ETutorial|TestE2EPowerCuts|TestAStudyGoesOnOverBoots|TestAStudyOfEveryPlacement|TestAStudyWhoseClockIsSet|TestPrepareSetsTheFirmwareOfAConnectX' -v ./cmd/rackless -e2e -every-step
 
 race: ## run the short tests under the race detector
 	@hack/setup.sh race

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rackless/rackless/internal/storey"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack/check"
 )
@@ -45,12 +46,18 @@ type tenant struct {
 	ran, waited time.Duration // since it was started
 }
 
-// newTenant starts the domain.
-func (h *small) newTenant(t *testing.T) *tenant {
+// Commands that start a tenant: one that is gone when the host boots, and one that libvirt starts at each boot.
+const (
+	untilBoot = "virsh create tenant.xml"
+	atBoots   = "virsh define tenant.xml && virsh autostart tenant && virsh start tenant"
+)
+
+// newTenant starts the domain by one of the commands.
+func (h *small) newTenant(t *testing.T, command string) *tenant {
 	t.Helper()
 	h.putFile(t, "/root/tenant.xml", "testdata/faults/tenant.xml")
 	h.putText(t, "/root/tenant.sh", tenantScript)
-	h.mustHost(t, "virsh create tenant.xml")
+	h.mustHost(t, command)
 	now := &tenant{h: h}
 	now.look(t)
 	return now
@@ -94,9 +101,11 @@ func (n *tenant) hadItsCPU(t *testing.T) {
 	}
 }
 
-// onlyRebootMissing fails the test where verify found more at fault than what kernel arguments do,
-// which a host that is prepared without a reboot does not have.
-func (h *small) onlyRebootMissing(t *testing.T, out string, status int) {
+// byReboot are the checks of what kernel arguments do: they fail on a host that is prepared without a reboot.
+var byReboot = []string{check.IDKernelArgs, check.IDThreads, check.IDInterrupts}
+
+// verified fails the test if verify found a fault by a check that is not among the allowed ones.
+func (h *small) verified(t *testing.T, out string, status int, allowed ...string) {
 	t.Helper()
 	out, _, _ = strings.Cut(out, "\n]") // what follows is for people
 	var findings []finding.Finding
@@ -108,7 +117,7 @@ func (h *small) onlyRebootMissing(t *testing.T, out string, status int) {
 			continue
 		}
 		t.Logf("verify: %s %s: %s", f.Code, f.Subject, f.Have)
-		if !slices.Contains([]string{check.IDKernelArgs, check.IDThreads, check.IDInterrupts}, f.ID) {
+		if !slices.Contains(allowed, f.ID) {
 			t.Errorf("verify: %+v", f)
 		}
 	}
@@ -177,14 +186,15 @@ func (h *small) whatDriftsIsSeen(t *testing.T) {
 	}
 }
 
-// TestVirtualFunctionsBesideATenant brings up two nodes with a virtual function each of one NIC,
-// verifies and measures them, and takes all of it back, without a reboot, while a domain of
-// somebody else's runs. What drifts from the plan meanwhile is seen.
-func TestVirtualFunctionsBesideATenant(t *testing.T) {
+// TestE2EVirtualFunctionsBesideATenant brings up two nodes with a virtual function each of one NIC, verifies and
+// measures them, and takes all of it back, without a reboot, while a domain of somebody else's runs. What drifts from
+// the plan meanwhile is seen.
+func TestE2EVirtualFunctionsBesideATenant(t *testing.T) {
+	storey.E2E(t)
 	t.Parallel()
 	h := newSmall(t, "vfs", smallProfile)
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/vfs.yaml")
-	tenant := h.newTenant(t)
+	tenant := h.newTenant(t, untilBoot)
 	before := h.state(t)
 	for _, command := range []string{
 		"rackless prepare lab.yaml --yes --no-reboot",
@@ -197,7 +207,7 @@ func TestVirtualFunctionsBesideATenant(t *testing.T) {
 		out, status := h.host(t, command)
 		switch {
 		case strings.Contains(command, "verify"):
-			h.onlyRebootMissing(t, out, status)
+			h.verified(t, out, status, byReboot...)
 		case status != 0:
 			t.Errorf("%s: status %d\n%s", command, status, out)
 		default:

@@ -188,7 +188,7 @@ func (e *emulatedHost) documented(t *testing.T, nodes ...string) {
 	if len(nodes) == 0 {
 		faults = wrong(typedOnHost, run("", script(typedOnHost)))
 	} else {
-		// Nested nodes take a minute for the rest, which e2e_connectx types.
+		// Nested nodes take a minute for the rest, which testdata/e2e/connectx.txtar types.
 		client := typedOnClient[:1]
 		if *everyStep {
 			client = typedOnClient

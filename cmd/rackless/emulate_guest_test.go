@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/storey"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/connectx"
@@ -22,14 +23,25 @@ import (
 	"github.com/rackless/rackless/vm/kerneltest"
 )
 
-// rackless inspect, run inside, reads each built-in profile back. The machines boot the small image
-// of nested nodes: what a kernel sees of its machine does not depend on what else is there. One follows the other,
-// early in the run: parallel subtests begin after all labs, and the longest of them ended minutes after all else.
-func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
+// TestAnEmulatedHostIsWhatItsProfileSays looks at one built-in profile.
+func TestAnEmulatedHostIsWhatItsProfileSays(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
 	}
+	emulatedAsTheirProfiles(t, storey.Some(storey.Rand(t), emulate.Builtin(), 1))
+}
+
+// TestE2EEmulatedHostsAreWhatTheirProfilesSay looks at all built-in profiles.
+func TestE2EEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
+	storey.E2E(t)
+	t.Parallel()
+	emulatedAsTheirProfiles(t, emulate.Builtin())
+}
+
+// emulatedAsTheirProfiles has rackless inspect, run inside, read profiles back. The machines boot the small image of
+// nested nodes: what a kernel sees of its machine does not depend on what else is there.
+func emulatedAsTheirProfiles(t *testing.T, profiles []*emulate.Profile) {
 	m := kerneltest.Find(t)
 	m.Add(t, kerneltest.Self(t, "rackless"))
 	user, err := rack.DefaultDirs(os.Getenv, os.Getuid())
@@ -46,7 +58,7 @@ func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 		Append: "console=ttyS0 loglevel=3 intel_iommu=on iommu=pt panic=-1 no_timer_check cryptomgr.notests " +
 			"mitigations=off nokaslr",
 	}
-	for _, p := range emulate.Builtin() {
+	for _, p := range profiles {
 		t.Run(p.Name, func(t *testing.T) {
 			const coresPerNode = 2 // so that each node has more than one
 			p := p.Scale(p.NUMANodes[0].Cores / coresPerNode)

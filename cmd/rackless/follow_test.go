@@ -22,8 +22,8 @@ var (
 	accelerators = regexp.MustCompile(`on (tcg \(emulated\)|kvm)`)
 )
 
-// followCommand is a command of scripts: "follow PAGE" types the commands of a page of docs, and holds what they print
-// against what the page shows. With -update-tutorial it writes the page.
+// followCommand is a command of scripts: "follow PAGE" types the commands of a page of docs, and holds the facts of what
+// they print against those that the page shows. With -update-tutorial it writes the page.
 func followCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: follow PAGE")
@@ -51,7 +51,7 @@ func followCommand(ts *testscript.TestScript, neg bool, args []string) {
 			if got = progressLine.ReplaceAllString(got, ""); got != "" && !strings.HasSuffix(got, "\n") {
 				got += "\n"
 			}
-			mask := func(s string) string { return accelerators.ReplaceAllString(b.masked(s), "on ACCEL") }
+			mask := func(s string) []string { return facts(accelerators.ReplaceAllString(b.masked(s), "on ACCEL")) }
 			if *updateTutorial {
 				c.output = got
 			} else if diff := cmp.Diff(mask(c.output), mask(got)); diff != "" {

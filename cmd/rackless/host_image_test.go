@@ -10,7 +10,7 @@ import (
 )
 
 // isAsItsImage holds a host to what the image of hosts is for. That changed kernel arguments are in force after another
-// boot, and that files stay, is in TestPowerCuts.
+// boot, and that files stay, is in TestPowerCut.
 func (h *small) isAsItsImage(t *testing.T) {
 	t.Helper()
 	d, err := rack.DefaultDirs(os.Getenv, os.Getuid())

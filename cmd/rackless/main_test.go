@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/storey"
 	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study/lock"
@@ -35,26 +36,38 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"rackless": main})
 }
 
-// Scripts that start labs have names that begin with this.
-const e2e = "e2e_"
+// The scripts of testdata/script need no lab. Those of testdata/lab start labs in make test, and those of testdata/e2e
+// in make test-e2e only.
+const (
+	scripts    = "testdata/script/*.txtar"
+	labScripts = "testdata/lab/*.txtar"
+	e2eScripts = "testdata/e2e/*.txtar"
+)
 
-// cloudImage names a disk image for e2e_cloud, which hack/cloud-image.sh makes.
+// cloudImage names a disk image for testdata/e2e/cloud.txtar, which hack/cloud-image.sh makes.
 const cloudImage = "RACKLESS_CLOUD_IMAGE"
 
 // TestScripts runs the command line as a user would, without a lab.
 func TestScripts(t *testing.T) {
-	runScripts(t, testscript.Run, func(name string) bool { return !strings.HasPrefix(name, e2e) })
+	runScripts(t, testscript.Run, scripts, nil)
 }
 
 // TestLabs runs the scripts that start real labs, but for the longest.
 func TestLabs(t *testing.T) {
-	runLabs(t, testscript.Run, func(name string) bool {
-		return strings.HasPrefix(name, e2e) && !strings.HasPrefix(name, fullNodes)
-	})
+	runLabs(t, testscript.Run, labScripts, isLong)
 }
 
-// fullNodes begins the names of the scripts that take longest, and build an image first.
-const fullNodes = e2e + "full"
+// TestE2ELabs runs the scripts of labs that make test leaves out, but for the longest.
+func TestE2ELabs(t *testing.T) {
+	storey.E2E(t)
+	runLabs(t, testscript.Run, e2eScripts, isLong)
+}
+
+// isLong reports whether a script is of full nodes: those take longest, and build an image first.
+func isLong(name string) bool { return strings.HasPrefix(name, "full") }
+
+// isShort is the opposite of isLong.
+func isShort(name string) bool { return !isLong(name) }
 
 // inTurn runs scripts one after the other. A script that is a parallel test waits behind all others that wait.
 type inTurn struct{ *testing.T }
@@ -69,7 +82,7 @@ func (inTurn) Parallel()     {}
 func (inTurn) Verbose() bool { return testing.Verbose() }
 
 // runLabs runs scripts that start real labs.
-func runLabs(t *testing.T, run func(*testing.T, testscript.Params), want func(name string) bool) {
+func runLabs(t *testing.T, run func(*testing.T, testscript.Params), pattern string, without func(name string) bool) {
 	t.Helper()
 	t.Parallel()
 	if testing.Short() {
@@ -81,13 +94,18 @@ func runLabs(t *testing.T, run func(*testing.T, testscript.Params), want func(na
 		}
 		t.Skipf("qemu-system-x86_64 %s cannot be used: %v", version, err)
 	}
-	runScripts(t, run, want)
+	runScripts(t, run, pattern, without)
 }
 
-func runScripts(t *testing.T, run func(*testing.T, testscript.Params), want func(name string) bool) {
-	all, err := filepath.Glob("testdata/script/*.txtar")
+// runScripts runs the scripts of a pattern, but for those that without says yes to.
+func runScripts(t *testing.T, run func(*testing.T, testscript.Params), pattern string, without func(string) bool) {
+	t.Helper()
+	all, err := filepath.Glob(pattern)
+	if without != nil {
+		all = slices.DeleteFunc(all, func(path string) bool { return without(filepath.Base(path)) })
+	}
 	if err != nil || len(all) == 0 {
-		t.Fatalf("no scripts: %v", err)
+		t.Fatalf("no scripts %s: %v", pattern, err)
 	}
 	examples, err := filepath.Abs("../../examples")
 	if err != nil {
@@ -115,7 +133,7 @@ func runScripts(t *testing.T, run func(*testing.T, testscript.Params), want func
 			}
 			return os.Getenv(name) != "", nil
 		},
-		Files: slices.DeleteFunc(all, func(path string) bool { return !want(filepath.Base(path)) }),
+		Files: all,
 		Setup: func(env *testscript.Env) error {
 			// Short, since sockets lie below it; the directory of a script is not.
 			run, err := os.MkdirTemp("/tmp", "rl")

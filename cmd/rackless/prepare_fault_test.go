@@ -18,24 +18,22 @@ import (
 
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/storey"
 	"github.com/rackless/rackless/internal/tally"
 )
 
-// everyStep asks for the long form of these tests. Without it prepare and rollback are killed at one step of each kind,
-// and go on; after one kill of each the other command then turns round. The power is cut in one step of a sixth of the
-// kinds, in prepare or in rollback, and what goes on after a cut meets the next; the other command turns round after
-// one cut. Chance chooses steps, moments, and the command whose power is cut. A cut costs a boot, half a minute of CPU
-// under emulation, which is why not every kind has one here.
-var everyStep = flag.Bool("every-step", false, "kill at every step, and turn round after every kill; come to the "+
-	"end, and take back, after every power cut; and lead a study over boots: takes an hour")
+// everyStep asks for the form of make test-faults. Without it the tests of make test-e2e kill prepare and rollback, and
+// cut the power, at one step of each kind, and those of make test do so at a sample of the kinds. After some of these
+// faults the other command turns round.
+var everyStep = flag.Bool("every-step", false, "with -e2e, kill at every step, and turn round after every kill; come "+
+	"to the end, and take back, after every power cut; and lead a study over boots: takes an hour")
 
-// cutParts is into how many parts the kinds of step fall. The power is cut in one of them, in prepare or in rollback.
-const cutParts = 6
-
-// cutSeed chooses the part, the command and the moments. Together the 24 are both commands and both moments of each
-// kind.
-var cutSeed = flag.Int("cut-seed", -1, "0 to 23 choose the kinds of step, the command and the moment in which the "+
-	"power is cut; by chance if negative")
+// In make test, prepare and rollback are each killed at steps of so many kinds, and the power is cut at one. A cut
+// costs a boot, half a minute of CPU under emulation.
+const (
+	killedKinds = 3
+	cutKinds    = 1
+)
 
 // fromStep goes on with a long form that was ended.
 var fromStep = flag.Int("from-step", 1, "with -every-step, the first step at which the power is cut")
@@ -53,7 +51,7 @@ var uncut = map[string]string{
 	"link":                   "no step of prepare makes one: host/change",
 	"mount":                  "of pages of 1 GiB: host/tune",
 	"nic-firmware":           "of a ConnectX: TestPrepareSetsTheFirmwareOfAConnectX",
-	"partition":              "of a host that is prepared without kernel arguments: TestVirtualFunctionsBesideATenant",
+	"partition":              "of a host without kernel arguments: TestE2EVirtualFunctionsBesideATenant",
 }
 
 // What prepare has nothing to do with, and what a fingerprint does not show.
@@ -66,8 +64,9 @@ const (
 // that it may be in afterwards.
 type cutHost struct {
 	*small
-	before   string // as it is without rackless
-	prepared string // after prepare, and no reboot
+	rng      *rand.Rand // draws steps and moments
+	before   string     // as it is without rackless
+	prepared string     // after prepare, and no reboot
 	// The steps in the order in which they are made, and undone, by kind and subject.
 	making, takingBack []string
 }
@@ -84,7 +83,7 @@ const smallProfile = "testdata/faults/host.yaml"
 // bootCutHost boots the host. One that boots often is stripped for the boots to come.
 func bootCutHost(t *testing.T, name string, boots bool) *cutHost {
 	t.Helper()
-	h := &cutHost{small: newSmall(t, name, smallProfile)}
+	h := &cutHost{small: newSmall(t, name, smallProfile), rng: storey.Rand(t)}
 	if boots {
 		h.mustHost(t, "systemctl mask --quiet "+idleUnits+"; printf 'blacklist %s\\n' "+idleModules+
 			" >/etc/modprobe.d/idle.conf")
@@ -198,9 +197,9 @@ done
 func (h *cutHost) turnRound(t *testing.T, command string, steps []string, other, state string) (kills int) {
 	t.Helper()
 	if !*everyStep {
-		steps = some(steps, turns)
+		steps = storey.Some(h.rng, steps, turns)
 	}
-	first := rand.IntN(len(phases))
+	first := h.rng.IntN(len(phases))
 	for i, step := range steps {
 		phase := phases[(i+first)%len(phases)]
 		when := fmt.Sprintf("%s was killed where %s was %s", command, step, phase)
@@ -216,25 +215,28 @@ func (h *cutHost) turnRound(t *testing.T, command string, steps []string, other,
 	return len(steps)
 }
 
-// some returns n of the steps, by chance, in their order.
-func some(steps []string, n int) (chosen []string) {
-	for _, i := range slices.Sorted(slices.Values(rand.Perm(len(steps))[:n])) {
-		chosen = append(chosen, steps[i])
-	}
-	return chosen
-}
-
 // phases are the two moments of a step that differ: it is in the journal and nothing has been made
 // of it; all of it has been made, and the journal does not say so.
 var phases = []string{"begun", "made"}
 
-// TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack kills prepare and rollback at a step of each kind, or at every
-// step, with the program's own SIGKILL. What follows goes on, or goes the other way. A domain of somebody else's runs
-// on the host all the time, and notices nothing.
-func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
+// TestKilledPrepareGoesOnAndRollbackTakesBack kills prepare and rollback at steps of some kinds.
+func TestKilledPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	t.Parallel()
+	killed(t, killedKinds)
+}
+
+// TestE2EKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack kills them at a step of each kind, or at every step.
+func TestE2EKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
+	storey.E2E(t)
+	t.Parallel()
+	killed(t, len(host.Kinds()))
+}
+
+// killed kills prepare and rollback at a step of each of some kinds, with the program's own SIGKILL. What follows goes
+// on, or goes the other way. A domain of somebody else's runs on the host all the time, and notices nothing.
+func killed(t *testing.T, atMost int) {
 	h := bootCutHost(t, "killed", false)
-	tenant := h.newTenant(t)
+	tenant := h.newTenant(t, untilBoot)
 	h.learn(t)
 	kinds := kindsOf(h.making)
 	for kind := range host.Kinds() {
@@ -244,9 +246,10 @@ func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	}
 	takingBack, making := h.takingBack, h.making
 	if !*everyStep {
-		takingBack, making = oneOfEach(takingBack, kinds), oneOfEach(making, kinds)
+		kinds = storey.Some(h.rng, kinds, atMost)
+		takingBack, making = h.oneOfEach(takingBack, kinds), h.oneOfEach(making, kinds)
 	}
-	first := rand.IntN(len(phases))
+	first := h.rng.IntN(len(phases))
 	turned := h.turnRound(t, cutRollback, h.takingBack, cutPrepare, h.prepared)
 	h.chain(t, cutRollback, takingBack, phases[first])
 	h.same(t, "rolled back in spite of kills", h.before)
@@ -265,8 +268,8 @@ func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	h.same(t, "after rollback", h.before)
 	tenant.undisturbed(t, "all of that")
 	tenant.hadItsCPU(t)
-	tally.Logf(t, "%d kills at %d kinds of step in prepare and rollback: after %d the same command went on, after %d "+
-		"the other one turned round", kills+turned, len(kinds), kills, turned)
+	tally.Logf(t, "%d kills in prepare and rollback, at steps of the kinds %s and others: after %d the same command "+
+		"went on, after %d the other one turned round", kills+turned, strings.Join(kinds, ", "), kills, turned)
 }
 
 // exitKilled is the status of a shell's command that SIGKILL ended.
@@ -298,9 +301,24 @@ func (h *cutHost) readSteps(t *testing.T) {
 	}
 }
 
-// TestPowerCuts cuts the power of a host in prepare or in rollback. The host boots,
-// rackless-prepare.service does its part, and the command that was cut off goes on.
-func TestPowerCuts(t *testing.T) {
+// TestPowerCut cuts the power of a host once, in prepare or in rollback. The host boots, rackless-prepare.service does
+// its part, and the command that was cut off goes on, or the other one turns round.
+func TestPowerCut(t *testing.T) {
+	t.Parallel()
+	h := bootCutHost(t, "cut", true)
+	h.learn(t)
+	command := []string{cutPrepare, cutRollback}[h.rng.IntN(2)]
+	if command == cutPrepare {
+		h.rollback(t)
+		h.same(t, "after rollback", h.before)
+	}
+	h.cutAtKinds(t, command, storey.Some(h.rng, kindsOf(h.making), cutKinds))
+}
+
+// TestE2EPowerCuts cuts the power at a step of each kind, half of them in prepare and the others in rollback; or, with
+// -every-step, at every step of both.
+func TestE2EPowerCuts(t *testing.T) {
+	storey.E2E(t)
 	t.Parallel()
 	h := bootCutHost(t, "cuts", true)
 	h.learn(t)
@@ -310,29 +328,25 @@ func TestPowerCuts(t *testing.T) {
 		h.cutAtEveryStep(t)
 		return
 	}
-	seed := *cutSeed
-	if seed < 0 {
-		seed = rand.IntN(4 * cutParts)
-	}
-	t.Logf("with -cut-seed %d:", seed)
-	part, inPrepare, phase := seed%cutParts, seed/cutParts%2 == 0, seed/(2*cutParts)
-	var kinds []string
-	for i, kind := range kindsOf(h.making) {
-		if i%cutParts == part {
-			kinds = append(kinds, kind)
-		}
-	}
-	if inPrepare {
-		h.rollback(t)
-		h.same(t, "after rollback", h.before)
-		h.chainOfCuts(t, cutPrepare, oneOfEach(h.making, kinds), phase, func(when string) {
+	kinds := kindsOf(h.making)
+	inRollback := storey.Some(h.rng, kinds, len(kinds)/2)
+	h.cutAtKinds(t, cutRollback, inRollback)
+	h.cutAtKinds(t, cutPrepare, slices.DeleteFunc(kinds, func(k string) bool { return slices.Contains(inRollback, k) }))
+}
+
+// cutAtKinds cuts the power at a step of each of the kinds, in prepare or in rollback of a host that is as the command
+// needs it.
+func (h *cutHost) cutAtKinds(t *testing.T, command string, kinds []string) {
+	t.Helper()
+	if command == cutPrepare {
+		h.chainOfCuts(t, command, h.oneOfEach(h.making, kinds), func(when string) {
 			h.rollback(t)
 			h.same(t, when+": after rollback", h.before)
 		})
 		h.same(t, "prepared in spite of power cuts", h.prepared)
 		return
 	}
-	h.chainOfCuts(t, cutRollback, oneOfEach(h.takingBack, kinds), phase, func(when string) {
+	h.chainOfCuts(t, command, h.oneOfEach(h.takingBack, kinds), func(when string) {
 		h.mustPrepare(t)
 		h.same(t, when+": after prepare", h.prepared)
 	})
@@ -357,9 +371,9 @@ func kindsOf(steps []string) []string {
 }
 
 // oneOfEach returns one step of each of the kinds, by chance, in the order of the steps.
-func oneOfEach(steps, kinds []string) []string {
+func (h *cutHost) oneOfEach(steps, kinds []string) []string {
 	chosen := map[string]int{}
-	for _, i := range rand.Perm(len(steps)) {
+	for _, i := range h.rng.Perm(len(steps)) {
 		if kind := kindOf(steps[i]); slices.Contains(kinds, kind) {
 			chosen[kind] = i
 		}
@@ -372,16 +386,16 @@ func oneOfEach(steps, kinds []string) []string {
 }
 
 // chainOfCuts cuts the power at each of the steps, by turns where it has begun and where it was made,
-// from the phase that is told. What goes on after the boot is cut off at the next, and comes to its
-// end at last. After one cut, chosen by chance, the other command turns round, and all is made again up to the next.
-func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, phase int, turn func(when string)) {
+// from the one that chance chooses. What goes on after the boot is cut off at the next, and comes to its end at last.
+// After one cut, or after none, as chance chooses, the other command turns round, and all is made again up to the next.
+func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, turn func(when string)) {
 	t.Helper()
 	if len(steps) == 0 {
-		t.Fatal("there are fewer kinds of step than parts")
+		t.Fatalf("no step to cut %q at", command)
 	}
-	turnAt := rand.IntN(len(steps))
+	first, turnAt, turned := h.rng.IntN(len(phases)), h.rng.IntN(len(steps)+1), 0
 	for i, step := range steps {
-		phase := phases[(i+phase)%2]
+		phase := phases[(i+first)%len(phases)]
 		if !h.cut(t, fmt.Sprintf("RACKLESS_FAULT='reset:%s:%s' %s", step, phase, command)) {
 			t.Fatalf("%s came to its end and never to where %s was %s", command, step, phase)
 		}
@@ -392,13 +406,14 @@ func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, phas
 		}
 		if i == turnAt {
 			turn(when)
+			turned++
 		}
 	}
 	if out, status := h.host(t, command); status != 0 && status != exitReboot {
 		t.Fatalf("%s, after %d power cuts: status %d\n%s", command, len(steps), status, out)
 	}
-	tally.Logf(t, "the power was cut in %q at %d steps, each of another kind; it went on, and after one cut the other "+
-		"command turned round", command, len(steps))
+	tally.Logf(t, "the power was cut in %q at %d steps, each of another kind (%s); after %d the other command turned "+
+		"round, else the same one went on", command, len(steps), strings.Join(steps, ", "), turned)
 }
 
 // cutAtEveryStep cuts the power at each step, of prepare and of rollback by turns. After a cut the
@@ -460,7 +475,7 @@ func (h *cutHost) cut(t *testing.T, command string) bool {
 }
 
 // bootedAsWritten holds the kernel's arguments to those in grub.cfg, and to what they are for.
-func (h *cutHost) bootedAsWritten(t *testing.T, when string) {
+func (h *small) bootedAsWritten(t *testing.T, when string) {
 	t.Helper()
 	out := strings.Split(h.mustHost(t, "grep -m 1 '^[[:space:]]*linux[[:space:]]' /boot/grub/grub.cfg; cat "+
 		"/proc/cmdline /sys/devices/system/cpu/isolated"), "\n")

@@ -94,7 +94,7 @@ func ranByTests(t *testing.T, root *cobra.Command) map[string]map[string]bool {
 		for _, m := range line.FindAllStringSubmatch(text, -1) {
 			note(strings.Fields(strings.NewReplacer(`'`, "", `"`, "", "`", "").Replace(m[1])))
 		}
-	}, "testdata/*.txtar", "testdata/script/*.txtar", "../../docs/tutorial.md", "../../docs/course.md",
+	}, "testdata/*.txtar", scripts, labScripts, e2eScripts, "../../docs/tutorial.md", "../../docs/course.md",
 		"../../docs/first-lab.md", "../../hack/release/*_test.go")
 	each(t, func(text string) {
 		for _, words := range literals(t, text) {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // A transcript is what a page shows of a command and its output.
@@ -42,22 +44,45 @@ func transcripts(t *testing.T) (all []transcript) {
 	return all
 }
 
-// missing returns the first lines of a transcript that are not in the output, in this order.
+// facts returns what a page has to show of the output of a command as it is: names, figures and codes, and the first
+// word of each line that is not indented. The words of sentences, and where lines break, may change before the page does.
+func facts(text string) []string {
+	var all []string
+	for line := range strings.Lines(text) {
+		for i, word := range strings.Fields(line) {
+			word = strings.Trim(word, ".,;:()`'\"")
+			if i == 0 && !strings.HasPrefix(line, " ") || isFact(word) {
+				all = append(all, word)
+			}
+		}
+	}
+	return all
+}
+
+// isFact reports whether a word is a name, a figure or a code, and not one of a sentence.
+func isFact(word string) bool {
+	inside := strings.Trim(word, "-")
+	return strings.ContainsAny(word, "0123456789_/=@$|<>") || strings.HasPrefix(word, "--") ||
+		len(inside) > 1 && strings.ToUpper(inside) == inside && strings.ToLower(inside) != inside
+}
+
+// missing returns the first lines of a transcript whose facts are not in the output, in this order.
 func (s transcript) missing(output string) string {
-	have := strings.Split(strings.TrimRight(output, "\n"), "\n")
+	have := facts(output)
 	var part []string
 	for _, line := range append(slices.Clone(s.output), "...") {
 		if line != "..." {
 			part = append(part, line)
 			continue
 		}
+		want := facts(strings.Join(part, "\n"))
 		at := 0
-		for ; at+len(part) <= len(have) && !slices.Equal(have[at:at+len(part)], part); at++ {
+		for ; at+len(want) <= len(have) && !slices.Equal(have[at:at+len(want)], want); at++ {
 		}
-		if at+len(part) > len(have) {
+		if at+len(want) > len(have) {
 			return strings.Join(part, "\n")
 		}
-		have, part = have[at+len(part):], nil
+		have, part = have[at+len(want):], nil
 	}
 	return ""
 }
@@ -94,6 +119,25 @@ func TestATranscriptIsHeldAgainstTheOutput(t *testing.T) {
 	} {
 		if got := (transcript{output: strings.Split(shown, "\n")}).missing("a\nb\nc\nd\n"); got != want {
 			t.Errorf("%q: %q is missing, want %q", shown, got, want)
+		}
+	}
+}
+
+func TestThePagesAreHeldToFactsAndNotToSentences(t *testing.T) {
+	t.Parallel()
+	const output = "ok      vm00 rxe0  RDMA port active, at 25 Gb/s\n  read /etc/fstab, see --explain\n94 checks, 0 not ok\n"
+	for _, same := range []string{
+		"ok vm00 rxe0 is an active port of RDMA at 25 Gb/s\n  from /etc/fstab: --explain\n94 checks, and 0 faults\n",
+		"ok      vm00 rxe0  RDMA port active,\n  at 25 Gb/s read /etc/fstab, see\n  --explain\n94 checks,\n  0 not ok\n",
+	} {
+		if diff := cmp.Diff(facts(output), facts(same)); diff != "" {
+			t.Errorf("other words are taken for another fact:\n%s", diff)
+		}
+	}
+	for old, changed := range map[string]string{"ok  ": "FAILED  ", "vm00": "vm01", "25": "100", "RDMA": "TCP", "94": "93",
+		"/etc/fstab": "/etc/hosts", "--explain": "--verbose", ", 0 not": ", not", "94 checks": "\n\nend 94 checks"} {
+		if slices.Equal(facts(output), facts(strings.Replace(output, old, changed, 1))) {
+			t.Errorf("%q in place of %q is no other fact", changed, old)
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/internal/storey"
 )
 
 var updateTutorial = flag.Bool("update-tutorial", false,
@@ -171,13 +173,11 @@ func TestTutorialIsReadAndWrittenAsItIs(t *testing.T) {
 	}
 }
 
-// TestTutorial follows the tutorial to its end, on a host of its own. It is the test of the whole
-// way as well: prepare with its reboot, up with passthrough, verify, bench, down, rollback; what
-// the host was like at the start, file by file, is what it is like at the end.
-func TestTutorial(t *testing.T) {
-	// go test starts the first and the last parallel test first, by the names of files, and then goes back from the
-	// last: this one, which takes longest, begins early, and the other one with guests inside a host, which take
-	// most, begins when it has ended or nearly so.
+// TestE2ETutorial follows the tutorial to its end, on a host of its own: prepare with its reboot, up with passthrough,
+// verify, bench, down, rollback. At the end the host is file by file as it was at the start. In make test,
+// TestAHostFromPrepareToRollback takes the same steps on a smaller host.
+func TestE2ETutorial(t *testing.T) {
+	storey.E2E(t)
 	t.Parallel()
 	needEmulation(t)
 	page, err := os.ReadFile("../../docs/tutorial.md")
@@ -224,9 +224,9 @@ func TestTutorial(t *testing.T) {
 				e.documented(t)
 				before = e.fingerprint(t)
 			}
-			if diff := cmp.Diff(b.masked(c.output), b.masked(got)); diff != "" && !*updateTutorial {
-				t.Errorf("docs/tutorial.md:%d: %s prints something else; go test ./cmd/rackless -run TestTutorial "+
-					"-update-tutorial (-page +printed):\n%s", c.line, c.text, diff)
+			if diff := cmp.Diff(facts(b.masked(c.output)), facts(b.masked(got))); diff != "" && !*updateTutorial {
+				t.Errorf("docs/tutorial.md:%d: %s prints something else; go test ./cmd/rackless -run "+
+					"TestE2ETutorial -e2e -update-tutorial (-page +printed):\n%s", c.line, c.text, diff)
 			}
 			c.output = got
 		}
@@ -282,9 +282,4 @@ func TestGroupsByDevice(t *testing.T) {
 	if got := groupsByDevice(one); got != groupsByDevice(other) || got == groupsByDevice(apart) || got == one {
 		t.Errorf("got %s", got)
 	}
-}
-
-// TestFullNodes runs the script of labs with full nodes. It is here to begin early: see TestTutorial.
-func TestFullNodes(t *testing.T) {
-	runLabs(t, runInTurn, func(name string) bool { return strings.HasPrefix(name, fullNodes) })
 }

@@ -403,7 +403,7 @@ func again(ctx context.Context, t *testing.T, h *Host, o Options, run func(*Host
 }
 
 // The adapters of a host, which another process emulates, are there again after a power cut. The disk and the boot
-// loader are cut in cmd/rackless, by TestPowerCuts.
+// loader are cut in cmd/rackless, by TestPowerCut.
 func TestAdaptersComeBackAfterAPowerCut(t *testing.T) {
 	o := bootNode(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)

@@ -1,0 +1,107 @@
+// Package storey divides tests into two storeys: those that "make test" runs, and those that only "make test-e2e" runs.
+// docs/testing.md says what is on which. A test of the second storey has a name that begins with TestE2E and calls E2E.
+package storey
+
+import (
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/internal/tally"
+)
+
+// Prefix begins the names of the tests of the second storey, so that go test -run finds them.
+const Prefix = "TestE2E"
+
+// SeedVariable is the environment variable with the seed of all samples: make test SEED=N sets it.
+const SeedVariable = "RACKLESS_SEED"
+
+var (
+	second = flag.Bool("e2e", false, "run the tests that only make test-e2e runs, too")
+	given  = flag.Int64("seed", -1, "draw the samples of this seed; without it, of "+SeedVariable+", or by chance")
+)
+
+// T is the part of *testing.T that this package needs. Only tests may import package testing.
+type T interface {
+	tally.T
+	Cleanup(f func())
+	Failed() bool
+	Fatalf(format string, args ...any)
+	Skip(args ...any)
+	Skipped() bool
+}
+
+// E2E skips a test of the second storey unless -e2e is given. The result of the test is counted, for the summary.
+func E2E(t T) {
+	t.Helper()
+	if !strings.HasPrefix(t.Name(), Prefix) {
+		t.Fatalf("its name has to begin with %s, or make test-e2e does not run it", Prefix)
+	}
+	if !*second {
+		t.Skip("it is one of make test-e2e")
+	}
+	began := time.Now()
+	t.Cleanup(func() {
+		result := "passed"
+		if t.Skipped() {
+			result = "skipped"
+		} else if t.Failed() {
+			result = "FAILED"
+		}
+		tally.Logf(t, "%s after %.0f s", result, time.Since(began).Seconds())
+	})
+}
+
+// Rand returns the random numbers that draw the sample of a test, and has the seed printed: the same seed draws the
+// same sample, whatever other tests run.
+func Rand(t T) *rand.Rand {
+	t.Helper()
+	seed, err := seedOf(*given, os.Getenv(SeedVariable))
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	tally.Logf(t, "-seed %d draws this sample again", seed)
+	return source(seed, t.Name())
+}
+
+// seedOf returns the seed of a flag, of the environment, or of chance.
+func seedOf(flag int64, env string) (uint64, error) {
+	switch {
+	case flag >= 0:
+		return uint64(flag), nil
+	case env != "":
+		seed, err := strconv.ParseUint(env, 10, 63)
+		if err != nil {
+			return 0, fmt.Errorf("%s=%s: want a number of 0 or more", SeedVariable, env)
+		}
+		return seed, nil
+	}
+	return uint64(rand.Uint32()), nil
+}
+
+// source returns the random numbers of a test. Those of two tests are not the same, although the seed is.
+func source(seed uint64, test string) *rand.Rand {
+	name := fnv.New64a()
+	name.Write([]byte(test))
+	return rand.New(rand.NewPCG(seed, name.Sum64()))
+}
+
+// Some returns n of the elements of a list, or all if there are fewer, in their order.
+func Some[E any](rng *rand.Rand, list []E, n int) []E {
+	drawn := make([]bool, len(list))
+	for _, i := range rng.Perm(len(list))[:min(n, len(list))] {
+		drawn[i] = true
+	}
+	var out []E
+	for i, e := range list {
+		if drawn[i] {
+			out = append(out, e)
+		}
+	}
+	return out
+}
