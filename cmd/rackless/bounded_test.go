@@ -75,6 +75,8 @@ var readsFiles = map[string]string{
 	"lab diff":                        "lab diff /dev/zero",
 	"mpirun --hostfile":               "mpirun pair --hostfile /dev/zero -- true",
 	"plan":                            "plan /dev/zero",
+	"plan --db":                       "plan lab.yaml --snapshot host.ttar --explain --db /dev/zero",
+	"plan --model-out":                onlyWritten,
 	"plan --against":                  "plan lab.yaml --snapshot host.ttar --against /dev/zero",
 	"plan --host":                     "plan lab.yaml --host /dev/zero",
 	"plan --model":                    "plan lab.yaml --snapshot host.ttar --model /dev/zero",

@@ -20,6 +20,7 @@ import (
 	"github.com/rackless/rackless/plan/rivals"
 	"github.com/rackless/rackless/report/planview"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/report/tables"
 )
 
 // planOptions are the flags of plan.
@@ -31,6 +32,9 @@ type planOptions struct {
 	explain bool
 	compare bool
 	against string
+	studies []string // that --explain takes as evidence; none is all
+	db      string   // file of the studies
+	fitted  string   // file for the model that they give
 	limit   time.Duration
 	steps   int64 // of the search; 0 is the usual limit
 }
@@ -61,6 +65,9 @@ func newPlanCmd(a *app) *cobra.Command {
 	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
 	f.BoolVar(&o.explain, "explain", false, "give the reason for each choice, and the cost of the next best")
 	f.BoolVar(&o.compare, "compare", false, "place the same lab as libvirt does by default and by hand, and compare")
+	f.StringArrayVar(&o.studies, "study", nil, "with --explain: use only the study `NAME`; can be given several times")
+	dbFlag(cmd, &o.db)
+	f.StringVar(&o.fitted, "model-out", "", "with --explain: write the model that the studies give to `FILE`, for --model")
 	f.StringVar(&o.against, "against", "", "show what is different from the plan in `FILE`, as -o json printed it")
 	f.StringVar(&o.outDir, "out", "", "write the artefacts of the plan to `DIR`")
 	f.DurationVar(&o.limit, "time-limit", o.limit, "stop after this `TIME`, with the best plan so far; the usual "+
@@ -76,7 +83,7 @@ func newPlanCmd(a *app) *cobra.Command {
 // variable of a script that is not set.
 func (o *planOptions) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
-	if err := o.hostFlags.check(cmd, "a file or directory", "model", "out", "against"); err != nil {
+	if err := o.hostFlags.check(cmd, "a file or directory", "model", "out", "against", "db", "model-out"); err != nil {
 		return err
 	}
 	if o.limit <= 0 {
@@ -84,6 +91,11 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 	}
 	if f.Changed("time-limit") {
 		o.steps = math.MaxInt64 // who says how long waits as long
+	}
+	for _, name := range []string{"study", "db", "model-out"} {
+		if f.Changed(name) && !o.explain {
+			return cli.Usagef(cmd, "--%s is for --explain, whose evidence studies are", name)
+		}
 	}
 	if (o.form == formSVG || o.form == formHTML) && (o.compare || o.against != "" || o.explain && o.form == formSVG) {
 		return cli.Usagef(cmd, "-o %s draws one plan: it cannot be combined with --compare or --against, and "+
@@ -117,7 +129,18 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 	if err != nil {
 		return a.refused(o.form, &q, err)
 	}
-	return a.finishPlan(&o, &q, r, before)
+	var evidence *tables.Recommendation
+	if o.explain {
+		out, err := a.recommendation(ctx, h, name, l, labFile, o.db, o.studies)
+		if err != nil {
+			return err
+		}
+		evidence = &out
+	}
+	if err := a.finishPlan(&o, &q, r, before, evidence); err != nil || o.fitted == "" {
+		return err
+	}
+	return a.writeModel(o.fitted, evidence.Model)
 }
 
 // refused prints why there is no plan, in the form that was asked for; any other error it returns as it is.
@@ -139,7 +162,8 @@ func (a *app) refused(form string, q *planner.Query, err error) error {
 }
 
 // finishPlan prints a plan, with what is different from the one before if there is one, and writes its artefacts.
-func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned, before *plan.Plan) error {
+func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned, before *plan.Plan,
+	evidence *tables.Recommendation) error {
 	// Files first: a directory that cannot be written is an error before the plan is printed, and not
 	// below it.
 	if o.outDir != "" {
@@ -154,7 +178,7 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned, b
 		}
 		defer fmt.Fprint(a.err, said) // so that it stands below the plan
 	}
-	document := planDocument{Plan: r.Plan, Compare: r.Others}
+	document := planDocument{Plan: r.Plan, Compare: r.Others, Recommendation: evidence}
 	if before != nil {
 		document.Against = &planAgainst{Before: before.Cost, After: r.Plan.Cost, Differences: []string{}}
 		document.Against.Differences = append(document.Against.Differences, advise.Differences(before, r.Plan)...)
@@ -179,6 +203,7 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned, b
 	planview.Table(&b, r.Plan, options)
 	if o.explain {
 		planview.Explain(&b, r.Plan, options)
+		b.WriteString("\n" + evidence.Text())
 	}
 	if o.compare {
 		planview.Compare(&b, r.Plan, r.Others, options)
@@ -193,6 +218,8 @@ type planDocument struct {
 	*plan.Plan
 	Compare []rivals.Outcome `json:"compare,omitempty"`
 	Against *planAgainst     `json:"against,omitempty"`
+	// Recommendation is what --explain says of measurements.
+	Recommendation *tables.Recommendation `json:"recommendation,omitempty"`
 }
 
 // planAgainst is how a plan differs from that of --against.

@@ -12,6 +12,7 @@ import (
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/report/show"
@@ -76,40 +77,51 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	if err != nil {
 		return err
 	}
-	// Without a model: what a model would change is part of the answer.
-	q, err := planner.New(name, labFile, l, "")
-	if err != nil {
-		return cli.Usage(err)
-	}
-	studies, err := a.recordedStudies(ctx, o.db, o.studies)
+	out, err := a.recommendation(ctx, h, name, l, labFile, o.db, o.studies)
 	if err != nil {
 		return err
 	}
-	out := tables.Recommendation{Plan: tables.PlanEffect{Differences: []string{}}}
+	if err = a.print(o.format, out, out.Text()); err != nil || o.modelOut == "" {
+		return err
+	}
+	return a.writeModel(o.modelOut, out.Model)
+}
+
+// recommendation recommends a configuration for a lab on a host by studies and documents. It includes the changes that
+// a model fitted to them would make to the plan.
+func (a *app) recommendation(ctx context.Context, h *topology.Host, name string, l *lab.Lab, labFile, db string,
+	named []string) (out tables.Recommendation, err error) {
+	// Without a model: what a model would change is part of the answer.
+	q, err := planner.New(name, labFile, l, "")
+	if err != nil {
+		return out, cli.Usage(err)
+	}
+	studies, err := a.recordedStudies(ctx, db, named)
+	if err != nil {
+		return out, err
+	}
+	out = tables.Recommendation{Plan: tables.PlanEffect{Differences: []string{}}}
 	// A lab that does not fit has a configuration all the same.
 	p, err := q.Problem(h, l)
 	if err != nil {
 		if !planner.DoesNotFit(err) {
-			return err
+			return out, err
 		}
 		p, out.Plan.Refused = nil, err.Error()
 	}
 	if out.Recommendation, err = recommend.Recommend(h, l, p, studies, recommend.Documents()); err != nil {
-		return err
+		return out, err
 	}
 	out.Host = name
 	// Both plans take a search each: they are made only if there is something to compare.
 	if out.Model != nil && p != nil {
 		changes, refused, err := q.ModelChanges(ctx, h, l, out.Model)
 		if err != nil {
-			return err
+			return out, err
 		}
 		out.Plan = tables.PlanEffect{Differences: append(out.Plan.Differences, changes...), Refused: refused}
 	}
-	if err = a.print(o.format, out, out.Text()); err != nil || o.modelOut == "" {
-		return err
-	}
-	return a.writeModel(o.modelOut, out.Model)
+	return out, nil
 }
 
 // recordedStudies reads studies from their file: those that are named, or all.

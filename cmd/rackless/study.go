@@ -11,8 +11,8 @@ import (
 
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/cli"
-	"github.com/rackless/rackless/report/listview"
 	"github.com/rackless/rackless/report/studyview"
+	"github.com/rackless/rackless/report/tables"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/store"
@@ -109,7 +109,7 @@ func newStudyLsCmd(a *app) *cobra.Command {
 			if len(out.Studies) == 0 {
 				return a.print(format, out, "no study has been run; run one with: rackless study run STUDY.yaml\n")
 			}
-			return a.print(format, out, listview.Studies(out.Studies))
+			return a.print(format, out, tables.Studies(out.Studies))
 		},
 	}
 	dbFlag(cmd, &path)
