@@ -3,8 +3,7 @@ package docs
 
 import _ "embed"
 
-// LabSchema is the JSON schema (draft 2020-12) of the lab file, for editors and for other tools. The tests of package
-// lab make it.
-//
+// LabSchema is the JSON schema (draft 2020-12) of the lab file, for editors and other tools. The tests of package lab
+// generate it.
 //go:embed lab.schema.json
 var LabSchema []byte

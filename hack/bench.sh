@@ -38,7 +38,7 @@ hosts() {
 plans() {
 	local rackless=$PWD/bin/rackless
 	"$go" test -c -o bin/planbench.test ./plan/planbench
-	(cd internal/planbench && ../../bin/planbench.test -test.run='^$' -test.bench=. -test.benchtime=1x -test.count="${ROUNDS:-5}" -test.timeout=0 \
+	(cd plan/planbench && ../../bin/planbench.test -test.run='^$' -test.bench=. -test.benchtime=1x -test.count="${ROUNDS:-5}" -test.timeout=0 \
 		-rackless "$rackless" "$@")
 }
 
@@ -52,7 +52,7 @@ labs() {
 	"$go" test -c -o bin/labbench.test ./rack/labbench
 	# All cases once, and again, and not one case after the other: a busy minute falls on all of them.
 	for ((round = 0; round < ${ROUNDS:-5}; round++)); do
-		(cd internal/labbench && ../../bin/labbench.test -test.run='^$' -test.bench=Lab -test.benchtime=1x -test.timeout=0 -rackless "$rackless" \
+		(cd rack/labbench && ../../bin/labbench.test -test.run='^$' -test.bench=Lab -test.benchtime=1x -test.timeout=0 -rackless "$rackless" \
 			-vng-kernel "$kernel" "$@")
 	done
 }
@@ -62,7 +62,7 @@ adapters() {
 	local rackless=$PWD/bin/rackless
 	"$go" test -c -o bin/labbench.test ./rack/labbench
 	for ((round = 0; round < ${ROUNDS:-5}; round++)); do
-		(cd internal/labbench && ../../bin/labbench.test -test.run='^$' -test.bench=Adapters -test.benchtime=1x -test.timeout=0 \
+		(cd rack/labbench && ../../bin/labbench.test -test.run='^$' -test.bench=Adapters -test.benchtime=1x -test.timeout=0 \
 			-rackless "$rackless" "$@")
 	done
 }
