@@ -195,7 +195,7 @@ func Remarks(ctx context.Context, s *change.System, p *Prepared) ([]string, erro
 func Users(s *change.System) []string {
 	proc, err := procfs.NewFS(s.Path("/proc"))
 	if err != nil {
-		return nil // a machine of a test
+		return nil // a test machine
 	}
 	all, err := proc.AllProcs()
 	if err != nil {
@@ -214,7 +214,7 @@ func Users(s *change.System) []string {
 			return !strings.HasPrefix(file, "/dev/vfio/") || file == "/dev/vfio/vfio"
 		})
 		if len(groups) > 0 {
-			name, _ := p.Comm() // empty where the process has ended meanwhile
+			name, _ := p.Comm() // empty if the process has ended
 			users = append(users, fmt.Sprintf("%s (%d): %s", name, p.PID, strings.Join(groups, " ")))
 		}
 	}

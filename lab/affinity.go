@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// resolveAffinity expands the names in affinities and checks that they do not contradict each other.
 func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, nodes []Node,
 	expanded map[string][]string) []Affinity {
 	byName := make(map[string]*Node, len(nodes))
@@ -36,7 +35,7 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 			}
 		}
 		if len(d.Errs) > before {
-			continue // the rest would follow from it
+			continue // its other faults would only be consequences
 		}
 		if len(a.Nodes) < 2 {
 			d.Fail(f.at, Error{Key: "affinity.nodes", What: "too few nodes", Have: strconv.Itoa(len(a.Nodes)),
@@ -48,7 +47,7 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 		}
 		result = append(result, a)
 	}
-	// Contradictions are looked for among affinities that are right: others would give them by accident.
+	// Only valid affinities are checked for contradictions: invalid ones could contradict by accident.
 	if len(d.Errs) == 0 {
 		d.checkTogether("numa", all, result, func(a Affinity) Togetherness { return a.NUMA })
 		d.checkTogether("nic", all, result, func(a Affinity) Togetherness { return a.NIC })
@@ -56,7 +55,7 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 	return result
 }
 
-// standsFor returns the nodes that a name stands for: the node of this name, or else all nodes of the entry.
+// standsFor returns the node with this name, or else all nodes of the entry with this name.
 func (d *decoder) standsFor(ref nodeRef, entries fileNodeList, byName map[string]*Node,
 	expanded map[string][]string) []string {
 	if byName[ref.name] != nil {
@@ -75,7 +74,7 @@ func (d *decoder) standsFor(ref nodeRef, entries fileNodeList, byName map[string
 		}
 		known = append(known, text)
 	}
-	const maxKnown = 8 // in a message
+	const maxKnown = 8 // in one message
 	if len(known) > maxKnown {
 		known = append(known[:maxKnown], fmt.Sprintf("%d more", len(known)-maxKnown))
 	}
@@ -86,7 +85,6 @@ func (d *decoder) standsFor(ref nodeRef, entries fileNodeList, byName map[string
 	return nil
 }
 
-// checkShareable checks that nodes which are to share NICs ask for virtual functions only.
 func (d *decoder) checkShareable(f fileAffinity, a Affinity, byName map[string]*Node) {
 	for _, name := range a.Nodes {
 		if n := byName[name]; len(n.NICs) > n.VFs {
@@ -98,11 +96,11 @@ func (d *decoder) checkShareable(f fileAffinity, a Affinity, byName map[string]*
 	}
 }
 
-// checkTogether looks for nodes that one affinity keeps apart while others, maybe by way of further
-// nodes, put them together. The entries of the file stand beside what they became.
+// checkTogether reports nodes that one affinity keeps apart and others, possibly through further nodes, put together.
+// entries[i] is the file's entry for all[i].
 func (d *decoder) checkTogether(key string, entries []fileAffinity, all []Affinity, of func(Affinity) Togetherness) {
-	// Being on the same set of NUMA nodes, or of NICs, is an equivalence. Each class is a tree of
-	// its nodes; its root stands for it.
+	// "On the same NUMA nodes" and "on the same NICs" are equivalence relations. Each class is a tree of nodes,
+	// identified by its root.
 	parent := make(map[string]string)
 	root := func(n string) string {
 		for parent[n] != "" {
@@ -141,13 +139,13 @@ func (d *decoder) checkTogether(key string, entries []fileAffinity, all []Affini
 	}
 }
 
-// chain returns the lines of the fewest entries that put two nodes together.
+// chain returns the line numbers of the smallest set of entries that put two nodes together.
 func chain(from, to string, entries []fileAffinity, all []Affinity, of func(Affinity) Togetherness) []string {
 	type step struct {
 		node  string
 		lines []string
 	}
-	// A search breadth first: the first path that is found has the fewest entries.
+	// The search is breadth first, so the first path it finds has the fewest entries.
 	used := make([]bool, len(all))
 	for queue := []step{{node: from}}; len(queue) > 0; queue = queue[1:] {
 		here := queue[0]

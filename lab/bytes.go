@@ -20,17 +20,16 @@ const (
 	TiB Bytes = 1 << 40
 )
 
-// bytesWant is the "want" of every message about a size.
 const bytesWant = "a whole number with a unit, such as 256MiB or 1GiB"
 
-// unitOf returns the size of a unit that ParseBytes takes. The short M and G are binary, as in QEMU's -m option.
+// unitOf returns the size of a unit. The short forms M and G are binary, as in QEMU's -m option.
 func unitOf(suffix string) (Bytes, bool) {
 	unit, ok := map[string]Bytes{"B": 1, "KiB": KiB, "MiB": MiB, "M": MiB, "GiB": GiB, "G": GiB, "TiB": TiB}[suffix]
 	return unit, ok
 }
 
-// ParseBytes reads what String prints, and the short units M and G. A number without a unit is an error, because tools
-// differ in what they take it for: bytes, KiB (libvirt) or MiB (QEMU).
+// ParseBytes parses the output of String, and the short units M and G. A number without a unit is an error, because
+// tools read it differently: as bytes, KiB (libvirt) or MiB (QEMU).
 func ParseBytes(s string) (Bytes, error) {
 	b, fix := parseBytes(s)
 	if fix != "" {
@@ -39,7 +38,7 @@ func ParseBytes(s string) (Bytes, error) {
 	return b, nil
 }
 
-// parseBytes returns the size or, where s is not one, advice that is never empty.
+// parseBytes returns the size or, if s is invalid, non-empty advice.
 func parseBytes(s string) (b Bytes, fix string) {
 	digits := strings.TrimLeft(s, "0123456789")
 	number, suffix := s[:len(s)-len(digits)], digits
@@ -50,7 +49,7 @@ func parseBytes(s string) (b Bytes, fix string) {
 		return 0, "drop the leading zero"
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil { // the only cause left is the range
+	if err != nil { // out of range is the only possible error here
 		return 0, "use a larger unit or a smaller number"
 	}
 	if suffix == "" {
@@ -66,7 +65,7 @@ func parseBytes(s string) (b Bytes, fix string) {
 	return Bytes(n) * unit, ""
 }
 
-// suffixFix turns the near misses that people write into advice: 256mb, 256 MiB, 1.5GiB.
+// suffixFix returns advice for common mistakes: 256mb, 256 MiB, 1.5GiB.
 func suffixFix(number, suffix string) string {
 	if strings.HasPrefix(suffix, ".") {
 		if b, ok := parseFraction(number + suffix); ok {
@@ -75,7 +74,7 @@ func suffixFix(number, suffix string) string {
 	}
 	letter := strings.ToUpper(strings.TrimSpace(suffix))
 	for _, unit := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		short := unit[:1] // "K" stands for k, K, KB, KIB ...
+		short := unit[:1] // "K" matches k, K, KB, KIB ...
 		if letter == short || letter == short+"B" || letter == short+"IB" {
 			return "write " + number + unit
 		}
@@ -83,7 +82,7 @@ func suffixFix(number, suffix string) string {
 	return "use one of the units KiB, MiB, GiB, TiB, M, G"
 }
 
-// parseFraction reads sizes such as 1.5GiB, for advice only: ok is false unless the result is whole KiB.
+// parseFraction parses sizes such as 1.5GiB, for advice only. It returns ok only if the result is whole KiB.
 func parseFraction(s string) (b Bytes, ok bool) {
 	rest := strings.TrimLeft(s, "0123456789.")
 	unit, ok := unitOf(rest)
@@ -95,7 +94,7 @@ func parseFraction(s string) (b Bytes, ok bool) {
 	return b, float64(b) == f*float64(unit) && b%KiB == 0
 }
 
-// String prints the size in the largest unit that leaves a whole number.
+// String formats the size in the largest unit that gives a whole number.
 func (b Bytes) String() string {
 	for _, u := range []struct {
 		size Bytes
@@ -126,14 +125,12 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ratePattern is what a rate looks like. A slash keeps bits apart from bytes: 25G is 25 GiB a few lines above it.
+// ratePattern matches a rate. The slash distinguishes bits from bytes: 25G is 25 GiB a few lines above it.
 const ratePattern = `^[1-9][0-9]*(Mb/s|Gb/s)$`
 
-// rateWant is the "want" of every message about a rate.
 const rateWant = "a whole number with a unit, such as 25Gb/s or 2500Mb/s"
 
-// parseRate reads what formatRate prints. It returns megabits per second or, where s is not a rate,
-// advice that is never empty.
+// parseRate parses the output of formatRate. It returns megabits per second or, if s is invalid, non-empty advice.
 func parseRate(s string) (mbps int64, fix string) {
 	rest := strings.TrimLeft(s, "0123456789")
 	digits := s[:len(s)-len(rest)]
@@ -156,7 +153,7 @@ func parseRate(s string) (mbps int64, fix string) {
 		return 0, "add a unit: " + digits + "Gb/s"
 	case unit == 0:
 		return 0, rateFix(digits, rest)
-	case n > MaxRateMbps/unit: // also what would overflow
+	case n > MaxRateMbps/unit: // includes rates that would overflow
 		return 0, "use a smaller number: at most " + formatRate(MaxRateMbps)
 	case n == 0:
 		return 0, "use a larger number, or drop the key"
@@ -164,7 +161,7 @@ func parseRate(s string) (mbps int64, fix string) {
 	return n * unit, ""
 }
 
-// rateFix turns the near misses that people write into advice: 25G, 100Gbit/s, 2.5Gb/s, 3 GB/s.
+// rateFix returns advice for common mistakes: 25G, 100Gbit/s, 2.5Gb/s, 3 GB/s.
 func rateFix(digits, rest string) string {
 	const usual = "use one of the units Mb/s, Gb/s"
 	unit := strings.TrimLeft(rest, ".0123456789")
@@ -194,7 +191,7 @@ func rateFix(digits, rest string) string {
 	return why + "write " + formatRate(int64(f))
 }
 
-// formatRate prints a rate in the largest unit that leaves a whole number.
+// formatRate formats a rate in the largest unit that gives a whole number.
 func formatRate(mbps int64) string {
 	if mbps%1000 == 0 {
 		return strconv.FormatInt(mbps/1000, 10) + "Gb/s"

@@ -12,7 +12,7 @@ func TestParseBytes(t *testing.T) {
 	tests := []struct {
 		text  string
 		want  Bytes
-		print string // what String makes of it
+		print string // expected output of String
 	}{
 		{"0B", 0, "0B"},
 		{"1B", 1, "1B"},

@@ -16,20 +16,19 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// Patterns of texts. They use only what RE2 and ECMA-262 understand alike, because the JSON schema shows them too.
+// Patterns of texts. RE2 and ECMA-262 must read them alike, because the JSON schema contains them too.
 const (
 	namePattern  = `^[a-z0-9][a-z0-9-]*$`
 	imagePattern = `^[^\x00-\x1f\x7f]+$`
 	maxImage     = 255 // characters; longer than any file name on Linux
 )
 
-// decoder walks the YAML tree and fills a file. It goes on after a fault, so that one run shows all of them.
+// decoder walks the YAML tree and fills a file. It continues after a fault, so that one run reports all of them.
 type decoder struct {
 	*strictyaml.Reader
 	compiled map[string]*regexp.Regexp // by pattern; most files need one or two
 }
 
-// matches reports whether a text is of one of the patterns of this package.
 func (d *decoder) matches(pattern, s string) bool {
 	re := d.compiled[pattern]
 	if re == nil {
@@ -39,11 +38,10 @@ func (d *decoder) matches(pattern, s string) bool {
 	return re.MatchString(s)
 }
 
-// document decodes the whole file.
 func (d *decoder) document(body ast.Node) *file {
 	var f file
 	d.Fields("", body, &f)
-	// A document that is not even a mapping has its fault already.
+	// For a document that is not a mapping, a fault is already recorded.
 	if len(d.Errs) == 0 || strictyaml.IsMapping(body) {
 		d.require("name", "add a line such as \"name: pair\"")
 		d.require("nodes", "add \"nodes:\" with a line such as \"  vm: {count: 2}\" below it")
@@ -51,7 +49,7 @@ func (d *decoder) document(body ast.Node) *file {
 	return &f
 }
 
-// require records a fault if a top-level key is not there at all, not even misspelt.
+// require records a fault if a top-level key is missing and not just misspelt.
 func (d *decoder) require(name, fix string) {
 	if !d.Has(name) {
 		d.Fail(place{Line: 1, Column: 1}, Error{Key: name, What: "missing key", Fix: fix})
@@ -65,7 +63,7 @@ func (d *decoder) nodes(path string, n ast.Node) *fileNodeList {
 			Fix: "add a line such as \"  vm: {count: 2}\" below it"})
 		return nil
 	}
-	// An empty mapping is a fault of its own, unless its entries had faults already.
+	// An empty mapping is a fault, unless faults of its entries made it empty.
 	before := len(d.Errs)
 	d.Entries(path, n, func(name string, at place, value ast.Node) {
 		path := strictyaml.Join(path, name)
@@ -91,7 +89,7 @@ func (d *decoder) labName(path string, n ast.Node) *string {
 	return &s
 }
 
-// nodeName decodes the name of a node that is made elsewhere.
+// nodeName decodes a reference to a node by name.
 func (d *decoder) nodeName(path string, n ast.Node) *string {
 	s, ok := d.Text(path, n, "the name of a node")
 	if !ok {
@@ -100,7 +98,6 @@ func (d *decoder) nodeName(path string, n ast.Node) *string {
 	return &s
 }
 
-// checkName checks the name of the lab or of a node.
 func (d *decoder) checkName(path, kind, name string, at place) {
 	e := Error{Key: path, What: "bad " + kind, Have: strictyaml.Quote(name)}
 	switch {
@@ -119,7 +116,7 @@ func (d *decoder) checkName(path, kind, name string, at place) {
 	d.Fail(at, e)
 }
 
-// nicModel decodes what the NICs are, which is easily taken for how many.
+// nicModel decodes the model of the NICs. A common mistake is to write their number here.
 func (d *decoder) nicModel(path string, n ast.Node) *NICModel {
 	const which = "write connectx-4-lx or connectx-5"
 	slips := map[string]string{"connectx": which, "mlx5": which, "rxe": "write virtio"}
@@ -130,23 +127,20 @@ func (d *decoder) nicModel(path string, n ast.Node) *NICModel {
 	return enum(d, path, n, nicModels(), slips)
 }
 
-// cpus decodes a number of virtual CPUs or auto.
 func (d *decoder) cpus(path string, n ast.Node) *orAuto[int] {
 	return autoOr(d, path, n, fmt.Sprintf("a whole number from %d to %d, or auto", MinCPUs, MaxCPUs), func() *int {
 		return d.Integer(path, n, MinCPUs, MaxCPUs)
 	})
 }
 
-// memory decodes the size of a node's memory or auto.
 func (d *decoder) memory(path string, n ast.Node) *orAuto[Bytes] {
 	return autoOr(d, path, n, bytesWant+", or auto", func() *Bytes { return d.size(path, n, MinMemory) })
 }
 
-// kept decodes the memory that a host keeps.
+// kept decodes the amount of memory reserved for the host.
 func (d *decoder) kept(path string, n ast.Node) *Bytes { return d.size(path, n, 0) }
 
-// autoOr decodes auto, or what value decodes. Any other word is measured by both; what begins with
-// a digit is meant as a value.
+// autoOr decodes "auto", or a value with the given function. A text that does not begin with a digit must be "auto".
 func autoOr[T any](d *decoder, path string, n ast.Node, want string, value func() *T) *orAuto[T] {
 	if word, ok := n.(*ast.StringNode); ok && word.Value != "" && (word.Value[0] < '0' || word.Value[0] > '9') {
 		if word.Value == string(Auto) {
@@ -216,10 +210,10 @@ func (d *decoder) subnet(path string, n ast.Node) *netip.Prefix {
 	return nil
 }
 
-// enum decodes one word of a list. Slips maps what people write instead, in lower case, to advice.
+// enum decodes one word of a list. slips maps common mistakes, in lower case, to advice.
 func enum[T ~string](d *decoder, path string, n ast.Node, all []T, slips map[string]string) *T {
 	names := lists.Map(all, func(w T) string { return string(w) })
-	// Truth values and numbers are no text, but they have advice that is better than quotes.
+	// Booleans and numbers are not texts, but slips has better advice for them than to add quotes.
 	switch n.(type) {
 	case *ast.BoolNode, *ast.IntegerNode:
 		if fix := slips[strings.ToLower(n.GetToken().Value)]; fix != "" {
@@ -242,9 +236,9 @@ func enum[T ~string](d *decoder, path string, n ast.Node, all []T, slips map[str
 	return nil
 }
 
-// What messages advise where a value or a key is understandable, but not what a lab file has there.
+// The functions below give advice for a value or key that is understandable but does not belong there.
 
-// misplaced says where an unknown key belongs if it is one of the lab file, but of another place.
+// misplaced returns the right place of a key that exists elsewhere in the lab file.
 func misplaced(name string) string {
 	switch name {
 	case "mtu", "subnet":
@@ -282,19 +276,19 @@ func misplaced(name string) string {
 	return ""
 }
 
-// unknownFix advises on an unknown key. near is the key of its mapping that looks like it, or "".
+// unknownFix returns advice for an unknown key. near is a similar key of the same mapping, or "".
 func unknownFix(path, name, near string) string {
 	fix := misplaced(name)
 	switch {
 	case near != "" && (fix == "" || strings.HasPrefix(near, name)):
-		return "" // a key that is cut short is meant for here, whatever it is elsewhere: nic for nics
+		return "" // an abbreviation means the key of this mapping, such as nic for nics
 	case fix == "" && path == "":
 		return "if it is the name of a node, move it below nodes"
 	}
 	return fix
 }
 
-// mappingFix advises where a mapping was expected: on the two shortcuts that people try with nodes.
+// mappingFix returns advice for the two shortcuts that people try in place of a mapping of nodes.
 func mappingFix(path string, n ast.Node) string {
 	parent, name, isNode := strings.Cut(path, ".")
 	switch n.(type) {
@@ -311,11 +305,11 @@ func mappingFix(path string, n ast.Node) string {
 	return ""
 }
 
-// deviceFix advises on what was written in place of a device: a count in quotes, a word, a vendor,
-// an address that is cut short.
+// deviceFix returns advice for a text that is not a device: a count in quotes, a word, a vendor, an incomplete
+// address.
 func (d *decoder) deviceFix(s string, k deviceKind) string {
 	if k.max == 0 && !strings.Contains(s, ":") {
-		return "" // there is nothing to count or to choose
+		return "" // the key takes neither a count nor a selector
 	}
 	letters := strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 	switch strings.ToLower(s) {

@@ -14,40 +14,37 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// Patterns of how a device is named. An address is what sysfs, lspci (without the domain) and
-// nvidia-smi (with a domain of eight digits, in upper case) print. A name has a digit, as all that
-// tools and kernels number do: GPU0, mlx5_bond_0, enp65s0f0np0. So a vendor or a word such as auto
-// is not taken for one.
+// Patterns of device names. An address has the form that sysfs, lspci (without the domain) or nvidia-smi (domain of
+// eight digits, upper case) prints. A name must contain a digit, as kernel and tool names do (GPU0, mlx5_bond_0,
+// enp65s0f0np0), so that a vendor or a word such as auto is not taken for one.
 const (
 	addressPattern    = `^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\.[0-7]$`
 	deviceNamePattern = `^[A-Za-z][A-Za-z_.-]*[0-9][A-Za-z0-9_.-]*$`
-	// characters; names of interfaces and RDMA devices end at 15 and 63 (IFNAMSIZ,
-	// IB_DEVICE_NAME_MAX)
+	// characters; interface names have at most 15 and RDMA device names at most 63 (IFNAMSIZ, IB_DEVICE_NAME_MAX)
 	maxDeviceName = 64
 
-	// matchPattern is what vendors and models are searched by: a blank at an end would not be seen in the file.
+	// matchPattern matches the search text for a vendor or a model. A blank at either end would be invisible in the
+	// file.
 	matchPattern = `^[^\x00-\x20\x7f]([^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?$`
 	maxMatch     = 64 // characters
 )
 
-// A deviceKind is a key that asks for devices.
 type deviceKind struct {
 	key     string
-	one     string // for messages
-	example string // of a name
-	max     int    // in one node
-	rate    bool   // can be chosen by the rate of the link
+	one     string // singular, for messages
+	example string // example of a name
+	max     int    // maximum per node
+	rate    bool   // whether a selector can have a link rate
 }
 
 var (
 	gpuKind = deviceKind{key: "gpus", one: "GPU", example: "GPU0", max: MaxGPUs}
 	nicKind = deviceKind{key: "nics", one: "NIC", example: "NIC0", max: MaxNICs, rate: true}
-	// ports of links are named one by one
+	// ports in links are always named one by one
 	portKind = deviceKind{key: "links", one: "NIC", example: "mlx5_0"}
 	vfKind   = deviceKind{key: "vfs", one: "VF", example: "NIC0", max: MaxNICs, rate: true}
 )
 
-// want says what the key takes.
 func (k deviceKind) want() string {
 	if k.max == 0 {
 		return "an address such as 0000:41:00.0 or a name such as " + k.example
@@ -56,7 +53,6 @@ func (k deviceKind) want() string {
 		"{count: 2, vendor: nvidia} or a list of these", k.max, k.example)
 }
 
-// selectorKeys are the keys by which devices are chosen, in the order in which they are written.
 func (k deviceKind) selectorKeys() []string {
 	keys := []string{"count", "vendor", "model", "numa_node"}
 	if k.rate {
@@ -65,7 +61,7 @@ func (k deviceKind) selectorKeys() []string {
 	return keys
 }
 
-// devices decodes a request for devices. Nil means that it has a fault.
+// devices decodes a request for devices. It returns nil if the request has a fault.
 func (d *decoder) devices(path string, n ast.Node, k deviceKind) *fileDevices {
 	before := len(d.Errs)
 	all := fileDevices{}
@@ -87,7 +83,7 @@ func (d *decoder) devices(path string, n ast.Node, k deviceKind) *fileDevices {
 	return &all
 }
 
-// device decodes one request and appends it. A count is at least low: 0 stands for none, which is nothing to list.
+// device decodes one request and appends it. A count must be at least low: within a list, 0 is an error.
 func (d *decoder) device(path string, n ast.Node, k deviceKind, low int, all fileDevices) fileDevices {
 	at := strictyaml.PlaceOf(n)
 	if address, ok := d.flowAddress(n); ok {
@@ -116,21 +112,21 @@ func (d *decoder) device(path string, n ast.Node, k deviceKind, low int, all fil
 	return all
 }
 
-// NoPartsOfGPUs says that a GPU is not divided.
+// NoPartsOfGPUs tells users that a GPU cannot be divided.
 const NoPartsOfGPUs = "MIG and vGPU are not supported yet; a GPU goes to a lab node as a whole, as in gpus: 1"
 
-// partOfGPU matches the names that NVIDIA gives to MIG instances, their profiles, and types of vGPUs: MIG-3f0a...,
-// 1g.10gb, GRID A100-4C, nvidia-558; and what people call them.
+// partOfGPU matches NVIDIA's names for MIG instances, MIG profiles and vGPU types (MIG-3f0a..., 1g.10gb, GRID
+// A100-4C, nvidia-558), and their colloquial names.
 var partOfGPU = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(mig|vgpu|mdev)\b|\b\d+[gc]\.\d+g|^nvidia-\d+$|\w-\d{1,2}(-\d{1,2})?[abcq]$`)
 })
 
-// IsPartOfGPU reports whether a name that no device has is that of a part of a GPU.
+// IsPartOfGPU reports whether a name that matches no device looks like a part of a GPU.
 func IsPartOfGPU(name string) bool { return partOfGPU().MatchString(name) }
 
-// flowAddress recognises an address without quotes in a list within braces, {gpus: [0000:06:00.0]}.
-// To YAML it is a plain scalar, because no blank follows the colon (YAML 1.2.2, section 7.3.3); the
-// library takes it for the key 0000 with the value 06:00.0.
+// flowAddress recognises an unquoted address in a flow list, as in {gpus: [0000:06:00.0]}. In YAML this is a plain
+// scalar, because no blank follows the colon (YAML 1.2.2, section 7.3.3), but the library reads it as key 0000 with
+// value 06:00.0.
 func (d *decoder) flowAddress(n ast.Node) (string, bool) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok || len(m.Values) != 1 || m.IsFlowStyle {
@@ -147,7 +143,7 @@ func (d *decoder) flowAddress(n ast.Node) (string, bool) {
 	return address, adjacent && d.matches(addressPattern, address)
 }
 
-// deviceName reads an address or a name, and returns an address in the form of sysfs.
+// deviceName decodes a device's address or name. It returns addresses in the form of sysfs.
 func (d *decoder) deviceName(path, s string, at place, k deviceKind) (string, bool) {
 	switch {
 	case d.matches(addressPattern, s):
@@ -164,8 +160,8 @@ func (d *decoder) deviceName(path, s string, at place, k deviceKind) (string, bo
 	return "", false
 }
 
-// completed returns an address as sysfs writes it: in lower case, with a domain of four digits, of
-// more only where they say something.
+// completed returns an address in the form of sysfs: lower case, with a domain of four digits, or more if they are
+// significant.
 func completed(address string) string {
 	address = strings.ToLower(address)
 	if strings.Count(address, ":") == 1 {
@@ -178,7 +174,6 @@ func completed(address string) string {
 	return domain + ":" + rest
 }
 
-// selector decodes what devices are chosen by.
 func (d *decoder) selector(path string, n ast.Node, k deviceKind) (DeviceRequest, bool) {
 	before := len(d.Errs)
 	r := DeviceRequest{Count: 1}
@@ -206,7 +201,6 @@ func (d *decoder) selector(path string, n ast.Node, k deviceKind) (DeviceRequest
 	return r, len(d.Errs) == before
 }
 
-// matchText decodes what a vendor or a model is searched by.
 func (d *decoder) matchText(path string, n ast.Node) string {
 	s, ok := d.Text(path, n, "text")
 	if ok && (!d.matches(matchPattern, s) || utf8.RuneCountInString(s) > maxMatch) {
@@ -238,7 +232,6 @@ func (d *decoder) rate(path string, n ast.Node) int64 {
 	return 0
 }
 
-// clone returns a request that shares nothing with r.
 func (r DeviceRequest) clone() DeviceRequest {
 	if r.NUMANode != nil {
 		r.NUMANode = new(*r.NUMANode)
@@ -246,13 +239,12 @@ func (r DeviceRequest) clone() DeviceRequest {
 	return r
 }
 
-// flow writes a request as a lab file does.
 func (r DeviceRequest) flow() string {
 	switch {
 	case strings.Contains(r.Address, ":"):
-		return strconv.Quote(r.Address) // readers of YAML 1.1 take much that has colons for a number in base 60
+		return strconv.Quote(r.Address) // YAML 1.1 readers take many texts with colons for a base-60 number
 	case r.Address != "":
-		return r.Address // a letter, and a digit later: neither a number nor a truth value
+		return r.Address // begins with a letter and has a digit, so neither a number nor a truth value
 	}
 	count := strconv.Itoa(r.Count)
 	if r == (DeviceRequest{Count: r.Count}) {
@@ -266,8 +258,8 @@ func (r DeviceRequest) flow() string {
 		"numa_node", given(r.NUMANode), "rate", rate)
 }
 
-// flowList writes requests as the value of a key; count is what they are without requests, as in
-// labs that were recorded before there were any.
+// flowList formats requests as the value of a key. Labs recorded by older versions have no requests; then it formats
+// count.
 func flowList(all []DeviceRequest, count int) string {
 	switch len(all) {
 	case 0:

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// requests is what the only node of a lab asks for.
+// requests has the device requests of a lab's only node.
 type requests struct {
 	GPUs, NICs, VFs []DeviceRequest
 	Ports           int
@@ -75,7 +75,7 @@ func TestRequestsForDevices(t *testing.T) {
 	}
 }
 
-// The YAML library reads an address without quotes in a list within braces as a mapping, which YAML does not.
+// The YAML library wrongly reads an unquoted address in a flow list as a mapping.
 func TestAddressesNeedNoQuotes(t *testing.T) {
 	want := []DeviceRequest{{Count: 1, Address: "0000:06:00.0"}, {Count: 1, Address: "000b:07:00.1"}, {Count: 2}}
 	for name, text := range map[string]string{
@@ -122,7 +122,7 @@ nodes:
 	}
 }
 
-// Whoever changes one node of a lab must not change the others.
+// A change to one node of a lab must not change the others.
 func TestNodesOfOneEntryShareNothing(t *testing.T) {
 	l := mustParse(t, "name: x\nnodes: {vm: {count: 2, gpus: {numa_node: 1}}}")
 	l.Nodes[0].GPURequests[0].Count = 9
@@ -219,8 +219,8 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-// However people ask for a part of a GPU, they are told that there is none yet, and not that a key or a device
-// is unknown.
+// Every way to ask for a part of a GPU gets the message that it is not supported yet, not one about an unknown key or
+// device.
 func TestPartsOfGPUsAreNotSupportedYet(t *testing.T) {
 	for node, part := range map[string]bool{
 		"gpus: mig": true, "gpus: vgpu": true, "gpus: 1g.10gb": true, "gpus: MIG-GPU-8f/1/0": true, "gpus: 0.5": true,

@@ -10,14 +10,14 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// An Effect says what it takes to apply a change to a running lab.
+// An Effect is the cost of applying a change to a running lab.
 type Effect string
 
-// The effects, from cheap to dear.
+// The effects, from cheapest to most expensive.
 const (
-	Live     Effect = "live"     // while the nodes run
-	Recreate Effect = "recreate" // the node is made anew; the others run on
-	Rebuild  Effect = "rebuild"  // the whole lab is taken down and made anew
+	Live     Effect = "live"     // applied while the nodes run
+	Recreate Effect = "recreate" // the node is recreated; the others keep running
+	Rebuild  Effect = "rebuild"  // the whole lab is taken down and recreated
 )
 
 // A Change is one difference between two labs.
@@ -29,7 +29,7 @@ type Change struct {
 	Effect Effect `json:"effect"`
 }
 
-// String prints the change as one line: "vm00: memory 256MiB -> 1GiB (recreate)".
+// String formats the change as one line: "vm00: memory 256MiB -> 1GiB (recreate)".
 func (c Change) String() string {
 	subject := cmp.Or(c.Node, "lab")
 	switch {
@@ -41,8 +41,8 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s: %s %s -> %s (%s)", subject, c.Key, c.Old, c.New, c.Effect)
 }
 
-// Diff returns what leads from one lab to another: first the lab's own keys, then removed nodes in the old order,
-// then changed and added nodes in the new order. Equal labs have none.
+// Diff returns the changes between two labs: first the lab's own keys, then removed nodes in the old order, then
+// changed and added nodes in the new order. It returns nil for equal labs.
 func Diff(from, to *Lab) []Change {
 	var all []Change
 	add := func(node, key, was, is string, effect Effect) {
@@ -54,8 +54,8 @@ func Diff(from, to *Lab) []Change {
 	add("", "driver", string(from.Driver), string(to.Driver), Rebuild)
 	add("", "arch", cmp.Or(string(from.Arch), "of this machine"), cmp.Or(string(to.Arch), "of this machine"), Rebuild)
 	add("", "workload", string(from.Workload), string(to.Workload), Live)
-	// Where a lab is placed decides what its nodes are made of. Labs that were recorded before
-	// there were these keys have the defaults.
+	// The placement of a lab affects how its nodes are built. Labs recorded before these keys existed have the
+	// defaults.
 	add("", "host.reserve", orNone(from.Reserve.flow()), orNone(to.Reserve.flow()), Recreate)
 	add("", "hugepages", string(cmp.Or(from.Hugepages, DefaultHugepages)),
 		string(cmp.Or(to.Hugepages, DefaultHugepages)), Recreate)
@@ -63,14 +63,14 @@ func Diff(from, to *Lab) []Change {
 	add("", "affinity", orNone(list(from.Affinity, flow)), orNone(list(to.Affinity, flow)), Recreate)
 	add("", "links", orNone(list(from.Links, flowLink)), orNone(list(to.Links, flowLink)), Recreate)
 	if from.VSphere != nil && to.VSphere != nil {
-		add("", "vsphere.host", from.VSphere.Host, to.VSphere.Host, Recreate) // the nodes move there
+		add("", "vsphere.host", from.VSphere.Host, to.VSphere.Host, Recreate) // the nodes move to that host
 	}
 	add("", "vsphere", orNone(flow(from.VSphere.anywhere())), orNone(flow(to.VSphere.anywhere())), Rebuild)
 	add("", "slurm.controller", from.controller(), to.controller(), Live)
 	add("", "fabric.mtu", strconv.Itoa(from.Fabric.MTU), strconv.Itoa(to.Fabric.MTU), Live)
 	add("", "fabric.subnet", from.Fabric.Subnet.String(), to.Fabric.Subnet.String(), Live)
 
-	// Nodes are told apart by their names: one that is renamed is removed and added.
+	// Nodes are matched by name: a renamed node is removed and added.
 	before, after := byName(from.Nodes), byName(to.Nodes)
 	for _, n := range from.Nodes {
 		if _, stays := after[n.Name]; !stays {
@@ -88,7 +88,7 @@ func Diff(from, to *Lab) []Change {
 		add(n.Name, "image", o.Image, n.Image, Recreate)
 		add(n.Name, "home", string(from.HomeOf(o)), string(to.HomeOf(n)), Recreate)
 		add(n.Name, "nics", o.nics(), n.nics(), Recreate)
-		if n.NIC != NICAuto { // which leaves a running node as it is
+		if n.NIC != NICAuto { // NICAuto keeps the model of a running node
 			add(n.Name, "nic", string(cmp.Or(o.NIC, NICVirtio)), string(cmp.Or(n.NIC, NICVirtio)), Recreate)
 		}
 		add(n.Name, "gpus", o.gpus(), n.gpus(), Recreate)
@@ -97,9 +97,9 @@ func Diff(from, to *Lab) []Change {
 		add(n.Name, "guest_numa", string(cmp.Or(o.GuestNUMA, DefaultSetting)),
 			string(cmp.Or(n.GuestNUMA, DefaultSetting)), Recreate)
 		add(n.Name, "setup", orNone(list(o.Setup, Step.flow)), orNone(list(n.Setup, Step.flow)), Live)
-		// NICs that come or go are told by "nics"; only those that stay can change.
+		// Added and removed NICs are part of "nics". "mac" and "address" compare only the NICs in both.
 		stay := min(len(o.NICs), len(n.NICs))
-		if from.Name == to.Name { // else every MAC differs, and the lab is rebuilt anyway
+		if from.Name == to.Name { // otherwise every MAC differs, and the lab is rebuilt anyway
 			add(n.Name, "mac", list(o.NICs[:stay], macOf), list(n.NICs[:stay], macOf), Recreate)
 		}
 		add(n.Name, "address", list(o.NICs[:stay], addrOf), list(n.NICs[:stay], addrOf), Live)
@@ -107,7 +107,7 @@ func Diff(from, to *Lab) []Change {
 	return all
 }
 
-// Dearest returns the effect of a set of changes as a whole; "" if there are none.
+// Dearest returns the most expensive effect of the changes, or "" for an empty list.
 func Dearest(changes []Change) Effect {
 	order := []Effect{"", Live, Recreate, Rebuild}
 	worst := lists.Max(changes, func(c Change) int { return slices.Index(order, c.Effect) })
@@ -118,7 +118,6 @@ func byName(nodes []Node) map[string]Node {
 	return lists.By(nodes, func(n Node) string { return n.Name })
 }
 
-// summary says what a node is, for a change that adds or removes it whole.
 func summary(n Node) string {
 	s := fmt.Sprintf("cpus %s, memory %s, image %s, nics %s", n.cpus(), n.memory(), n.Image, n.nics())
 	if n.GPUs > 0 {
@@ -130,14 +129,12 @@ func summary(n Node) string {
 	return s
 }
 
-// orNone returns what a change says of a value that may be absent: an empty one would stand for a
-// node that comes or goes.
+// orNone returns s, or "none" if it is empty, because in a Change an empty value means an added or removed node.
 func orNone(s string) string { return cmp.Or(s, "none") }
 
 func macOf(n NIC) string  { return n.MAC }
 func addrOf(n NIC) string { return n.Addr.String() }
 
-// list writes one text of every item, on one line.
 func list[T any](all []T, text func(T) string) string {
 	return strings.Join(lists.Map(all, text), ", ")
 }

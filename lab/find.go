@@ -8,15 +8,15 @@ import (
 	"regexp"
 )
 
-// isLab tells a lab file from other YAML files that people keep beside it. A lab file with a fault in it is one still:
-// its user wants to hear of the fault.
+// isLab and isOther distinguish lab files from other YAML files in the same directory. A lab file with faults still
+// counts, so that its user sees the faults.
 var isLab, isOther = regexp.MustCompile(`(?m)^nodes[ \t]*:`),
 	regexp.MustCompile(`(?m)^(apiVersion|kind|services)[ \t]*:`)
 
-// maxSniffed is how much of a file is looked at: lab files are a few hundred bytes.
+// maxSniffed limits the bytes read from each file. Lab files have a few hundred bytes.
 const maxSniffed = 64 << 10
 
-// Files returns the names of the lab files in a directory, in order.
+// Files returns the names of the lab files in a directory, in sorted order.
 func Files(dir fs.FS) ([]string, error) {
 	entries, err := fs.ReadDir(dir, ".")
 	if err != nil {
@@ -24,14 +24,14 @@ func Files(dir fs.FS) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		// A FIFO would wait for a writer. A link may lead to one.
+		// Opening a FIFO would wait for a writer, and a link may lead to one.
 		info, err := fs.Stat(dir, e.Name())
 		if ext := path.Ext(e.Name()); err != nil || !info.Mode().IsRegular() || ext != ".yaml" && ext != ".yml" {
 			continue
 		}
 		f, err := dir.Open(e.Name())
 		if err != nil {
-			continue // not this user's
+			continue // not readable by this user
 		}
 		text, err := io.ReadAll(io.LimitReader(f, maxSniffed))
 		f.Close()

@@ -12,26 +12,26 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// The images of full nodes are Debian systems, which rackless builds: a release, and package sets that are added to it,
-// as in debian-12+slurm+mpi.
+// The images of full nodes are Debian systems that rackless builds: a release, and added package sets, as in
+// debian-12+slurm+mpi.
 
-// FullReleases lists the releases of Debian that full nodes can have.
+// FullReleases lists the Debian releases of full nodes.
 func FullReleases() []string { return []string{"debian-12", "debian-13"} }
 
-// AnyRelease stands for the first of them.
+// AnyRelease stands for the first of FullReleases.
 const AnyRelease = "debian"
 
-// PackageSets lists what can be added to a release.
+// PackageSets lists the package sets that can be added to a release.
 func PackageSets() []string { return []string{"ai", "apps", "mpi", "mpich", "slurm"} }
 
 const (
-	// DefaultFullMemory is the memory of a full node. Its system takes some 100 MiB of it.
+	// DefaultFullMemory is the memory of a full node. Its system uses about 100 MiB.
 	DefaultFullMemory = 512 * MiB
-	// MinFullMemory is what a full node needs to boot, with room for a program.
+	// MinFullMemory is enough for a full node to boot and run a program.
 	MinFullMemory = 384 * MiB
 )
 
-// Full reports whether the node is a full one: a Debian system that rackless builds.
+// Full reports whether the node is a full node: a Debian system that rackless builds.
 func (n Node) Full() bool { return isFull(n.Image) }
 
 func isFull(image string) bool {
@@ -39,20 +39,20 @@ func isFull(image string) bool {
 	return slices.Contains(FullReleases(), release)
 }
 
-// OwnImage reports whether the node boots a disk image of the user's, whose path Image is.
+// OwnImage reports whether the node boots the user's disk image, with the path Image.
 func (n Node) OwnImage() bool { return n.HasDisk() && !n.Full() }
 
-// HasDisk reports whether the node has a disk with a system of its own: a full node, or one with the user's image.
+// HasDisk reports whether the node boots from a disk: a full node, or one with the user's image.
 func (n Node) HasDisk() bool { return n.Image != "" && n.Image != DefaultImage }
 
-// imageText decodes builtin, the name of an image of full nodes, or the path of a disk image. Paths have a dot or a
-// slash, so that a slip in a name is not taken for one.
+// imageText decodes builtin, the name of a full node's image, or the path of a disk image. A path must have a dot or
+// a slash, so that a misspelt name is not taken for a path.
 func (d *decoder) imageText(path string, n ast.Node) *string {
 	s, ok := d.Text(path, n, "text")
 	if !ok {
 		return nil
 	}
-	// A control character would be one in the messages and file names that follow.
+	// Control characters would end up in messages and file names.
 	if !d.matches(imagePattern, s) || utf8.RuneCountInString(s) > maxImage {
 		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "bad image name", Have: strictyaml.Quote(s),
 			Want: fmt.Sprintf("1 to %d characters on one line", maxImage)})
@@ -96,7 +96,6 @@ func (d *decoder) imageText(path string, n ast.Node) *string {
 	return &s
 }
 
-// checkFull checks the memory of a full node.
 func (e *entry) checkFull(n Node) {
 	if !n.Full() || n.AutoMemory || n.Memory >= MinFullMemory {
 		return

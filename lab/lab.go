@@ -1,8 +1,8 @@
-// Package lab reads the lab file: the short YAML document in which a user says which nodes a lab has.
+// Package lab reads the lab file: a short YAML document that describes the nodes of a lab.
 //
-// [Parse] decodes it strictly, fills in every default and checks every value, so that the rest of rackless only ever
-// sees a complete [Lab]. The package is pure: it opens no file, asks no clock and keeps no state, and the same bytes
-// always give the same Lab, down to the MAC addresses.
+// [Parse] decodes it strictly, fills in every default and checks every value, so that the rest of rackless only sees
+// complete labs. The package is pure: it opens no file, reads no clock and keeps no state, and the same bytes always
+// give the same [Lab], down to the MAC addresses.
 package lab
 
 import (
@@ -14,36 +14,37 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// The limits of version 1 of the lab file. The JSON schema is built from the same constants.
+// The limits of version 1 of the lab file. The JSON schema uses the same constants.
 const (
 	MaxFileSize = 1 << 20 // bytes; 500 nodes with every key written out take about 50 KiB
-	MaxNodes    = 500     // after expansion of count; what one large host carries as TCG guests, with room to spare
-	MaxName     = 20      // characters; names are part of unix socket paths, which end at 107 bytes
+	MaxNodes    = 500     // after expansion of counts; more TCG guests than one large host can run
+	MaxName     = 20      // characters; names are part of unix socket paths, which are at most 107 bytes long
 
-	// NICs and virtual functions of a node count together; a node on a real host may have neither.
-	// The upper limits catch slips; what a driver can give is less (rack/emulated.Supported), and what a
-	// host has is the planner's business.
+	// The upper limits only catch typing errors: drivers have lower ones (rack/emulated.Supported), and the planner
+	// checks the host's. MaxNICs limits the sum of a node's NICs and virtual functions; a node on a real host may
+	// have neither.
 	MinCPUs, MaxCPUs = 1, 4096
 	MinNICs, MaxNICs = 0, 16
 	MinGPUs, MaxGPUs = 0, 64
 
 	// MaxNUMANode is the highest number of a NUMA node: the largest kernels are built for 1024 (CONFIG_NODES_SHIFT 10).
 	MaxNUMANode = 1023
-	// MaxRateMbps is the highest rate of a link that can be asked for, 10 Tb/s.
+	// MaxRateMbps is the highest link rate that a selector can have, 10 Tb/s.
 	MaxRateMbps = 10_000_000
 
-	// MinMemory is what the built-in image needs to boot: 70 MB are there twice while it unpacks
-	// itself. Nodes share what they do not write to.
+	// MinMemory is enough to boot the built-in image, which exists twice (2 x 70 MB) while it unpacks itself. Nodes
+	// share pages that they do not write to.
 	MinMemory = 256 * MiB
-	// MaxMemory only catches slips of the unit; no single machine of 2026 gives more to one guest.
+	// MaxMemory only catches wrong units: no machine of 2026 gives more to one guest.
 	MaxMemory = 16 * TiB
 
-	// MinMTU is what IPv6 asks of every link (RFC 8200, section 5).
+	// MinMTU is the smallest MTU that IPv6 allows (RFC 8200, section 5).
 	MinMTU = 1280
-	// MaxMTU is the largest that NICs commonly take.
+	// MaxMTU is the largest MTU that most NICs support.
 	MaxMTU = 9216
 
-	// MinPrefix and MaxPrefix bound the length of the fabric's subnet: from a whole /8 to the two addresses of a /30.
+	// MinPrefix and MaxPrefix limit the prefix length of the fabric's subnet: from a whole /8 to the two addresses of
+	// a /30.
 	MinPrefix, MaxPrefix = 8, 30
 )
 
@@ -67,11 +68,12 @@ const (
 
 	// DefaultMTU is the smallest round value that lets RoCE use its largest payload. RDMA payloads are powers of two,
 	// and 4096 bytes with the headers that the kernel reserves (see roceHeaders) need 4192. The usual 1500 leaves
-	// only 1024, and the usual jumbo 9000 carries no more than 4200 does but makes every receive buffer larger.
+	// only 1024, and the usual jumbo MTU of 9000 carries no more than 4200 does but makes every receive buffer
+	// larger.
 	DefaultMTU = 4200
 )
 
-// A Lab is a lab file with nothing left open. It is what [Parse] returns and what every later stage reads.
+// A Lab is a complete, valid lab file, as returned by [Parse] and read by every later stage.
 //
 // Its JSON form is stable. Two labs can be compared with reflect.DeepEqual, or with cmp and
 // cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}).
@@ -82,59 +84,58 @@ type Lab struct {
 	Fabric   Fabric   `json:"fabric"`
 	Nodes    []Node   `json:"nodes"` // in the order of the file, counts expanded; never empty
 	Slurm    *Slurm   `json:"slurm,omitempty"`
-	VSphere  *VSphere `json:"vsphere,omitempty"` // of driver vsphere
-	// Arch is the architecture of the nodes; "" stands for that of the machine that they run on.
+	VSphere  *VSphere `json:"vsphere,omitempty"` // for driver vsphere
+	// Arch is the architecture of the nodes, or "" for that of the machine that runs them.
 	Arch Arch `json:"arch,omitempty"`
 	// Home is HomeShared, or "" for HomeOwn.
 	Home Home `json:"home,omitempty"`
 
-	// What follows matters where nodes are placed on a real host.
+	// The fields below only matter if nodes are placed on a real host.
 
-	Reserve   Reserve    `json:"reserve,omitzero"`   // what the host keeps: host.reserve in the file
+	Reserve   Reserve    `json:"reserve,omitzero"`   // host.reserve in the file
 	Hugepages Hugepages  `json:"hugepages"`          // of all nodes
 	Tenants   string     `json:"tenants"`            // TenantsRead, TenantsIgnore, or the path of a file
 	Affinity  []Affinity `json:"affinity,omitempty"` // in the order of the file
 	Links     [][]string `json:"links,omitempty"`    // ports of the host that reach each other, by address or name
 }
 
-// A Reserve is what the host keeps for itself. Absent parts are the planner's choice.
+// A Reserve is the part of a host that nodes do not get. The planner chooses absent parts.
 type Reserve struct {
 	Cores  *int   `json:"cores,omitempty"`  // physical cores of the whole host, at least 1
-	Memory *Bytes `json:"memory,omitempty"` // of the whole host, spread over its NUMA nodes by their size
-	// by node; these count towards Cores and replace its share of Memory
+	Memory *Bytes `json:"memory,omitempty"` // of the whole host, spread over its NUMA nodes in proportion to their size
+	// in the order of NUMA nodes; cores count towards Cores and memory replaces the node's share of Memory
 	NUMA []NUMAReserve `json:"numa_nodes,omitempty"`
 }
 
-// A NUMAReserve is what the host keeps on one NUMA node.
+// A NUMAReserve is the part of one NUMA node that is reserved for the host.
 type NUMAReserve struct {
 	Node   int    `json:"node"`
 	Cores  int    `json:"cores,omitempty"`
 	Memory *Bytes `json:"memory,omitempty"`
 }
 
-// Hugepages says which pages back the memory of the nodes.
+// Hugepages is the size of the pages behind the nodes' memory.
 type Hugepages string
 
 // The sizes of pages.
 const (
-	HugepagesAuto Hugepages = "auto" // 1 GiB where every node's memory is whole GiB and the host can, else 2 MiB
+	HugepagesAuto Hugepages = "auto" // 1 GiB if every node's memory is whole GiB and the host supports it, else 2 MiB
 	Hugepages1GiB Hugepages = "1GiB"
 	Hugepages2MiB Hugepages = "2MiB"
 	HugepagesOff  Hugepages = "off"
 )
 
-// Values of Lab.Tenants; anything else is the path of a file.
+// Values of Lab.Tenants. Any other value is the path of a file.
 const (
-	TenantsRead   = "read"   // as the host has them
-	TenantsIgnore = "ignore" // as if there were none
+	TenantsRead   = "read"   // read them from the host
+	TenantsIgnore = "ignore" // plan as if the host ran no other VMs
 )
 
-// pageSizes lists the values of Hugepages in the order in which messages and the schema name them.
 func pageSizes() []Hugepages {
 	return []Hugepages{HugepagesAuto, Hugepages1GiB, Hugepages2MiB, HugepagesOff}
 }
 
-// Arch is an architecture as Debian, Go and Kubernetes name it.
+// Arch is an architecture, named as in Debian, Go and Kubernetes.
 type Arch string
 
 // The architectures of nodes.
@@ -145,18 +146,18 @@ const (
 
 func arches() []Arch { return []Arch{ArchAMD64, ArchARM64} }
 
-// Home says where /home of the nodes with a disk is.
+// Home is the place of /home of nodes with a disk.
 type Home string
 
 // The places of /home.
 const (
 	HomeOwn    Home = "own"    // on the disk of each node
-	HomeShared Home = "shared" // one directory of the lab, which goes with it
+	HomeShared Home = "shared" // one directory of the lab, removed with it
 )
 
 func homes() []Home { return []Home{HomeOwn, HomeShared} }
 
-// HomeOf returns where /home of a node is.
+// HomeOf returns the place of /home of a node.
 func (l *Lab) HomeOf(n Node) Home {
 	if l.Home == HomeShared && n.HasDisk() {
 		return HomeShared
@@ -174,7 +175,6 @@ const (
 	Off  Setting = "off"
 )
 
-// choices lists the settings in the order in which messages and the schema name them.
 func choices() []Setting { return []Setting{Auto, On, Off} }
 
 // An Affinity ties nodes together or keeps them apart, pair by pair.
@@ -184,36 +184,35 @@ type Affinity struct {
 	NIC   Togetherness `json:"nic,omitempty"`  // whether they are on the same NIC ports, or on none in common
 }
 
-// Togetherness is what an Affinity asks for; empty asks for nothing.
+// Togetherness says whether nodes are kept together or apart; "" means neither.
 type Togetherness string
 
-// What an Affinity may ask for.
+// Values of Togetherness.
 const (
 	Same      Togetherness = "same"
 	Different Togetherness = "different"
 )
 
-// togethernesses lists the values of Togetherness in the order in which messages and the schema name them.
 func togethernesses() []Togetherness { return []Togetherness{Same, Different} }
 
-// A DeviceRequest asks for devices of the host. An empty field asks for nothing.
+// A DeviceRequest asks for devices of the host. Empty fields match any device.
 type DeviceRequest struct {
-	Count int `json:"count"` // at least 1; 1 where Address is set
-	// PCI address, 0000:41:00.0; or the name that the host's source gives it, NIC0
+	Count int `json:"count"` // at least 1; 1 if Address is set
+	// PCI address (0000:41:00.0) or the name in the description of the host (NIC0)
 	Address  string `json:"address,omitempty"`
-	Vendor   string `json:"vendor,omitempty"`    // part of the vendor's name, or its number (0x10de), whatever the case
-	Model    string `json:"model,omitempty"`     // part of the model's name, whatever the case
-	NUMANode *int   `json:"numa_node,omitempty"` // where it hangs
-	RateMbps int64  `json:"rate_mbps,omitempty"` // at least this rate of the link; of NICs and VFs
+	Vendor   string `json:"vendor,omitempty"`    // part of the vendor's name, in any case, or its number (0x10de)
+	Model    string `json:"model,omitempty"`     // part of the model's name, in any case
+	NUMANode *int   `json:"numa_node,omitempty"` // NUMA node of the device
+	RateMbps int64  `json:"rate_mbps,omitempty"` // minimum link rate, for NICs and VFs
 }
 
 // A Fabric is the network between the nodes.
 type Fabric struct {
 	MTU    int          `json:"mtu"`    // bytes of IP packet, as in "ip link set mtu"
-	Subnet netip.Prefix `json:"subnet"` // of the first NIC of every node; the others follow it
+	Subnet netip.Prefix `json:"subnet"` // of the first NIC of every node; the next subnets are for the other NICs
 }
 
-// RDMAPayload returns the largest RDMA payload in bytes that the fabric's MTU carries: the "active_mtu" of the nodes.
+// RDMAPayload returns the largest RDMA payload, in bytes, that fits the fabric's MTU: the "active_mtu" of the nodes.
 func (f Fabric) RDMAPayload() int { return rdmaPayload(f.MTU) }
 
 // A Node is one machine of the lab.
@@ -221,31 +220,31 @@ type Node struct {
 	Name   string `json:"name"`
 	CPUs   int    `json:"cpus"`   // virtual CPUs
 	Memory Bytes  `json:"memory"` // whole MiB
-	Image  string `json:"image"`  // DefaultImage, that of a full node (Full), or the path of a disk image
-	NICs   []NIC  `json:"nics"`   // ports that are whole NICs first, then those that are virtual functions
+	Image  string `json:"image"`  // DefaultImage, the name of a full node's image (Full), or the path of a disk image
+	NICs   []NIC  `json:"nics"`   // whole NICs first, then virtual functions
 	GPUs   int    `json:"gpus"`   // GPUs passed through
-	// What the NICs of an emulated node are; in a lab that is up, never NICAuto. Labs that were recorded before there
-	// was a choice have virtio.
+	// Model of an emulated node's NICs, never NICAuto in a running lab. Labs recorded before the field existed have
+	// virtio.
 	NIC   NICModel `json:"nic,omitempty"`
-	Setup []Step   `json:"setup,omitempty"` // what is done in the node once it is up, in this order
+	Setup []Step   `json:"setup,omitempty"` // steps run in this order once the node is up
 
-	// What follows matters where nodes are placed on a real host.
+	// The fields below only matter if nodes are placed on a real host.
 
-	AutoCPUs   bool    `json:"auto_cpus,omitempty"`   // the planner chooses; CPUs is what an emulated node gets
-	AutoMemory bool    `json:"auto_memory,omitempty"` // likewise of Memory
-	SMT        Setting `json:"smt"`                   // whether two virtual CPUs share a core, as siblings
+	AutoCPUs   bool    `json:"auto_cpus,omitempty"`   // the planner chooses the number; an emulated node gets CPUs
+	AutoMemory bool    `json:"auto_memory,omitempty"` // likewise for Memory
+	SMT        Setting `json:"smt"`                   // whether two virtual CPUs share a core, as its threads
 	GuestNUMA  Setting `json:"guest_numa"`            // whether the node sees NUMA nodes
-	VFs        int     `json:"vfs,omitempty"`         // of NICs, the last so many are virtual functions
+	VFs        int     `json:"vfs,omitempty"`         // the last VFs entries of NICs are virtual functions
 
-	// What GPUs, NICs and VFs are asked for; the counts of each add up to GPUs, to len(NICs)-VFs and to VFs.
+	// Requests for GPUs, whole NICs and VFs. Their counts add up to GPUs, to len(NICs)-VFs and to VFs.
 	GPURequests []DeviceRequest `json:"gpu_requests,omitempty"`
 	NICRequests []DeviceRequest `json:"nic_requests,omitempty"`
 	VFRequests  []DeviceRequest `json:"vf_requests,omitempty"`
 }
 
-// ShownNUMA returns what guest_numa is for a node: its own choice, or what auto stands for. Published figures decide
-// that one: STREAM gains by it on hosts of several NUMA nodes, NCCL loses on some, and kernels of GPUs do not care. So
-// NUMA nodes are hidden from nodes with GPUs, except where the workload's figure is the bandwidth of memory or of RDMA.
+// ShownNUMA returns the node's guest_numa, with auto resolved. According to published figures, STREAM gains from
+// visible NUMA nodes, NCCL loses on some hosts, and GPU kernels do not care. So auto hides NUMA nodes from nodes with
+// GPUs, unless the workload is measured by its memory or RDMA bandwidth.
 func (l *Lab) ShownNUMA(n *Node) Setting {
 	if n.GuestNUMA == On || n.GuestNUMA == Off {
 		return n.GuestNUMA
@@ -266,23 +265,22 @@ type NIC struct {
 	Addr netip.Prefix `json:"addr"` // address with the length of its subnet, e.g. 10.0.0.1/24
 }
 
-// A NICModel is what an emulated NIC is to its node.
+// A NICModel is the model of an emulated NIC.
 type NICModel string
 
 // The models of emulated NICs.
 const (
-	// NICAuto is decided when the node comes up: a ConnectX-4 Lx where a QEMU can be had that emulates one, else
-	// virtio. A node that runs keeps what it has.
+	// NICAuto is resolved when the node comes up: a ConnectX-4 Lx if a QEMU that emulates it is available, else
+	// virtio. A running node keeps its model.
 	NICAuto        NICModel = "auto"
 	NICConnectX4Lx NICModel = "connectx-4-lx" // a Mellanox ConnectX-4 Lx, which the node's mlx5 driver drives
 	NICConnectX5   NICModel = "connectx-5"
-	NICVirtio      NICModel = "virtio" // a virtio NIC; RDMA is computed by the node's kernel (rxe)
+	NICVirtio      NICModel = "virtio" // a virtio NIC; the node's kernel implements RDMA in software (rxe)
 )
 
-// nicModels lists the models in the order in which messages and the schema name them.
 func nicModels() []NICModel { return []NICModel{NICAuto, NICConnectX4Lx, NICConnectX5, NICVirtio} }
 
-// Title is the name of a model as people write it.
+// Title returns the model's usual name.
 func (m NICModel) Title() string {
 	return cmp.Or(map[NICModel]string{NICConnectX4Lx: "ConnectX-4 Lx", NICConnectX5: "ConnectX-5"}[m], string(m))
 }
@@ -290,21 +288,20 @@ func (m NICModel) Title() string {
 // ConnectX reports whether the NICs of the node are emulated ConnectX adapters.
 func (n Node) ConnectX() bool { return n.NIC == NICConnectX4Lx || n.NIC == NICConnectX5 }
 
-// A Driver says what makes the nodes.
+// A Driver is the software that makes the nodes.
 type Driver string
 
 // The drivers.
 const (
-	DriverAuto    Driver = "auto"    // decided when the lab comes up, by what the machine can do
+	DriverAuto    Driver = "auto"    // chosen when the lab comes up, by the machine's abilities
 	DriverQEMU    Driver = "qemu"    // QEMU processes started by rackless itself: no daemon, no root
-	DriverLibvirt Driver = "libvirt" // domains that virsh and virt-manager show; needed for passthrough
+	DriverLibvirt Driver = "libvirt" // libvirt domains, visible in virsh and virt-manager; needed for passthrough
 	DriverVSphere Driver = "vsphere" // virtual machines of an ESXi host, through a vCenter or the host itself
 )
 
-// drivers lists the drivers in the order in which messages and the schema name them.
 func drivers() []Driver { return []Driver{DriverAuto, DriverQEMU, DriverLibvirt, DriverVSphere} }
 
-// A Workload says what the lab is for: placement and advice are weighted by it.
+// A Workload is the purpose of a lab. Placement and advice are weighted by it.
 type Workload string
 
 // The workloads.
@@ -317,19 +314,19 @@ const (
 	WorkloadMixed         Workload = "mixed"
 )
 
-// Workloads lists the workloads in the order in which messages and the schema name them.
+// Workloads lists the workloads in the order of messages and of the schema.
 func Workloads() []Workload {
 	return []Workload{WorkloadRDMALatency, WorkloadRDMABandwidth, WorkloadGPUCompute, WorkloadGPUCollective,
 		WorkloadCPUBandwidth, WorkloadMixed}
 }
 
-// roceHeaders is what Linux takes off an Ethernet MTU before it looks for the RDMA payload that fits: GRH 40, UDP 8,
-// BTH 12, XRC 4, atomic 28 and ICRC 4 bytes (iboe_get_mtu in include/rdma/ib_addr.h). The rxe driver takes off only 80
-// (RXE_MAX_HDR_LENGTH); the larger figure holds for hardware and for rxe.
+// roceHeaders is the number of bytes that Linux subtracts from an Ethernet MTU to find the RDMA payload: GRH 40, UDP
+// 8, BTH 12, XRC 4, atomic 28 and ICRC 4 (iboe_get_mtu in include/rdma/ib_addr.h). The rxe driver subtracts only 80
+// (RXE_MAX_HDR_LENGTH); the larger figure is safe for hardware and for rxe.
 const roceHeaders = 40 + 8 + 12 + 4 + 28 + 4
 
 // rdmaPayload returns the largest RDMA payload, a power of two from 256 to 4096 bytes (InfiniBand specification,
-// volume 1, PMTU), that fits an Ethernet MTU, or 0 where none does.
+// volume 1, PMTU), that fits an Ethernet MTU, or 0 if none fits.
 func rdmaPayload(mtu int) int {
 	for payload := 4096; payload >= 256; payload /= 2 {
 		if payload+roceHeaders <= mtu {
@@ -339,8 +336,8 @@ func rdmaPayload(mtu int) int {
 	return 0
 }
 
-// RunBy returns the driver that runs the lab: the one that its file says. With "auto" a lab that asks for GPUs or
-// virtual functions goes to a host that has them: an emulated device is no substitute for one that was asked for.
+// RunBy returns the driver of the lab, as set in its file. For "auto" it returns libvirt if the lab asks for GPUs or
+// virtual functions, because an emulated device is no substitute for them, and qemu otherwise.
 func (l *Lab) RunBy() Driver {
 	switch {
 	case l.Driver != DriverAuto && l.Driver != "":
@@ -354,8 +351,8 @@ func (l *Lab) RunBy() Driver {
 // NodeNames returns the names of all nodes.
 func (l *Lab) NodeNames() []string { return lists.Map(l.Nodes, func(n Node) string { return n.Name }) }
 
-// HostNames are the lines of /etc/hosts of every node. The first NIC of a node has its name, the
-// others are NODE-NIC. NICs without an address have no name.
+// HostNames returns the lines of every node's /etc/hosts. A node's first NIC has the node's name, the others
+// NODE-NIC; NICs without an address have no line.
 func (l *Lab) HostNames() []string {
 	var lines []string
 	for _, n := range l.Nodes {
@@ -372,8 +369,7 @@ func (l *Lab) HostNames() []string {
 	return lines
 }
 
-// Totals says how many CPUs and how much memory a lab has, as far as the file says it. Nodes that leave their size to
-// the planner are not counted: what it chooses follows from the host.
+// Totals formats the CPUs and memory of a lab. It does not count nodes that leave their size to the planner.
 func (l *Lab) Totals() (cpus, memory string) {
 	const auto = " and what plan chooses"
 	var n int

@@ -8,15 +8,13 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// owners finds devices that are asked for by address or name more often than there are of them:
-// once, if they are given whole.
+// owners finds conflicting requests by address or name: a whole device can be requested only once.
 type owners struct {
 	*decoder
 	whole  map[string]claim // GPUs and NICs
-	shared map[string]claim // NICs that virtual functions are asked of
+	shared map[string]claim // NICs of which virtual functions are requested
 }
 
-// A claim is where a device is asked for, and by which node.
 type claim struct {
 	path string
 	at   place
@@ -27,10 +25,9 @@ func newOwners(d *decoder) *owners {
 	return &owners{decoder: d, whole: make(map[string]claim), shared: make(map[string]claim)}
 }
 
-// claim notes what the nodes of an entry ask for.
 func (o *owners) claim(e *entry, names []string) {
 	if len(names) == 0 {
-		return // they have a fault already
+		return
 	}
 	for _, k := range []struct {
 		key     string
@@ -62,7 +59,6 @@ func (o *owners) claim(e *entry, names []string) {
 	}
 }
 
-// twice records a device that is asked for a second time.
 func (o *owners) twice(address string, first, second claim) {
 	e := Error{Key: second.path, What: "one device for two nodes", Have: fmt.Sprintf("%s for %s (line %d) and for %s",
 		strictyaml.Quote(address), first.node, first.at.Line, second.node), Fix: "give one of them another device, " +
@@ -73,7 +69,7 @@ func (o *owners) twice(address string, first, second claim) {
 		e.Have = fmt.Sprintf("%s in line %d, column %d and in line %d, column %d", strictyaml.Quote(address),
 			first.at.Line, first.at.Column, second.at.Line, second.at.Column)
 		e.Fix = "remove one of them"
-	case first.at == second.at: // in defaults
+	case first.at == second.at: // the request is in defaults
 		e.What = "one device for several nodes"
 		e.Have = fmt.Sprintf("%s for %s and for %s", strictyaml.Quote(address), first.node, second.node)
 		e.Fix = "ask by count in defaults, or name a device in each node"
@@ -81,7 +77,7 @@ func (o *owners) twice(address string, first, second claim) {
 	o.failOnce(second.at, e)
 }
 
-// finish looks for NICs that are given whole and asked for virtual functions.
+// finish reports NICs that are requested both whole and for virtual functions.
 func (o *owners) finish() {
 	for _, address := range slices.Sorted(maps.Keys(o.shared)) {
 		v := o.shared[address]

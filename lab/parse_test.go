@@ -21,10 +21,8 @@ import (
 	"github.com/rackless/rackless/internal/golden"
 )
 
-// prefixes lets cmp compare netip.Prefix, which has no exported fields and no Equal.
 var prefixes = cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})
 
-// mustParse parses a lab file that is known to be good.
 func mustParse(t testing.TB, text string) *Lab {
 	t.Helper()
 	l, err := Parse("test.yaml", []byte(text))
@@ -95,9 +93,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// full.yaml promises to show every key but those of Slurm, of /home and of another architecture, which are for nodes
-// that are not on a host, and of vSphere, which are for another driver; the list of keys is taken from the
-// schema, and so from the types.
+// full.yaml promises to show every key, except for Slurm, /home and arch (only for nodes that are not on a host) and
+// vSphere (another driver). The keys come from the schema, and so from the types.
 func TestFullExampleShowsEveryKey(t *testing.T) {
 	data, err := os.ReadFile("../examples/full.yaml")
 	if err != nil {
@@ -132,7 +129,6 @@ func TestFullExampleShowsEveryKey(t *testing.T) {
 	}
 }
 
-// schemaKeys returns every key that the schema knows, at whatever place, once.
 func schemaKeys(t *testing.T) []string {
 	t.Helper()
 	var root any
@@ -263,11 +259,11 @@ func TestMACsAreLocalUniqueAndSteady(t *testing.T) {
 			seen[nic.MAC] = true
 		}
 	}
-	// The largest lab there is, with comments for all its NICs, is within the limits on files.
+	// Even the largest possible lab, with comments for all its NICs, fits the limit on file sizes.
 	if again := mustParse(t, string(l.YAML())); !cmp.Equal(l, again, prefixes) {
 		t.Error("the resolved file of the largest lab means something else")
 	}
-	// Appended nodes change nothing for those before them, collisions included.
+	// Appended nodes do not change the addresses of earlier ones, even after collisions.
 	more := mustParse(t, "name: big\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 490, nics: 16}, z: "+
 		"{count: 10}}")
 	if diff := cmp.Diff(l.Nodes[:490], more.Nodes[:490], prefixes); diff != "" {
@@ -280,7 +276,7 @@ func TestMACsAreLocalUniqueAndSteady(t *testing.T) {
 }
 
 func TestTakenMACsAreProbed(t *testing.T) {
-	// A node whose own address is near the end of the range, where probing has to wrap.
+	// A node with a hash near the end of the range, so that probing has to wrap.
 	node := 0
 	first := func() string { return FreeMAC("lab", fmt.Sprintf("vm%d", node), 0, map[string]bool{}) }
 	for !strings.HasPrefix(first(), "52:54:00:ff:ff:") {
@@ -302,7 +298,7 @@ func TestTakenMACsAreProbed(t *testing.T) {
 	}
 }
 
-// The hash should spread: 4000 values in 16.7 million meet about 0.5 times on average, never dozens of times.
+// The hash should spread: among 4000 values of 16.7 million, about 0.5 collisions are expected, never dozens.
 func TestMACHashSpreads(t *testing.T) {
 	seen, meet := map[string]bool{}, 0
 	for n := range 500 {
@@ -383,7 +379,7 @@ nodes:
 	}
 }
 
-// The package is pure: the lab file comes in as bytes and goes out as values.
+// The package is pure: its input is bytes and its output is values.
 func TestImports(t *testing.T) {
 	bad := map[string]string{
 		"os": "files are read by the caller", "net": "nothing is dialled", "time": "the same input gives the same lab",

@@ -11,16 +11,16 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// The keys of the lab that matter where it is placed on a real host.
+// The keys that matter if the lab is placed on a real host.
 
-// tenantsPattern is what tenants takes. A path has a slash or a dot, so that a slip such as ingore
-// is not taken for a file.
+// tenantsPattern matches the values of tenants. A path must have a slash or a dot, so that a misspelt word such as
+// ingore is not taken for a file.
 const (
 	tenantsPattern = `^(read|ignore|[^\x00-\x1f\x7f]*[./][^\x00-\x1f\x7f]*)$`
-	maxPath        = 4095 // bytes on Linux (PATH_MAX with its final NUL), here characters
+	maxPath        = 4095 // PATH_MAX on Linux without its final NUL; counted in characters here
 )
 
-// reserve decodes what the host keeps; a number alone is one of cores.
+// reserve decodes the reserve of the host. A plain number is a number of cores.
 func (d *decoder) reserve(path string, n ast.Node) *fileReserve {
 	var r fileReserve
 	switch n.(type) {
@@ -42,7 +42,7 @@ func (d *decoder) reserve(path string, n ast.Node) *fileReserve {
 	return &r
 }
 
-// numaReserves decodes a mapping by the number of NUMA nodes. A number alone is one of cores here too.
+// numaReserves decodes a mapping by NUMA node number. A plain number is a number of cores here too.
 func (d *decoder) numaReserves(path string, n ast.Node) *fileNUMAReserves {
 	var all fileNUMAReserves
 	if strictyaml.IsNull(n) {
@@ -84,7 +84,7 @@ func (d *decoder) tenants(path string, n ast.Node) *string {
 	return nil
 }
 
-// affinity decodes the list of affinities. What their names stand for is known when counts are expanded.
+// affinity decodes the list of affinities. Names are resolved later, after counts are expanded.
 func (d *decoder) affinity(path string, n ast.Node) *[]fileAffinity {
 	if strictyaml.IsNull(n) {
 		return nil
@@ -116,7 +116,6 @@ func (d *decoder) affinity(path string, n ast.Node) *[]fileAffinity {
 	return &all
 }
 
-// links decodes which ports of the host are joined: a list for each cable or switch.
 func (d *decoder) links(path string, n ast.Node) *[][]string {
 	const want = "a list of lists of ports, such as [[0000:41:00.0, 0000:61:00.0]]"
 	var all [][]string
@@ -151,7 +150,7 @@ func (d *decoder) links(path string, n ast.Node) *[][]string {
 	return &all
 }
 
-// list returns the entries of a list; none of one that is empty, or is none.
+// list returns the entries of a list, or nil if it is empty or not a list.
 func (d *decoder) list(path string, n ast.Node, want string) []ast.Node {
 	if list, ok := n.(*ast.SequenceNode); ok {
 		return list.Values
@@ -162,7 +161,6 @@ func (d *decoder) list(path string, n ast.Node, want string) []ast.Node {
 	return nil
 }
 
-// nodeRefs decodes a list of names of nodes.
 func (d *decoder) nodeRefs(path string, n ast.Node) *[]nodeRef {
 	const want = "a list of names"
 	list, ok := n.(*ast.SequenceNode)
@@ -188,8 +186,8 @@ func (d *decoder) nodeRefs(path string, n ast.Node) *[]nodeRef {
 	return &all
 }
 
-// numbered calls each for every entry of a mapping whose keys are numbers from 0 to high. JSON has
-// no such keys, so that a number in quotes is one too.
+// numbered calls each for every entry of a mapping with keys from 0 to high. Quoted numbers are accepted too, because
+// JSON keys are always strings.
 func (d *decoder) numbered(path string, n ast.Node, high int, each func(number int, path string, at place,
 	value ast.Node)) {
 	d.Pairs(path, n, func(k ast.Node) (string, *Error) {
@@ -203,7 +201,7 @@ func (d *decoder) numbered(path string, n ast.Node, high int, each func(number i
 		return "", &Error{What: "not the number of a NUMA node", Have: strictyaml.Describe(k),
 			Want: fmt.Sprintf("0 to %d", high)}
 	}, func(name string, at place, value ast.Node) {
-		number, _ := strconv.Atoi(name) // pairs has read it
+		number, _ := strconv.Atoi(name) // the callback of Pairs has checked it
 		each(number, strictyaml.Join(path, name), at, value)
 	})
 }

@@ -87,7 +87,7 @@ func TestPagesAndMemory(t *testing.T) {
 	}
 }
 
-// One wrong line is one fault, however many nodes it concerns.
+// One wrong line is one fault, even if it concerns several nodes.
 func TestFaultsOfDefaultsAreReportedOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text string
@@ -160,7 +160,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// A name that is both a node and an entry is the node: what a lab file says of vm00 holds whatever else is there.
+// A name that is both a node and an entry means the node, so that vm00 always means the same node.
 func TestANodeGoesBeforeAnEntryOfItsName(t *testing.T) {
 	l := mustParse(t, "name: x\naffinity: [{nodes: [vm00, vm01], numa: same}]\nnodes: {vm: {count: 2}, vm00: "+
 		"{count: 2}}")
@@ -169,7 +169,7 @@ func TestANodeGoesBeforeAnEntryOfItsName(t *testing.T) {
 	}
 }
 
-// Equality goes from node to node, and the message names each line that it goes by.
+// Sameness is transitive, and the message names each line of the chain.
 func TestContradictionsByWayOfOtherNodes(t *testing.T) {
 	_, err := Parse("f", []byte(`name: x
 affinity:
@@ -188,7 +188,7 @@ nodes: {a: {}, b: {}, c: {}, d: {}, e: {}, f: {}}
 	}
 }
 
-// Counts multiply what each node asks for: the resolved file must still be one that Parse takes.
+// Counts multiply the requests of a node, but the resolved file must still be small enough for Parse.
 func TestALabThatIsTooLargeWrittenOutIsRefused(t *testing.T) {
 	many := strings.TrimSuffix(strings.Repeat("{vendor: a, model: b, numa_node: 0}, ", 64), ", ")
 	for name, text := range map[string]string{
@@ -203,7 +203,7 @@ func TestALabThatIsTooLargeWrittenOutIsRefused(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	// A large lab with the usual requests is not.
+	// A large lab with usual requests is accepted.
 	l := mustParse(t, "name: x\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 500, smt: off, gpus: {model: "+
 		"H20}, nics: 8, vfs: 8}}")
 	if again := mustParse(t, string(l.YAML())); !cmp.Equal(l, again, prefixes) {

@@ -15,8 +15,8 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// Parse reads a lab file. The name is only used in messages. What it returns is complete and valid: every default is
-// filled in, counts are expanded, and addresses are handed out. The error is an [Errors].
+// Parse reads a lab file. name is used only in messages. The returned Lab is complete and valid, with defaults filled
+// in, counts expanded and addresses assigned; the error is an [Errors].
 func Parse(name string, data []byte) (*Lab, error) {
 	d := &decoder{compiled: map[string]*regexp.Regexp{}}
 	d.Reader = strictyaml.New(d.format(), name)
@@ -25,8 +25,8 @@ func Parse(name string, data []byte) (*Lab, error) {
 		return nil, d.Errs
 	}
 	f := d.document(body)
-	// Two passes: the first reads each value on its own, so that one run shows all slips.
-	// What concerns several keys at once is only checked where each of them is right.
+	// The first pass reads each value on its own, so that one run reports all mistakes. Checks that involve several
+	// keys run only if every single value is valid.
 	if len(d.Errs) == 0 {
 		l := d.resolve(f)
 		if len(d.Errs) == 0 {
@@ -40,7 +40,6 @@ func Parse(name string, data []byte) (*Lab, error) {
 	return nil, d.Errs
 }
 
-// resolve fills in the defaults, expands counts and hands out addresses.
 func (d *decoder) resolve(f *file) *Lab {
 	l := &Lab{
 		Name:      f.Name,
@@ -61,12 +60,12 @@ func (d *decoder) resolve(f *file) *Lab {
 	if f.Defaults != nil {
 		defaults = *f.Defaults
 	}
-	// Before anything is expanded, so that what is refused takes no memory.
+	// Checked before expansion, so that a rejected file takes no memory.
 	if !d.checkTotal(f.Nodes) {
 		return nil
 	}
-	from := make(map[string]string)       // expanded name to the name in the file
-	expanded := make(map[string][]string) // the other way round
+	from := make(map[string]string)       // expanded name to name in the file
+	expanded := make(map[string][]string) // name in the file to expanded names
 	owners := newOwners(d)
 	for _, n := range f.Nodes {
 		e := entry{decoder: d, path: strictyaml.Join("nodes", n.name), own: n.node.settings, shared: defaults}
@@ -75,7 +74,7 @@ func (d *decoder) resolve(f *file) *Lab {
 		e.checkFull(node)
 		for _, name := range n.expand() {
 			if !d.checkExpanded(n.name, name, from) {
-				break // one message for each entry of the file is enough
+				break // report only one fault per entry of the file
 			}
 			from[name] = n.name
 			expanded[n.name] = append(expanded[n.name], name)
@@ -83,7 +82,7 @@ func (d *decoder) resolve(f *file) *Lab {
 		}
 		owners.claim(&e, expanded[n.name])
 	}
-	// Requests for one device by several nodes are known only once all entries are expanded.
+	// Conflicts between nodes are known only after all entries are expanded.
 	owners.finish()
 	if len(d.Errs) > 0 {
 		return nil
@@ -108,14 +107,13 @@ func (d *decoder) resolve(f *file) *Lab {
 	return l
 }
 
-// An entry of nodes in the file, with the settings that it has itself and those that it shares.
+// An entry of nodes in the file, with its own settings and the shared ones of defaults.
 type entry struct {
 	*decoder
 	path        string // nodes.NAME
 	own, shared settings
 }
 
-// node returns what the entry stands for, without a name and addresses.
 func (e *entry) node() Node {
 	o, s := &e.own, &e.shared
 	cpus := or(o.CPUs, s.CPUs, orAuto[int]{value: DefaultCPUs})
@@ -140,8 +138,8 @@ func (e *entry) node() Node {
 
 func (e *entry) vfs() fileDevices { return or(e.own.VFs, e.shared.VFs, anyOf(DefaultVFs)) }
 
-// nics returns what whole NICs are asked for. A node with virtual functions has its ports already:
-// then the default is none.
+// nics returns the requests for whole NICs. Their default is 0 for a node with virtual functions, which has its ports
+// already.
 func (e *entry) nics() fileDevices {
 	fallback := DefaultNICs
 	if e.vfs().count() > 0 {
@@ -150,7 +148,6 @@ func (e *entry) nics() fileDevices {
 	return or(e.own.NICs, e.shared.NICs, anyOf(fallback))
 }
 
-// anyOf asks for a number of devices, whichever they are.
 func anyOf(count int) fileDevices {
 	if count == 0 {
 		return nil
@@ -158,7 +155,7 @@ func anyOf(count int) fileDevices {
 	return fileDevices{{DeviceRequest: DeviceRequest{Count: count}}}
 }
 
-// named returns a node of this name that shares nothing with n.
+// named returns a deep copy of n with this name.
 func (n Node) named(name string) Node {
 	n.Name = name
 	n.NICs, n.Setup = slices.Clone(n.NICs), slices.Clone(n.Setup)
@@ -172,8 +169,8 @@ func (n Node) named(name string) Node {
 	return n
 }
 
-// written returns the path and the place of a setting that is effective: the entry's own, or that
-// of defaults. Without either it is the entry.
+// written returns the path and the place of the effective setting: the entry's own, or else the one in defaults. If
+// neither exists, it returns the path and the place of the entry.
 func (e *entry) written(key string) (path string, at place) {
 	for _, path := range []string{strictyaml.Join(e.path, key), strictyaml.Join("defaults", key)} {
 		if at, ok := e.Values[path]; ok {
@@ -183,7 +180,6 @@ func (e *entry) written(key string) (path string, at place) {
 	return e.path, e.Keys[e.path]
 }
 
-// checkPorts checks the number of ports.
 func (e *entry) checkPorts(nics, vfs int) {
 	if nics+vfs <= MaxNICs {
 		return
@@ -197,7 +193,6 @@ func (e *entry) checkPorts(nics, vfs int) {
 		Want: fmt.Sprintf("at most %d together", MaxNICs)})
 }
 
-// checkPages checks that pages of a fixed size divide the memory.
 func (e *entry) checkPages(pages Hugepages, n Node) {
 	page, fixed := map[Hugepages]Bytes{Hugepages1GiB: GiB, Hugepages2MiB: 2 * MiB}[pages]
 	if !fixed || n.AutoMemory || n.Memory%page == 0 {
@@ -216,7 +211,7 @@ func (e *entry) checkPages(pages Hugepages, n Node) {
 	e.failOnce(at, fault)
 }
 
-// resolveReserve checks that what the NUMA nodes keep is no more than the whole.
+// resolveReserve checks that the sum of the NUMA nodes' cores is at most the total.
 func (d *decoder) resolveReserve(f *fileReserve) Reserve {
 	r := Reserve{Cores: f.Cores, Memory: f.Memory}
 	cores := 0
@@ -234,7 +229,8 @@ func (d *decoder) resolveReserve(f *fileReserve) Reserve {
 	return r
 }
 
-// failOnce records a fault unless there is one of its kind at its place: a fault of defaults concerns many nodes.
+// failOnce records a fault unless the same fault is already recorded at its place: a fault in defaults affects many
+// nodes.
 func (d *decoder) failOnce(at place, e Error) {
 	if !slices.ContainsFunc(d.Errs, func(o *Error) bool {
 		return o.What == e.What && o.Line == at.Line && o.Column == at.Column
@@ -243,7 +239,7 @@ func (d *decoder) failOnce(at place, e Error) {
 	}
 }
 
-// or returns the first value that was written, or the fallback.
+// or returns the first value that is set, or fallback.
 func or[T any](own, shared *T, fallback T) T {
 	switch {
 	case own != nil:
@@ -254,14 +250,14 @@ func or[T any](own, shared *T, fallback T) T {
 	return fallback
 }
 
-// expand returns the names that an entry of the file stands for. Numbers have at least two digits, so that a lab
-// that grows from 8 to 16 nodes keeps the names of the first eight.
+// expand returns the names of an entry's nodes. Numbers have at least two digits, so that a lab that grows from 8 to
+// 16 nodes keeps the names of the first eight.
 func (n namedNode) expand() []string {
 	if n.node.Count == nil {
 		return []string{n.name}
 	}
 	count := *n.node.Count
-	// Names sort as the nodes do, in ls and in directories.
+	// Zero padding makes names sort in the order of the nodes, for example in ls.
 	digits := max(2, len(strconv.Itoa(count-1)))
 	names := make([]string, count)
 	for i := range names {
@@ -270,9 +266,8 @@ func (n namedNode) expand() []string {
 	return names
 }
 
-// checkTotal checks the number of nodes before they are made.
 func (d *decoder) checkTotal(nodes fileNodeList) bool {
-	// Checked at each entry: the first that is too much is the one to name.
+	// Check at each entry, to name the first that exceeds the limit.
 	total := 0
 	for _, n := range nodes {
 		total += or(n.node.Count, nil, 1)
@@ -286,7 +281,6 @@ func (d *decoder) checkTotal(nodes fileNodeList) bool {
 	return true
 }
 
-// checkExpanded checks a node's final name, which comes from an entry of the file.
 func (d *decoder) checkExpanded(entry, name string, from map[string]string) bool {
 	path := strictyaml.Join("nodes", entry)
 	e := Error{Key: path}
@@ -301,7 +295,7 @@ func (d *decoder) checkExpanded(entry, name string, from map[string]string) bool
 		e.Have = fmt.Sprintf("%s, %d characters", strictyaml.Quote(name), len(name))
 		e.Want = fmt.Sprintf("at most %d, because it becomes part of socket paths", MaxName)
 	case name[len(name)-1] == '-':
-		// It becomes the host name, and those end with a letter or digit (RFC 1123, section 2.1).
+		// The name becomes the host name, which must end with a letter or digit (RFC 1123, section 2.1).
 		e.What, e.Have, e.Want = "node name ends with a hyphen", strictyaml.Quote(name), "a letter or digit at the end"
 	default:
 		return true
@@ -310,18 +304,18 @@ func (d *decoder) checkExpanded(entry, name string, from map[string]string) bool
 	return false
 }
 
-// checkWritten refuses a lab that Parse could not read back from YAML: counts multiply what every
-// node of an entry asks for. Size is that of the file, in bytes; those of usual labs need no writing.
+// checkWritten rejects a lab with a YAML form that Parse would reject, because counts multiply the requests of an
+// entry. size is the size of the file in bytes; with it, usual labs can be accepted without formatting them.
 func (d *decoder) checkWritten(l *Lab, size int) {
-	// A node has at most 64 tokens beside those of the file, and an affinity at most two of each node for a byte.
-	// A byte of the file takes at most ten when it is written, so the text is far below MaxFileSize too.
+	// Each node adds at most 64 tokens to the file's own, and an affinity at most two for each node and byte. Each
+	// byte of the file becomes at most ten bytes, so the text is also far below MaxFileSize.
 	if 2*len(l.Nodes)*(size+64) < maxTokens {
 		return
 	}
 	text := l.YAML()
 	have, want := fmt.Sprintf("%d bytes", len(text)), fmt.Sprintf("at most %d", MaxFileSize)
 	if len(text) <= MaxFileSize {
-		// A token is a mark, or a text between two marks. Counting them properly costs as much as all the rest.
+		// A token is a mark or a text between two marks. An exact count takes as long as everything else in Parse.
 		marks := lists.Count(text, func(c byte) bool { return strings.IndexByte("{}[],:#\n", c) >= 0 })
 		if 2*marks < maxTokens {
 			return
@@ -336,15 +330,14 @@ func (d *decoder) checkWritten(l *Lab, size int) {
 		Want: want, Fix: "ask for devices by count rather than by many selectors, or use fewer nodes"})
 }
 
-// reserved lists what the fabric may not use: "this network", loopback, and multicast with everything above it
-// (IANA IPv4 Special-Purpose Address Registry, RFC 6890).
+// reserved lists prefixes that the fabric cannot use: "this network", loopback, and multicast with everything above
+// it (IANA IPv4 Special-Purpose Address Registry, RFC 6890).
 func reserved() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("224.0.0.0/3"),
 	}
 }
 
-// checkSubnet checks that every NIC gets an address, and says with figures why not.
 func (d *decoder) checkSubnet(l *Lab) bool {
 	const path = "fabric.subnet"
 	at, written := d.Values[path]
@@ -353,10 +346,10 @@ func (d *decoder) checkSubnet(l *Lab) bool {
 	}
 	p := l.Fabric.Subnet
 	host := 32 - p.Bits()
-	capacity := 1<<host - 2 // all but the network's own address and broadcast
+	capacity := 1<<host - 2 // all but the network and broadcast addresses
 	if len(l.Nodes) > capacity {
-		need := bits.Len(uint(len(l.Nodes) + 1)) // host bits, for the nodes and those two
-		// Masked again: a shorter length frees bits that the written address may have set.
+		need := bits.Len(uint(len(l.Nodes) + 1)) // host bits for the nodes and these two addresses
+		// Masked again, because a shorter prefix turns set bits of the address into host bits.
 		wider := netip.PrefixFrom(p.Addr(), 32-need).Masked()
 		d.Fail(at, Error{Key: path, What: "subnet too small for the nodes", Have: fmt.Sprintf("%s with 2^%d - 2 = "+
 			"%d addresses", p, host, capacity), Want: fmt.Sprintf("%d, one for each node", len(l.Nodes)),
@@ -365,7 +358,7 @@ func (d *decoder) checkSubnet(l *Lab) bool {
 	}
 	nics := lists.Max(l.Nodes, func(n Node) int { return len(n.NICs) })
 	for k := range nics {
-		// Going up, the first bad subnet is met before the end of IPv4: multicast is in between.
+		// Multicast addresses stop the loop before the subnets pass the end of IPv4.
 		sub := nthSubnet(p, k)
 		if !slices.ContainsFunc(reserved(), sub.Overlaps) {
 			continue
@@ -394,18 +387,19 @@ func addr4(n uint32) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// connect names the NICs and hands out MAC and IP addresses. Both depend only on what comes before a node in the file:
-// nodes that are appended change nothing for those that are there.
+// connect names the NICs and assigns MAC and IP addresses. They depend only on earlier nodes in the file, so appended
+// nodes do not change the addresses of others.
 func (l *Lab) connect() {
-	// Two NICs of one MAC on one switch take each other's frames, so that a collision of hashes moves on.
+	// Two NICs with one MAC on one switch would take each other's frames, so a hash collision moves on to the next
+	// address.
 	used := make(map[string]bool)
 	for i := range l.Nodes {
 		n := &l.Nodes[i]
 		for k := range n.NICs {
 			sub := nthSubnet(l.Fabric.Subnet, k)
 			base := sub.Addr().As4()
-			// The n-th node has the n-th address in every subnet, also where earlier nodes have fewer NICs: then
-			// 10.0.0.7 and 10.0.1.7 are one machine.
+			// The n-th node has the n-th address in every subnet, even if earlier nodes have fewer NICs: 10.0.0.7 and
+			// 10.0.1.7 are always the same machine.
 			host := binary.BigEndian.Uint32(base[:]) + uint32(i) + 1
 			n.NICs[k] = NIC{
 				Name: "eth" + strconv.Itoa(k),
@@ -416,15 +410,15 @@ func (l *Lab) connect() {
 	}
 }
 
-// FreeMAC hands out the MAC address of a NIC: 52:54:00, the customary prefix of QEMU and libvirt, whose first byte
-// has the "locally administered" bit set, so that no vendor owns it; and three bytes of a hash. The same lab has the
-// same addresses on every machine and every day. What is in used is passed over, and what is handed out is put there.
+// FreeMAC returns an unused MAC address for a NIC, and adds it to used. The address is 52:54:00, the usual prefix of
+// QEMU and libvirt (its "locally administered" bit is set, so no vendor owns it), and three bytes of a hash. So the
+// same lab has the same addresses on every machine at any time.
 //
-// It is SHA-256 not for secrecy, but because short names that differ in one digit must spread over all 24 bits.
+// SHA-256 is used not for secrecy, but because short names that differ in one digit must spread over all 24 bits.
 func FreeMAC(lab, node string, nic int, used map[string]bool) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", lab, node, nic)) // no name contains a slash
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", lab, node, nic)) // names contain no slash
 	n := uint32(sum[0])<<16 | uint32(sum[1])<<8 | uint32(sum[2])
-	for ; ; n++ { // ends: a lab has at most 8000 NICs of 16 million suffixes
+	for ; ; n++ { // terminates: a lab has at most 8000 NICs, and there are 16 million suffixes
 		if mac := fmt.Sprintf("52:54:00:%02x:%02x:%02x", byte(n>>16), byte(n>>8), byte(n)); !used[mac] {
 			used[mac] = true
 			return mac

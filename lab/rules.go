@@ -8,8 +8,8 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// format is what a lab file is to the reader of YAML. A lab file needs four levels; 500 nodes
-// with every key written out, 8 NICs each and our own comments are 16,000 tokens.
+// format describes the lab file to the YAML reader. A lab file nests four levels deep; 500 nodes with every key, 8
+// NICs each and our own comments have 16,000 tokens.
 func (d *decoder) format() *strictyaml.Format {
 	return &strictyaml.Format{
 		Name: "lab", File: "lab file", MaxSize: MaxFileSize, MaxTokens: maxTokens, MaxDepth: 16,
@@ -20,7 +20,6 @@ func (d *decoder) format() *strictyaml.Format {
 	}
 }
 
-// rules are what the tags of the fields of file.go name.
 func (d *decoder) rules() map[string]strictyaml.Rule {
 	of := func(k deviceKind) strictyaml.Rule {
 		return strictyaml.RuleOf(func(path string, n ast.Node) *fileDevices { return d.devices(path, n, k) })
@@ -47,8 +46,8 @@ func (d *decoder) rules() map[string]strictyaml.Rule {
 	}
 }
 
-// types are how values are read whose type says more than its kind: most are one word of a list. Words that people
-// write instead, in lower case, have advice.
+// types returns the rules of types that need one, mostly for enumerations. Their maps give advice for common
+// mistakes, in lower case.
 func (d *decoder) types() map[reflect.Type]strictyaml.Rule {
 	return map[reflect.Type]strictyaml.Rule{
 		reflect.TypeFor[fileReserve](): strictyaml.RuleOf(d.reserve),
@@ -67,7 +66,7 @@ func (d *decoder) types() map[reflect.Type]strictyaml.Rule {
 			"together": "write same", "shared": "write same", "equal": "write same",
 			"apart": "write different", "separate": "write different", "distinct": "write different",
 		}),
-		// The units of other tools, and truth values.
+		// The mistakes are the units of other tools, and booleans.
 		reflect.TypeFor[Hugepages](): oneOf(d, pageSizes(), map[string]string{
 			"true": "write auto, or a size", "yes": "write auto, or a size", "on": "write auto, or a size",
 			"false": "write off", "no": "write off", "none": "write off", "0": "write off",
@@ -75,7 +74,7 @@ func (d *decoder) types() map[reflect.Type]strictyaml.Rule {
 			"1048576": "write 1GiB", "2m": "write 2MiB", "2mb": "write 2MiB", "2mib": "write 2MiB",
 			"2048": "write 2MiB", "4kib": "write off", "4k": "write off",
 		}),
-		// In YAML 1.1 on and off are truth values, so that truth values are what some write for them.
+		// YAML 1.1 reads on and off as booleans, so some users write other booleans for them.
 		reflect.TypeFor[Setting](): oneOf(d, choices(), map[string]string{
 			"true": "write on", "yes": "write on", "1": "write on", "enabled": "write on",
 			"false": "write off", "no": "write off", "0": "write off", "none": "write off", "disabled": "write off",
@@ -84,12 +83,10 @@ func (d *decoder) types() map[reflect.Type]strictyaml.Rule {
 	}
 }
 
-// oneOf is the rule of one word of a list.
 func oneOf[T ~string](d *decoder, all []T, slips map[string]string) strictyaml.Rule {
 	return strictyaml.RuleOf(func(path string, n ast.Node) *T { return enum(d, path, n, all, slips) })
 }
 
-// whole is the rule of a whole number.
 func (d *decoder) whole(low, high int) strictyaml.Rule {
 	return strictyaml.RuleOf(func(path string, n ast.Node) *int { return d.Integer(path, n, low, high) })
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/invopop/jsonschema"
 )
 
-// schemaID names the schema; editors use it as a key, nothing is fetched from there.
+// schemaID identifies the schema in editors. It is never fetched.
 const schemaID = "https://github.com/rackless/rackless/docs/lab.schema.json"
 
-// Patterns that only the schema needs: the parser gives better messages by reading the value.
+// Patterns that only the schema uses: the parser gives better messages by parsing the value.
 const (
 	memoryPattern = `^[1-9][0-9]*(B|KiB|MiB|GiB|TiB|M|G)$`
 	keptPattern   = `^(0|[1-9][0-9]*)(B|KiB|MiB|GiB|TiB|M|G)$`
@@ -27,8 +27,8 @@ const (
 	subnetPattern = `^(` + octetPattern + `\.){3}` + octetPattern + `/([89]|[12][0-9]|30)$`
 )
 
-// The schema is made here, from the types of file.go and their comments, and not in the program, which prints
-// what docs/lab.schema.json has. "go test ./lab -run Schema -update" writes it.
+// Tests generate the schema from the types of file.go and their comments; the program only prints the committed
+// docs/lab.schema.json. "go test ./lab -run Schema -update" writes that file.
 
 // descriptions returns the comments of the fields in file.go, by type and field: "file.Name".
 var descriptions = sync.OnceValue(func() map[string]string {
@@ -54,21 +54,21 @@ var descriptions = sync.OnceValue(func() map[string]string {
 	return texts
 })
 
-// reflector makes schemas of the types of file.go. One tree reads better in an editor, and it is
-// small: only requests for devices are apart. Anonymous leaves out an $id from Go's package path.
+// reflector returns a generator of schemas. It inlines all types except device requests, for readability in editors,
+// and leaves out an $id derived from Go's package path.
 func reflector() *jsonschema.Reflector {
 	texts := descriptions()
 	return &jsonschema.Reflector{Anonymous: true, DoNotReference: true, ExpandedStruct: true,
 		LookupComment: func(t reflect.Type, field string) string { return texts[t.Name()+"."+field] }}
 }
 
-// makeSchema returns the JSON schema (draft 2020-12) of the lab file, for editors and for other tools. It accepts every
-// file that Parse accepts. Parse refuses more: what needs arithmetic, such as a subnet that is too small.
+// makeSchema returns the JSON schema (draft 2020-12) of the lab file, for editors and other tools. The schema accepts
+// every valid file, and some files that Parse rejects by arithmetic, for example because the subnet is too small.
 func makeSchema() []byte {
 	s := reflector().Reflect(&file{})
 	s.ID = schemaID
 	s.Title = "rackless lab file"
-	// Marshalling cannot fail: a schema is made of strings, numbers and lists.
+	// Marshalling cannot fail: a schema consists of strings, numbers and lists.
 	data, err := json.Marshal(s)
 	if err != nil {
 		panic(fmt.Sprintf("print the lab file's schema: %v", err))
@@ -81,7 +81,7 @@ func makeSchema() []byte {
 	return b.Bytes()
 }
 
-// JSONSchemaExtend adds to the schema of the document what Go's types do not say.
+// JSONSchemaExtend adds the constraints of top-level keys.
 func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	name := property(s, "name")
 	name.Pattern, name.MaxLength = namePattern, length(MaxName)
@@ -92,7 +92,7 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	oneOfThese(property(s, "home"), homes(), HomeOwn)
 	tenants := property(s, "tenants")
 	tenants.Pattern, tenants.MaxLength, tenants.Default = tenantsPattern, length(maxPath), DefaultTenants
-	// Their lines may all be commented out, which YAML reads as null.
+	// All lines below these keys may be commented out, which YAML reads as null.
 	for _, key := range []string{"host", "fabric", "affinity", "links", "slurm", "vsphere", "defaults"} {
 		nullable(s, key)
 	}
@@ -107,7 +107,7 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	}
 }
 
-// JSONSchemaExtend describes addresses as the texts that they are.
+// JSONSchemaExtend describes addresses as strings.
 func (Customize) JSONSchemaExtend(s *jsonschema.Schema) {
 	property(s, "domain").Pattern = domainPattern
 	prefix := &jsonschema.Schema{Type: "string", Pattern: `^(\d{1,3}\.){3}\d{1,3}/\d{1,2}$`}
@@ -119,10 +119,10 @@ func (Customize) JSONSchemaExtend(s *jsonschema.Schema) {
 	servers.Items = &jsonschema.Schema{Type: "string", Pattern: addressText}
 }
 
-// addressText matches an IPv4 address, and some that are none.
+// addressText matches all IPv4 addresses and some invalid ones.
 const addressText = `^(\d{1,3}\.){3}\d{1,3}$`
 
-// JSONSchemaExtend adds the words of the settings.
+// JSONSchemaExtend adds the enumerations of the settings.
 func (VSphere) JSONSchemaExtend(s *jsonschema.Schema) {
 	oneOfThese(property(s, "clone"), clones(), CloneFull)
 	oneOfThese(property(s, "power_policy"), powerPolicies(), "")
@@ -146,7 +146,7 @@ func (VSphere) JSONSchemaExtend(s *jsonschema.Schema) {
 	switches.MaxProperties = length(maxSwitches)
 }
 
-// JSONSchemaExtend adds the words and the ranges of switches.
+// JSONSchemaExtend adds the enumerations and ranges of switches.
 func (Switch) JSONSchemaExtend(s *jsonschema.Schema) {
 	oneOfThese(property(s, "kind"), switchKinds(), SwitchDistributed)
 	numbers(property(s, "mtu"), MinMTU, maxSwitchMTU, nil)
@@ -161,21 +161,21 @@ func listOfNames(p *jsonschema.Schema) {
 	p.Items = &jsonschema.Schema{Type: "string", Pattern: matchPattern, MaxLength: length(maxInventoryName)}
 }
 
-// JSONSchemaExtend allows a reserve whose lines are all commented out, and the number of cores alone.
+// JSONSchemaExtend allows a null reserve, with all lines commented out, and a plain number of cores.
 func (fileHost) JSONSchemaExtend(s *jsonschema.Schema) {
 	nullable(s, "reserve")
 	either := property(s, "reserve")
 	either.AnyOf = append(either.AnyOf, cores())
 }
 
-// JSONSchemaExtend adds the ranges of what a host keeps.
+// JSONSchemaExtend adds the ranges of the reserve.
 func (fileReserve) JSONSchemaExtend(s *jsonschema.Schema) {
 	numbers(property(s, "cores"), 1, MaxCPUs, nil)
 	asText(s, "memory", keptPattern, nil)
 	nullable(s, "numa_nodes")
 }
 
-// JSONSchema describes what NUMA nodes keep as the mapping that it is in the file.
+// JSONSchema describes the reserves of NUMA nodes as a mapping, as in the file.
 func (fileNUMAReserves) JSONSchema() *jsonschema.Schema {
 	node := reflector().Reflect(&fileNUMAReserve{})
 	node.Version = ""
@@ -187,18 +187,17 @@ func (fileNUMAReserves) JSONSchema() *jsonschema.Schema {
 	}
 }
 
-// JSONSchemaExtend adds the ranges of what a NUMA node keeps.
+// JSONSchemaExtend adds the ranges of a NUMA node's reserve.
 func (fileNUMAReserve) JSONSchemaExtend(s *jsonschema.Schema) {
 	numbers(property(s, "cores"), 1, MaxCPUs, nil)
 	asText(s, "memory", keptPattern, nil)
 }
 
-// cores describes a number of cores.
 func cores() *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "integer", Minimum: number(1), Maximum: number(MaxCPUs)}
 }
 
-// JSONSchemaExtend says that an affinity asks for something, of names.
+// JSONSchemaExtend requires node names and at least one of numa and nic.
 func (fileAffinity) JSONSchemaExtend(s *jsonschema.Schema) {
 	nodes := property(s, "nodes")
 	*nodes = jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"}, MinItems: length(1),
@@ -226,7 +225,7 @@ func (settings) JSONSchemaExtend(s *jsonschema.Schema) {
 	orWord("memory", &jsonschema.Schema{Type: "string", Pattern: memoryPattern})
 	property(s, "memory").Default = DefaultMemory.String()
 	image := property(s, "image")
-	// Sets that are named twice pass here.
+	// The pattern allows a package set to be named twice.
 	text := strings.TrimSuffix(strings.TrimPrefix(imagePattern, "^"), "+$")
 	releases := strings.Join(append(FullReleases(), AnyRelease), "|")
 	image.Pattern = "^(" + strings.Join([]string{DefaultImage, "(" + releases + ")(\\+(" +
@@ -245,7 +244,7 @@ func (settings) JSONSchemaExtend(s *jsonschema.Schema) {
 	nullable(s, "setup")
 }
 
-// JSONSchemaExtend bounds the commands of a step.
+// JSONSchemaExtend limits the length of a step's commands.
 func (fileStep) JSONSchemaExtend(s *jsonschema.Schema) {
 	for _, key := range []string{"run", "check"} {
 		*property(s, key) = *script(property(s, key).Description)
@@ -257,7 +256,6 @@ func script(description string) *jsonschema.Schema {
 		Description: description}
 }
 
-// schema describes a request for devices.
 func (k deviceKind) schema() *jsonschema.Schema {
 	one := func(low int) []*jsonschema.Schema {
 		return []*jsonschema.Schema{
@@ -267,12 +265,11 @@ func (k deviceKind) schema() *jsonschema.Schema {
 			{Ref: "#/$defs/" + k.key + "_selector"},
 		}
 	}
-	// In a list each request is of one device or more: a count of 0 stands only alone.
+	// A count of 0 is only allowed outside a list.
 	list := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{AnyOf: one(1)}}
 	return &jsonschema.Schema{AnyOf: append(one(0), list)}
 }
 
-// selectorSchema describes what devices are chosen by.
 func (k deviceKind) selectorSchema() *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "object", Properties: jsonschema.NewProperties(),
 		AdditionalProperties: jsonschema.FalseSchema, MinProperties: length(1)}
@@ -295,18 +292,18 @@ func (k deviceKind) selectorSchema() *jsonschema.Schema {
 	return s
 }
 
-// JSONSchemaExtend adds the range of count to the settings of a node. Go would promote the method of settings here,
-// so it is called by name.
+// JSONSchemaExtend adds the range of count to the settings of a node. The explicit call is needed because Go would
+// promote the method of settings.
 func (n fileNode) JSONSchemaExtend(s *jsonschema.Schema) {
 	n.settings.JSONSchemaExtend(s)
 	count := property(s, "count")
 	count.Minimum, count.Maximum = number(1), number(MaxNodes)
 }
 
-// JSONSchema describes the nodes as the mapping that they are in the file.
+// JSONSchema describes the nodes as a mapping, as in the file.
 func (fileNodeList) JSONSchema() *jsonschema.Schema {
 	node := reflector().Reflect(&fileNode{})
-	node.Version = "" // only the root of a schema says its draft
+	node.Version = "" // only the root of a schema names its draft
 	one := uint64(1)
 	return &jsonschema.Schema{
 		Type:                 "object",
@@ -316,7 +313,7 @@ func (fileNodeList) JSONSchema() *jsonschema.Schema {
 	}
 }
 
-// property returns the schema of a key. The keys are those of the struct's tags, so a miss is a slip in this file.
+// property returns the schema of a key. Keys match the struct tags, so a missing key is a bug in this file.
 func property(s *jsonschema.Schema, key string) *jsonschema.Schema {
 	p, ok := s.Properties.Get(key)
 	if !ok {
@@ -325,18 +322,18 @@ func property(s *jsonschema.Schema, key string) *jsonschema.Schema {
 	return p
 }
 
-// asText describes a key as the text that it is in the file. Reflection does not look at MarshalText: it takes Bytes
-// for a number and netip.Prefix for an object.
+// asText describes a key as a string, as in the file. The reflector ignores MarshalText: it reads Bytes as a number
+// and netip.Prefix as an object.
 func asText(s *jsonschema.Schema, key, pattern string, fallback any) {
 	*property(s, key) = jsonschema.Schema{Type: "string", Pattern: pattern, Default: fallback,
 		Description: property(s, key).Description}
 }
 
-// nullable allows a key whose lines are all commented out.
+// nullable allows null for a key, as all lines below it may be commented out.
 func nullable(s *jsonschema.Schema, key string) {
 	p := property(s, key)
 	description := p.Description
-	p.Description = "" // it belongs to the key, not to one of the two alternatives
+	p.Description = "" // the description belongs to the key, not to one of the alternatives
 	either := orNull(p)
 	either.Description = description
 	s.Properties.Set(key, either)
@@ -346,7 +343,7 @@ func orNull(s *jsonschema.Schema) *jsonschema.Schema {
 	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{s, {Type: "null"}}}
 }
 
-// numbers adds a range, and what is taken where the key is absent: nil where that is not one value.
+// numbers adds a range and the default, or nil if the default is not a single value.
 func numbers(s *jsonschema.Schema, low, high int, fallback any) {
 	s.Minimum, s.Maximum, s.Default = number(low), number(high), fallback
 }

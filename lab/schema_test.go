@@ -19,7 +19,6 @@ func TestSchemaFileIsCurrent(t *testing.T) {
 	golden.Check(t, "../docs/lab.schema.json", makeSchema())
 }
 
-// compile reads the schema as another tool would.
 func compile(t testing.TB) *jsonschema.Schema {
 	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(makeSchema()))
@@ -37,7 +36,6 @@ func compile(t testing.TB) *jsonschema.Schema {
 	return s
 }
 
-// validate checks a YAML text against the schema.
 func validate(s *jsonschema.Schema, text []byte) error {
 	var doc any
 	if err := yaml.Unmarshal(text, &doc); err != nil {
@@ -63,7 +61,7 @@ func TestExamplesFollowTheSchema(t *testing.T) {
 	}
 }
 
-// Every key has a description, every setting its default: that is what an editor shows.
+// Every key has a description and every setting a default, as shown in editors.
 func TestSchemaDescribesEveryKey(t *testing.T) {
 	var root map[string]any
 	if err := json.Unmarshal(makeSchema(), &root); err != nil {
@@ -105,13 +103,13 @@ func TestSchemaDescribesEveryKey(t *testing.T) {
 	}
 }
 
-// verdict says who must refuse a document.
+// verdict says whether the schema and the parser must reject a document.
 type verdict int
 
 const (
-	good      verdict = iota // nobody
-	bad                      // schema and parser
-	parseOnly                // the parser; a schema cannot see it
+	good      verdict = iota // neither rejects
+	bad                      // both reject
+	parseOnly                // only the parser rejects
 )
 
 func TestSchemaAndParserAgree(t *testing.T) {
@@ -353,7 +351,7 @@ func TestSchemaAndParserAgree(t *testing.T) {
 	}
 }
 
-// What the schema refuses the parser refuses too: the bad files of the error tests, as far as they are YAML at all.
+// The parser rejects every file that the schema rejects: the invalid files of the error tests that are YAML.
 func TestWhatTheParserTakesFollowsTheSchema(t *testing.T) {
 	s := compile(t)
 	files, _ := filepath.Glob("testdata/errors/*.yaml")
@@ -375,8 +373,8 @@ func TestWhatTheParserTakesFollowsTheSchema(t *testing.T) {
 	}
 }
 
-// Whatever the parser takes, the schema takes: an editor never underlines a lab file that works. Values are drawn from
-// a pool in which about half fit their key.
+// The schema accepts every file that the parser accepts, so an editor never underlines a valid lab file. About half
+// of the values in the pool fit their key.
 func TestSchemaNeverRefusesWhatParses(t *testing.T) {
 	s := compile(t)
 	pool := []string{"", "~", "0", "1", "2", "16", "64", "501", "1500", "-1", "1.5", "0x10", "true", "x", "'2'", "''",
@@ -426,7 +424,7 @@ func TestSchemaNeverRefusesWhatParses(t *testing.T) {
 			t.Fatalf("the schema refuses what parses:\n%s\n%v", text, err)
 		}
 	})
-	if parsed == 0 && !testing.Short() { // of the few files of the short form it may well be none
+	if parsed == 0 && !testing.Short() { // in short mode, possibly none of the few files is valid
 		t.Error("none of the drawn files parses: the test shows nothing")
 	}
 }

@@ -13,20 +13,18 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// A Step is one step of setting a node up, for the node's shell. It may run again at any time.
+// A Step is one step of a node's setup, for the node's shell. It may run again at any time.
 type Step struct {
 	Run string `json:"run"`
-	// Check succeeds where the node is as Run makes it: then Run is left out. Without a Check, Run is run once on each
-	// node that is started.
+	// Check succeeds if Run need not run. Without a Check, Run is run once after each start of the node.
 	Check string `json:"check,omitempty"`
 }
 
 const (
-	maxSteps  = 32   // of a node
-	maxScript = 8192 // bytes of Run and of Check: they are arguments of the shell, and are kept with the lab
+	maxSteps  = 32   // per node
+	maxScript = 8192 // bytes of Run and of Check each: they are arguments of the shell and are stored with the lab
 )
 
-// title is the step in a few words, on one line: the first line of what it runs.
 func (s Step) title() string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s.Run), "\n")
 	return strictyaml.Shorten(line)
@@ -48,18 +46,18 @@ func (n Node) Has(set string) bool {
 	return n.Full() && slices.Contains(strings.Split(sets, "+"), set)
 }
 
-// Slurm says how Slurm runs on the nodes whose images have it.
+// Slurm configures Slurm on the nodes that have it in their images.
 type Slurm struct {
 	Controller string `json:"controller"` // node with slurmctld
 }
 
-// SlurmNodes returns the names of the nodes on which Slurm runs, in the order of the lab.
+// SlurmNodes returns the names of the nodes that run Slurm, in the order of the lab.
 func (l *Lab) SlurmNodes() []string {
 	with := lists.Filter(l.Nodes, func(n Node) bool { return n.Has("slurm") })
 	return lists.Map(with, func(n Node) string { return n.Name })
 }
 
-// controller is the node with slurmctld, or none.
+// controller returns the name of the node with slurmctld, or "none".
 func (l *Lab) controller() string {
 	if l.Slurm == nil {
 		return "none"
@@ -67,7 +65,7 @@ func (l *Lab) controller() string {
 	return l.Slurm.Controller
 }
 
-// resolveSlurm chooses the node with slurmctld: the first that has it, unless the file says another.
+// resolveSlurm chooses the node with slurmctld: the file's choice, or the first node with Slurm.
 func (d *decoder) resolveSlurm(f *fileSlurm, l *Lab) *Slurm {
 	nodes := l.SlurmNodes()
 	const path = "slurm.controller"
@@ -90,7 +88,7 @@ func (d *decoder) resolveSlurm(f *fileSlurm, l *Lab) *Slurm {
 	return &Slurm{Controller: *f.Controller}
 }
 
-// steps decodes a list of steps. A text is what a step runs.
+// steps decodes a list of steps. A plain text is the step's run.
 func (d *decoder) steps(path string, n ast.Node) *[]fileStep {
 	const want = "a list of steps, such as [{run: modprobe nvme-rdma, check: test -e /sys/module/nvme_rdma}]"
 	all := []fileStep{}
@@ -124,7 +122,6 @@ func (d *decoder) steps(path string, n ast.Node) *[]fileStep {
 	return &all
 }
 
-// script decodes commands for a shell.
 func (d *decoder) script(path string, n ast.Node) *string {
 	s, ok := d.Text(path, n, "commands for a shell")
 	if !ok {
@@ -146,7 +143,6 @@ func (d *decoder) script(path string, n ast.Node) *string {
 	return nil
 }
 
-// stepsOf returns what a Node holds of steps; nil for none.
 func stepsOf(all []fileStep) []Step {
 	return lists.Map(all, func(s fileStep) Step { return Step{Run: or(s.Run, nil, ""), Check: or(s.Check, nil, "")} })
 }

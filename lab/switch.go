@@ -12,19 +12,19 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// A SwitchKind says where a virtual switch is.
+// A SwitchKind is the kind of a virtual switch.
 type SwitchKind string
 
 // The kinds of virtual switches.
 const (
-	SwitchDistributed SwitchKind = "distributed" // of a data centre, on any of its hosts
-	SwitchStandard    SwitchKind = "standard"    // of one host
+	SwitchDistributed SwitchKind = "distributed" // part of a datacenter, on any of its hosts
+	SwitchStandard    SwitchKind = "standard"    // part of one host
 )
 
 func switchKinds() []SwitchKind { return []SwitchKind{SwitchDistributed, SwitchStandard} }
 
-// What vSphere's switches take: their MTU, VLANs, and as many names as a host has NICs, a switch hosts, and a lab ports
-// groups for.
+// Limits of vSphere's switches: MTU, VLAN, the number of names in a list (uplinks, hosts, port groups), and the
+// number of switches in a lab.
 const (
 	defaultSwitchMTU = 1500
 	maxSwitchMTU     = 9000
@@ -33,7 +33,7 @@ const (
 	maxSwitches      = 16
 )
 
-// SwitchOf returns the name of the switch of the lab that has a port group, and the switch; nil for none.
+// SwitchOf returns the name and the switch of the lab that has a port group, or "" and nil.
 func (v *VSphere) SwitchOf(portGroup string) (string, *Switch) {
 	for name, s := range v.Switches {
 		if slices.Contains(s.PortGroups, portGroup) {
@@ -56,7 +56,6 @@ func (d *decoder) switches(path string, n ast.Node) *map[string]*Switch {
 	return &all
 }
 
-// names decodes a list of names of the inventory.
 func (d *decoder) names(path string, n ast.Node) *[]string {
 	var names []string
 	want := fmt.Sprintf("a list of at most %d names", maxSwitchNames)
@@ -76,7 +75,7 @@ func (d *decoder) names(path string, n ast.Node) *[]string {
 	return &names
 }
 
-// checkSwitches fills in what follows from the rest of the lab, and refuses switches that contradict it.
+// checkSwitches fills in defaults from the rest of the lab, and rejects contradictory switches.
 func (d *decoder) checkSwitches(l *Lab) {
 	v := l.VSphere
 	groups, uplinks := map[string]string{}, map[string]string{}

@@ -12,32 +12,32 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// A Clone says how a node is made from its template.
+// A Clone is a way to copy a template.
 type Clone string
 
 // The ways to clone.
 const (
 	CloneFull   Clone = "full"   // with disks of its own
-	CloneLinked Clone = "linked" // its disks lie on those of the template's snapshot
+	CloneLinked Clone = "linked" // shares the disks of the template's snapshot
 )
 
 func clones() []Clone { return []Clone{CloneFull, CloneLinked} }
 
-// A Passthrough says who chooses the device that a node gets.
+// A Passthrough says whether the plan or ESXi chooses a node's devices.
 type Passthrough string
 
 // The ways to pass devices through.
 const (
-	PassthroughStatic  Passthrough = "static"  // the plan
-	PassthroughDynamic Passthrough = "dynamic" // ESXi, among those of the same kind
+	PassthroughStatic  Passthrough = "static"  // chosen by the plan
+	PassthroughDynamic Passthrough = "dynamic" // chosen by ESXi among devices of the same kind
 )
 
 func passthroughs() []Passthrough { return []Passthrough{PassthroughStatic, PassthroughDynamic} }
 
-// A PowerPolicy is how an ESXi host saves power.
+// A PowerPolicy is the power policy of an ESXi host.
 type PowerPolicy string
 
-// The policies, by the names that the API has for them.
+// The policies, by their names in the API.
 const (
 	PowerStatic  PowerPolicy = "static"  // "High performance"
 	PowerDynamic PowerPolicy = "dynamic" // "Balanced"
@@ -46,10 +46,9 @@ const (
 
 func powerPolicies() []PowerPolicy { return []PowerPolicy{PowerStatic, PowerDynamic, PowerLow} }
 
-// maxInventoryName is the longest name that vCenter gives to an object.
+// maxInventoryName is the length of the longest name that vCenter accepts.
 const maxInventoryName = 80
 
-// anywhere is the value without its host.
 func (v *VSphere) anywhere() *VSphere {
 	if v == nil {
 		return nil
@@ -59,7 +58,7 @@ func (v *VSphere) anywhere() *VSphere {
 	return &other
 }
 
-// AddressOf returns the address of the i-th node, from 0; not a valid one where it gets one by DHCP.
+// AddressOf returns the address of the i-th node, from 0, or the zero Prefix if the node uses DHCP.
 func (c *Customize) AddressOf(i int) netip.Prefix {
 	switch len(c.Address) {
 	case 0:
@@ -71,7 +70,7 @@ func (c *Customize) AddressOf(i int) netip.Prefix {
 	return c.Address[i]
 }
 
-// domainPattern matches a domain, and maxServers is how many name servers a resolver asks.
+// domainPattern matches a domain; maxServers is the number of name servers that a resolver uses.
 const (
 	domainPattern = `^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`
 	maxServers    = 3
@@ -97,7 +96,6 @@ func (d *decoder) domain(path string, n ast.Node) *string {
 	return &s
 }
 
-// ip decodes an IPv4 address.
 func (d *decoder) ip(path string, n ast.Node) *netip.Addr {
 	const want = "an IPv4 address, such as 192.0.2.1"
 	s, ok := d.Text(path, n, want)
@@ -108,7 +106,6 @@ func (d *decoder) ip(path string, n ast.Node) *netip.Addr {
 	return &a
 }
 
-// addresses decodes an address with its subnet, or a list of them.
 func (d *decoder) addresses(path string, n ast.Node) *[]netip.Prefix {
 	const want = "an IPv4 address with the length of its subnet, such as 192.0.2.11/24"
 	items := []ast.Node{n}
@@ -139,15 +136,14 @@ func (d *decoder) nameServers(path string, n ast.Node) *[]netip.Addr {
 	return &all
 }
 
-// settingPattern matches the name of a setting.
 const (
 	settingPattern = `^[A-Za-z][A-Za-z0-9_.]*$`
 	maxSettings    = 64
-	// maxModuleOptions is more than all options of nmlx5_core take.
+	// maxModuleOptions is more than the length of all options of nmlx5_core.
 	maxModuleOptions = 512
 )
 
-// settings decodes settings, whose values may look like numbers and truth values.
+// settings decodes a mapping of settings. Their values may look like numbers or booleans.
 func (d *decoder) settings(path string, n ast.Node, long int) *map[string]string {
 	all := map[string]string{}
 	d.Pairs(path, n, func(k ast.Node) (string, *Error) {
@@ -185,7 +181,6 @@ func (d *decoder) vsphere(path string, n ast.Node) *VSphere {
 	return v
 }
 
-// inventoryText decodes a name of the inventory.
 func (d *decoder) inventoryText(path string, n ast.Node) *string {
 	s, ok := d.Text(path, n, "a name of the inventory")
 	if !ok || !d.inventoryName(path, s, strictyaml.PlaceOf(n)) {
@@ -194,7 +189,6 @@ func (d *decoder) inventoryText(path string, n ast.Node) *string {
 	return &s
 }
 
-// inventoryName refuses what vCenter would not take for a name.
 func (d *decoder) inventoryName(path, s string, at place) bool {
 	ok := d.matches(matchPattern, s) && len(s) <= maxInventoryName
 	if !ok {
@@ -204,7 +198,6 @@ func (d *decoder) inventoryName(path, s string, at place) bool {
 	return ok
 }
 
-// checkCustomize refuses addresses that are not one for each node.
 func (d *decoder) checkCustomize(l *Lab) {
 	c := l.VSphere.Customize
 	if c == nil {
@@ -221,7 +214,7 @@ func (d *decoder) checkCustomize(l *Lab) {
 	}
 }
 
-// checkVSphere refuses a lab whose driver lacks what it needs, and keys that nothing would read.
+// checkVSphere rejects a lab without the keys that its driver needs, and keys that its driver would ignore.
 func (d *decoder) checkVSphere(l *Lab) {
 	switch {
 	case l.Driver == DriverVSphere && l.VSphere == nil:

@@ -26,25 +26,25 @@ var written = template.Must(template.New("lab").Funcs(template.FuncMap{
 	"auto":  func() Setting { return DefaultSetting },
 }).Parse(writtenText))
 
-// YAML returns the lab as a lab file with every default written out and the reasons beside them. Parse gives the same
-// Lab back. Addresses follow from the order of the nodes, so they are comments there, not keys.
+// YAML formats the lab as a lab file with every default written out and explained; Parse of it returns the same Lab.
+// Addresses are comments, because they follow from the order of the nodes.
 func (l *Lab) YAML() []byte {
 	var b bytes.Buffer
 	if err := written.Execute(&b, l); err != nil {
-		panic(err) // the template is of this package
+		panic(err) // the template is part of this package
 	}
 	return b.Bytes()
 }
 
-// flow writes a node as an entry of nodes, and its NICs as a comment: beside it if there is one, else a line each. It
-// is Go rather than template because Parse writes every lab to see its size.
+// flow formats a node as an entry of nodes, with its NICs as comments: a single NIC on the same line, else a line
+// each. It does not use the template, for speed: Parse may format every lab to check its size.
 func (n Node) flow() string {
 	vfs := ""
 	if n.VFs > 0 {
 		vfs = n.vfs()
 	}
 	var b strings.Builder
-	b.Grow(128 + 48*len(n.NICs)) // enough for most
+	b.Grow(128 + 48*len(n.NICs)) // enough for most values
 	b.WriteString(scalar(n.Name))
 	b.WriteString(": ")
 	b.WriteString(mapping("cpus", n.cpus(), "memory", n.memory(), "image", scalar(n.Image), "nics", n.nics(),
@@ -62,7 +62,7 @@ func (n Node) flow() string {
 	return b.String()
 }
 
-// unless writes a word other than the default.
+// unless returns "" for the default, and otherwise the value as YAML.
 func unless[T ~string](value, otherwise T) string {
 	if value == otherwise {
 		return ""
@@ -70,7 +70,7 @@ func unless[T ~string](value, otherwise T) string {
 	return word(string(value))
 }
 
-// The values of a node's keys, as a lab file writes them.
+// The values of a node's keys, as in a lab file.
 
 func (n Node) cpus() string {
 	if n.AutoCPUs {
@@ -90,7 +90,6 @@ func (n Node) gpus() string { return flowList(n.GPURequests, n.GPUs) }
 func (n Node) nics() string { return flowList(n.NICRequests, len(n.NICs)-n.VFs) }
 func (n Node) vfs() string  { return flowList(n.VFRequests, n.VFs) }
 
-// flow writes what the host keeps as the value of reserve; "" if all of it is the planner's choice.
 func (r Reserve) flow() string {
 	var nodes []string
 	for _, n := range r.NUMA {
@@ -103,7 +102,7 @@ func (r Reserve) flow() string {
 	return mapping("cores", given(r.Cores), "memory", given(r.Memory), "numa_nodes", mapping(nodes...))
 }
 
-// flow writes a value as the lab file has it, its keys by their tags; "" if it holds nothing.
+// flow formats a value as in a lab file, with keys from its json tags. It returns "" for a zero value.
 func flow[T any](v T) string { return flowOf(reflect.ValueOf(v)) }
 
 func flowOf(v reflect.Value) string {
@@ -142,11 +141,11 @@ func flowOf(v reflect.Value) string {
 	return mapping(pairs...)
 }
 
-// mapping writes keys, each with its value behind it, in braces. A key whose value is "" is left out; without any
-// key, the mapping is "".
+// mapping formats pairs of key and value as a flow mapping. It leaves out empty values, and returns "" if none is
+// left.
 func mapping(pairs ...string) string {
 	var b strings.Builder
-	b.Grow(128) // enough for most
+	b.Grow(128) // enough for most values
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] == "" {
 			continue
@@ -164,7 +163,6 @@ func mapping(pairs ...string) string {
 	return b.String() + "}"
 }
 
-// sequence writes a list in brackets, and nothing for an empty one.
 func sequence[T any](all []T, text func(T) string) string {
 	if len(all) == 0 {
 		return ""
@@ -172,7 +170,6 @@ func sequence[T any](all []T, text func(T) string) string {
 	return "[" + list(all, text) + "]"
 }
 
-// given writes a value that may be missing; "" if it is.
 func given[T any](value *T) string {
 	if value == nil {
 		return ""
@@ -180,7 +177,6 @@ func given[T any](value *T) string {
 	return fmt.Sprint(*value)
 }
 
-// known writes a text that may be empty, which is not known.
 func known(s string) string {
 	if s == "" {
 		return ""
@@ -190,7 +186,6 @@ func known(s string) string {
 
 func flowLink(ports []string) string { return sequence(ports, scalar) }
 
-// mtuNote explains an MTU in terms of what it does to RDMA.
 func mtuNote(mtu int) []string {
 	payload := rdmaPayload(mtu)
 	why := fmt.Sprintf("RDMA payloads are powers of two: with headers of up to %d bytes this MTU carries %d.",
@@ -205,17 +200,17 @@ func mtuNote(mtu int) []string {
 	return []string{why, "1500 would carry 1024, and 9000 no more than this."}
 }
 
-// scalar writes a text so that every reader of YAML takes it for a text: plain where that is safe, else quoted.
+// scalar formats a text so that every YAML reader reads it as text: plain if that is safe, else quoted.
 func scalar(s string) string {
 	plain := s != "" && s[0] >= 'a' && s[0] <= 'z' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 	if plain {
 		return word(s)
 	}
-	// Go's escapes in a quoted string are all known to YAML's double quotes (section 5.7).
+	// YAML's double quotes know all escapes that Go's quoting produces (section 5.7).
 	return strconv.Quote(s)
 }
 
-// word writes one of our own words, plain unless it is a truth value or null in YAML 1.1 or 1.2.
+// word formats one of our own words, quoted if YAML 1.1 or 1.2 reads it as a boolean or null.
 func word(s string) string {
 	switch s {
 	case "y", "n", "yes", "no", "on", "off", "true", "false", "null":

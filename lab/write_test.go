@@ -55,7 +55,6 @@ func TestResolvedFileNamesItsDriver(t *testing.T) {
 	}
 }
 
-// forDriver is what a driver needs in a lab file.
 func forDriver(d Driver) string {
 	if d == DriverVSphere {
 		return "vsphere: {host: e1, template: 'a b', port_group: \"true\", settings: {a.b: TRUE, n: 0x10}, " +
@@ -67,7 +66,6 @@ func forDriver(d Driver) string {
 	return ""
 }
 
-// reserveText draws a value of reserve.
 func reserveText(t *rapid.T) string {
 	text := rapid.SampledFrom([]string{
 		"N", "{}", "{cores: N}", "{memory: 0B}", "{cores: N, memory: 8GiB}", "{numa_nodes: {3: N, 0: {memory: 1GiB}}}",
@@ -76,7 +74,8 @@ func reserveText(t *rapid.T) string {
 	return strings.ReplaceAll(text, "N", strconv.Itoa(rapid.IntRange(1, 9).Draw(t, "cores")))
 }
 
-// devicesText draws a value of gpus, nics or vfs that asks for one to three devices. Addresses are for a single node.
+// devicesText draws a value of gpus, nics or vfs that asks for one to three devices. Addresses work only for a single
+// node.
 func devicesText(t *rapid.T, rates, addresses bool, addr int) string {
 	texts := []string{"1", "3", "[1, 1]", "{count: 2}", "{vendor: nvidia, model: '3090'}", "[{numa_node: 0}, 1]"}
 	if rates {
@@ -89,7 +88,6 @@ func devicesText(t *rapid.T, rates, addresses bool, addr int) string {
 	return rapid.SampledFrom(texts).Draw(t, "devices")
 }
 
-// labText draws the text of a valid lab file.
 func labText(t *rapid.T) string {
 	var b strings.Builder
 	maybe := func(label string) bool { return rapid.Bool().Draw(t, label) }
@@ -117,7 +115,7 @@ func labText(t *rapid.T) string {
 			"tenants"))
 	}
 	if maybe("fabric?") {
-		// Room for 30 nodes and for the subnets of 16 NICs.
+		// The subnets have room for 30 nodes and 16 NICs.
 		fmt.Fprintf(&b, "fabric: {mtu: %d, subnet: 10.%d.0.0/%d}\n", rapid.IntRange(MinMTU, MaxMTU).Draw(t, "mtu"),
 			rapid.IntRange(0, 255).Draw(t, "octet"), rapid.IntRange(16, 26).Draw(t, "length"))
 	}
@@ -129,7 +127,7 @@ func labText(t *rapid.T) string {
 		if maybe(label + " cpus?") {
 			add("cpus", rapid.SampledFrom([]string{"1", "64", "4096", "auto"}).Draw(t, "cpus"))
 		}
-		// Without a key of its own a node would have 256MiB, which are not whole pages of 1 GiB.
+		// Without its own key, a node would have 256MiB, which is not a multiple of 1 GiB.
 		if label == "defaults" || maybe(label+" memory?") {
 			unit := rapid.SampledFrom(memories).Draw(t, "unit")
 			add("memory", rapid.SampledFrom([]string{fmt.Sprintf("%d%s", 2*rapid.IntRange(128, 8192).Draw(t, "memory"),
@@ -163,7 +161,7 @@ func labText(t *rapid.T) string {
 		return keys
 	}
 	fmt.Fprintf(&b, "defaults: {%s}\n", strings.Join(settings("defaults", false), ", "))
-	// Names end with a letter, so that no number that count adds can make two of them equal.
+	// Names end with a letter, so that the numbers added by count cannot make two of them equal.
 	nodes := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z0-9-]{0,15}[a-z]`), 1, 6, rapid.ID[string]).Draw(t,
 		"nodes")
 	if len(nodes) > 1 && maybe("affinity?") {
@@ -184,7 +182,7 @@ func labText(t *rapid.T) string {
 	return b.String()
 }
 
-// Whatever a lab file says: it resolves to a consistent lab, the schema takes it, and the resolved file means the same.
+// Every valid lab file resolves to a consistent lab, matches the schema, and its resolved form means the same.
 func TestResolvedFilesMeanTheSame(t *testing.T) {
 	s := compile(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -215,7 +213,7 @@ func TestResolvedFilesMeanTheSame(t *testing.T) {
 	})
 }
 
-// consistent checks what the later stages rely on.
+// consistent checks the invariants that later stages rely on.
 func consistent(t *rapid.T, l *Lab) {
 	taken := map[string]string{}
 	claim := func(kind, value, owner string) {

@@ -164,7 +164,7 @@ func (m *matching) ask(request, count int, any []int) {
 
 // tooMany returns requests of which the places do not suffice, few if it can be; nil where all have theirs.
 func (m *matching) tooMany() []int {
-	// The greediest first, so that few lab nodes are named: "vm00 needs 5 GPUs, there are 4" and not all eight.
+	// Largest requests first, so that few lab nodes are named: "vm00 needs 5 GPUs, there are 4" instead of all eight.
 	slices.SortStableFunc(m.units, func(a, b matchUnit) int { return cmp.Compare(b.count, a.count) })
 	for u := range m.units {
 		for range m.units[u].count {

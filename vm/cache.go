@@ -21,14 +21,14 @@ import (
 // A Cache is a directory of templates, each in a directory named by its key.
 type Cache struct {
 	Dir  string
-	Note func(format string, args ...any) // is told what is being done
-	// Used returns the keys of templates that machines stand on, by their disk; nil means that none
-	// do. Clones keep the memory that they have mapped.
+	Note func(format string, args ...any) // reports progress
+	// Used returns the keys of templates whose disks are in use by machines; if nil, no template is in use. Clones
+	// keep the memory that they have mapped.
 	Used func() ([]string, error)
 }
 
-// Ensure opens the template with the key, which make makes if the cache has none or a damaged one.
-// Two processes that want the same one at once make it once.
+// Ensure opens the template with the key, and calls make if it is missing or damaged. If two processes want the same
+// template at once, only one makes it.
 func (c Cache) Ensure(ctx context.Context, key string, make func() (*Template, error)) (*Template, error) {
 	t, err := c.use(key)
 	if err == nil {
@@ -48,7 +48,7 @@ func (c Cache) Ensure(ctx context.Context, key string, make func() (*Template, e
 	if !errors.Is(err, os.ErrNotExist) {
 		c.Note("the cached template is damaged (%v): making it again", err)
 	}
-	// Before a template of some GiB is written: the rest of a killed one may be as large.
+	// Leftovers of a killed process may be as large as the new template of some GiB.
 	if err := Sweep(c.Dir, workPrefix); err != nil {
 		return nil, err
 	}
@@ -61,19 +61,18 @@ func (c Cache) Ensure(ctx context.Context, key string, make func() (*Template, e
 	return t, err
 }
 
-// use opens a template and notes that it is in use, for prune.
+// use opens a template and records the time of use for prune.
 func (c Cache) use(key string) (*Template, error) {
 	t, err := c.open(key)
 	if err == nil {
 		now := time.Now()
-		// A cache that cannot be written to is not pruned either.
+		// A read-only cache is not pruned either.
 		_ = os.Chtimes(filepath.Join(t.Dir, fileManifest), now, now)
 	}
 	return t, err
 }
 
-// open reads a template and checks that it is as it was made. With an error it returns what could be
-// read of the manifest.
+// open reads a template and checks that it is unchanged. On error it returns the readable part of the manifest.
 func (c Cache) open(key string) (*Template, error) {
 	t := &Template{Dir: filepath.Join(c.Dir, key)}
 	err := atomicfile.ReadJSON(filepath.Join(t.Dir, fileManifest), t)
@@ -102,11 +101,11 @@ func (c Cache) open(key string) (*Template, error) {
 	return t, nil
 }
 
-// workPrefix begins the name of the directory in which a template is made; its key follows.
+// workPrefix begins the name of the directory in which a template is made; the key follows.
 const workPrefix = ".t"
 
-// Sweep removes what processes that were killed have left in a cache: the directories in which they worked, whose names
-// are the prefix and a key. The lock of the key tells whether one is at work.
+// Sweep removes the work directories of killed processes from a cache; their names are prefix and key. The lock of
+// the key tells whether a process still works there.
 func Sweep(cache, prefix string) error {
 	left, err := os.ReadDir(cache)
 	if err != nil {
@@ -122,7 +121,6 @@ func Sweep(cache, prefix string) error {
 	return nil
 }
 
-// removeIdle removes a directory of a cache unless another process has the lock of the key, to whom it belongs.
 func removeIdle(cache, key, dir string) error {
 	l := flock.New(lockPath(cache, key))
 	defer l.Close()
@@ -134,18 +132,17 @@ func removeIdle(cache, key, dir string) error {
 	return os.RemoveAll(filepath.Join(cache, dir))
 }
 
-// templateAge is how long a template that no machine has been made from stays.
+// templateAge is the time after which an unused template is pruned.
 const templateAge = 7 * 24 * time.Hour
 
-// prune removes templates but the one with the key: those which have not been used for long, as
-// those of older images, and those that cannot be used, as those of another format. What a machine
-// stands on stays.
+// prune removes old and unusable templates, except the one with the key and any in use by machines. Examples are
+// templates of older images or of another format.
 func (c Cache) prune(keep string) error {
 	used := []string{keep}
 	if c.Used != nil {
 		more, err := c.Used()
 		if err != nil {
-			return nil // which templates are in use cannot be told now
+			return nil // the templates in use are unknown now
 		}
 		used = append(used, more...)
 	}
@@ -164,7 +161,6 @@ func (c Cache) prune(keep string) error {
 	return nil
 }
 
-// isRecent reports whether a template can be used and was so lately.
 func (c Cache) isRecent(key string) bool {
 	t, err := c.open(key)
 	if err != nil {
@@ -174,8 +170,8 @@ func (c Cache) isRecent(key string) bool {
 	return err == nil && time.Since(fi.ModTime()) < templateAge
 }
 
-// Keys returns the keys in a cache of templates or images, whole or not, sorted. What is being made
-// has a name with a dot. A cache that does not exist has none.
+// Keys returns the sorted keys of templates or images in a cache, intact or not; names with a dot are work in
+// progress. A cache that does not exist has no keys.
 func Keys(cache string) ([]string, error) {
 	dirs, err := os.ReadDir(cache)
 	if errors.Is(err, os.ErrNotExist) {
@@ -190,15 +186,14 @@ func Keys(cache string) ([]string, error) {
 	return keys, err
 }
 
-// A Listed is one template in a cache, as it is listed. Of a damaged one, only its key and its
-// directory may be known.
+// A Listed describes a template in a cache. If it is damaged, only its key and directory may be known.
 type Listed struct {
 	Template
 	Disk    int64 // bytes that its files occupy; memory files have holes
 	Damaged error // why it cannot be used; nil if it can
 }
 
-// List returns the templates in the cache, by key. A cache that does not exist has none.
+// List returns the templates in the cache, by key. A missing cache is empty.
 func (c Cache) List() ([]Listed, error) {
 	keys, err := Keys(c.Dir)
 	if err != nil {
@@ -208,7 +203,7 @@ func (c Cache) List() ([]Listed, error) {
 	for _, key := range keys {
 		files, err := os.ReadDir(filepath.Join(c.Dir, key))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // removed since
+			continue // removed meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -217,7 +212,7 @@ func (c Cache) List() ([]Listed, error) {
 		t.Key = key
 		l := Listed{Template: *t, Damaged: damaged}
 		for _, f := range files {
-			if s, err := StampOf(filepath.Join(c.Dir, key, f.Name())); err == nil { // else removed since
+			if s, err := StampOf(filepath.Join(c.Dir, key, f.Name())); err == nil { // otherwise removed meanwhile
 				l.Disk += s.Data
 			}
 		}
@@ -226,8 +221,7 @@ func (c Cache) List() ([]Listed, error) {
 	return all, nil
 }
 
-// Remove deletes those templates of the cache that match, and returns them. It waits for a process
-// that makes one just now.
+// Remove deletes the templates for which match is true, and returns them. It waits for a process that is making one.
 func (c Cache) Remove(ctx context.Context, match func(Listed) bool) ([]Listed, error) {
 	all, err := c.List()
 	if err != nil {
@@ -247,12 +241,10 @@ func (c Cache) Remove(ctx context.Context, match func(Listed) bool) ([]Listed, e
 	return all, nil
 }
 
-// lockPoll is how often a lock that another process holds is tried again.
 const lockPoll = 50 * time.Millisecond
 
 func lockPath(cache, key string) string { return filepath.Join(cache, key+".lock") }
 
-// lock takes the lock of a template, waiting for whoever holds it.
 func (c Cache) lock(ctx context.Context, key string) (unlock func(), err error) {
 	return Lock(ctx, c.Dir, key, func() {
 		if c.Note != nil {
@@ -261,8 +253,8 @@ func (c Cache) lock(ctx context.Context, key string) (unlock func(), err error) 
 	})
 }
 
-// Lock takes the lock of a key in a cache, waiting for whoever holds it, which waiting is told once. The file stays:
-// removing it would race.
+// Lock takes the lock of a key in a cache. If another process holds it, Lock calls waiting once and waits. The lock
+// file stays, because removing it would race.
 func Lock(ctx context.Context, cache, key string, waiting func()) (unlock func(), err error) {
 	path := lockPath(cache, key)
 	l := flock.New(path)

@@ -12,28 +12,28 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// SocketTest is the socket of QEMU's qtest protocol, by which a PCI device is read and written as by the guest.
+// SocketTest is the socket of QEMU's qtest protocol, which accesses PCI devices as the guest does.
 const SocketTest = "qtest.sock"
 
-// TestArgs are QEMU's arguments for the qtest protocol. Nothing of it is logged.
+// TestArgs returns QEMU's arguments for the qtest protocol, without a log.
 func TestArgs(s Sockets) []string {
 	return []string{"-chardev", s.Chardev("qtest", SocketTest), "-qtest", "chardev:qtest", "-qtest-log", "none"}
 }
 
-// A PCIDevice is what QEMU knows of a device that another process emulates: how the guest has set it up. QEMU does
-// not save it with a machine (a vfio-user device cannot migrate), so whoever clones the machine writes it back.
+// A PCIDevice is the guest's setup of a device that another process emulates. QEMU does not save this setup with a
+// machine (vfio-user devices cannot migrate), so it must be written back to a clone.
 type PCIDevice struct {
 	Bus, Slot, Function uint32
 	Config              [64]uint32 // configuration space, as the guest reads it
 	Vectors             [][4]uint32
-	// ECAM is where the configuration space of all devices is in memory; 0 where it is reached by ports.
+	// ECAM is the address of the memory-mapped configuration space of all devices, or 0 if it is reached by ports.
 	ECAM uint64 `json:",omitempty"`
 }
 
-// armECAM is where a machine virt has its ECAM with highmem-ecam=off (QEMU, hw/arm/virt.c, VIRT_PCIE_ECAM).
+// armECAM is the ECAM address of machine virt with highmem-ecam=off (QEMU, hw/arm/virt.c, VIRT_PCIE_ECAM).
 const armECAM = 0x3f000000
 
-// Places in configuration space.
+// Offsets and bits in configuration space.
 const (
 	pciCommand      = 0x04
 	pciBAR0         = 0x10
@@ -41,11 +41,12 @@ const (
 	capPM           = 0x01
 	capExpress      = 0x10
 	capMSIX         = 0x11
-	msixEnable      = 1 << 31 // of the capability's first word
+	msixEnable      = 1 << 31 // in the capability's first word
 	msixMaskAll     = 1 << 30
 )
 
-// ReadPCIDevice reads a device of the stopped machine behind q, by its identifier. All its MSI-X vectors are in BAR 0.
+// ReadPCIDevice reads the device with an identifier from the stopped machine behind q. The device must have its MSI-X
+// table in BAR 0.
 func ReadPCIDevice(ctx context.Context, q *qapi.Conn, socket, id string) (*PCIDevice, error) {
 	var buses []struct {
 		Devices []pciNode `json:"devices"`
@@ -90,8 +91,8 @@ func ReadPCIDevice(ctx context.Context, q *qapi.Conn, socket, id string) (*PCIDe
 	return d, t.err
 }
 
-// Write sets the device of a stopped machine up as it was read. First the BARs, then the command register which enables
-// them, then the vectors, which QEMU takes over where MSI-X is enabled.
+// Write restores the device of a stopped machine. It writes the BARs, then the command register, which enables them,
+// then the vectors if MSI-X is enabled.
 func (d *PCIDevice) Write(ctx context.Context, socket string) error {
 	t, err := dialQTest(ctx, socket)
 	if err != nil {
@@ -102,12 +103,12 @@ func (d *PCIDevice) Write(ctx context.Context, socket string) error {
 		t.setConfig(d, at, d.Config[at/4])
 	}
 	msix := d.capability(capMSIX)
-	t.setConfig(d, pciCommand, d.Config[pciCommand/4]&0xffff) // in the status, ones clear
+	t.setConfig(d, pciCommand, d.Config[pciCommand/4]&0xffff) // ones in the status half would clear bits
 	if msix != 0 && d.Config[msix/4]&msixEnable != 0 {
 		t.setConfig(d, msix, d.Config[msix/4]|msixMaskAll)
 		for i, v := range d.Vectors {
 			const masked = 1
-			if v[3]&masked != 0 { // as after a reset
+			if v[3]&masked != 0 { // as after reset
 				continue
 			}
 			for j, w := range v {
@@ -119,8 +120,8 @@ func (d *PCIDevice) Write(ctx context.Context, socket string) error {
 	return t.flush()
 }
 
-// settings are where the registers are that a guest sets: of the header, of power management and of PCI Express. Those
-// of other capabilities may do something when they are written.
+// settings returns the offsets of registers that a guest sets, in the header, power management and PCI Express.
+// Writes to other capabilities may have side effects.
 func (d *PCIDevice) settings() []uint32 {
 	all := []uint32{0x0c, pciBAR0, 0x14, 0x18, 0x1c, 0x20, 0x24, 0x30, 0x3c}
 	for id, registers := range map[uint32][]uint32{capPM: {4}, capExpress: {8, 0x10, 0x28, 0x30}} {
@@ -134,11 +135,11 @@ func (d *PCIDevice) settings() []uint32 {
 	return all
 }
 
-// capability returns where the device has a capability, or 0.
+// capability returns the offset of a capability, or 0.
 func (d *PCIDevice) capability(id uint32) uint32 {
 	at := d.Config[pciCapabilities/4] & 0xfc
-	for range len(d.Config) { // a list that leads in a circle ends too
-		if at == 0 || at > 0xf0 { // too late for the registers of any that is looked for
+	for range len(d.Config) { // also ends a circular list
+		if at == 0 || at > 0xf0 { // beyond this, no register of a wanted capability fits
 			return 0
 		}
 		if d.Config[at/4]&0xff == id {
@@ -149,7 +150,7 @@ func (d *PCIDevice) capability(id uint32) uint32 {
 	return 0
 }
 
-// table is the address of the MSI-X table, in BAR 0 of 64 bits.
+// table returns the address of the MSI-X table, in the 64-bit BAR 0.
 func (d *PCIDevice) table(msix uint32) uint64 {
 	bar := uint64(d.Config[pciBAR0/4]&^0xf) | uint64(d.Config[pciBAR0/4+1])<<32
 	return bar + uint64(d.Config[msix/4+1]&^7)
@@ -178,7 +179,7 @@ func findPCI(nodes []pciNode, id string) *PCIDevice {
 	return nil
 }
 
-// qtest is a conversation in QEMU's qtest protocol: a command a line, answered by OK, and a value where one is read.
+// A qtest is a connection in QEMU's qtest protocol: one command per line, answered by OK and, for reads, a value.
 // Commands are sent together, and the first error is kept.
 type qtest struct {
 	nc    net.Conn
@@ -208,7 +209,6 @@ func (t *qtest) say(format string, args ...any) {
 	t.asked++
 }
 
-// flush sends what was said and reads the answers.
 func (t *qtest) flush() error {
 	if _, err := t.nc.Write(t.out); err != nil {
 		t.fail(err)
@@ -237,7 +237,7 @@ func (t *qtest) fail(err error) {
 	}
 }
 
-// Configuration space is reached as since the first PCI machines, by an address and a data port, or in memory.
+// Configuration space is accessed by an address and a data port, as on the first PCI machines, or in memory.
 const (
 	pciAddress = 0xcf8
 	pciData    = 0xcfc
@@ -247,7 +247,6 @@ func (t *qtest) address(d *PCIDevice, at uint32) {
 	t.say("outl %#x %#x", pciAddress, 1<<31|d.Bus<<16|d.Slot<<11|d.Function<<8|at)
 }
 
-// mapped is the address of a register in the ECAM.
 func (d *PCIDevice) mapped(at uint32) uint64 {
 	return d.ECAM + uint64(d.Bus<<20|d.Slot<<15|d.Function<<12|at)
 }
@@ -258,7 +257,7 @@ func (t *qtest) config(d *PCIDevice, at uint32) uint32 {
 	}
 	t.address(d, at)
 	t.say("inl %#x", pciData)
-	_ = t.flush() // the error is kept
+	_ = t.flush() // t keeps the error
 	return uint32(t.value)
 }
 

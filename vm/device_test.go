@@ -14,12 +14,12 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// A fakeDevice is what QEMU has of a PCI device, with its MSI-X table at 0x20002000.
+// A fakeDevice simulates QEMU's side of a PCI device, with its MSI-X table at 0x20002000.
 type fakeDevice struct {
 	config [64]uint32
 	table  map[uint64]uint32
 	at     uint32
-	log    []string // of writes
+	log    []string // writes
 }
 
 const fakeTable = 0x120002000
@@ -36,7 +36,6 @@ func newFakeDevice() *fakeDevice {
 	return d
 }
 
-// answer does one command of qtest.
 func (d *fakeDevice) answer(line string) string {
 	var at, value uint64
 	word, rest, _ := strings.Cut(line, " ")
@@ -65,7 +64,6 @@ func (d *fakeDevice) answer(line string) string {
 	return "OK"
 }
 
-// serveLines answers each line on a socket, after a greeting.
 func serveLines(t *testing.T, greeting string, answer func(string) string) string {
 	t.Helper()
 	path := filepath.Join(shortDir(t), "s")
@@ -116,7 +114,7 @@ func testPCIDevice(t *testing.T, arch string, ecam uint64) {
 	old.config[pciCommand/4] = 0x00100406
 	old.config[pciBAR0/4], old.config[pciBAR0/4+1] = 0x2000000c, 1
 	old.config[0x9c/4] |= msixEnable
-	old.config[0x68/4] = 0x2810 // of PCI Express: control of the device
+	old.config[0x68/4] = 0x2810 // PCI Express device control
 	for i, w := range []uint32{0xfee00000, 0, 0x25, 0} {
 		old.table[fakeTable+16+4*uint64(i)] = w
 	}
@@ -166,7 +164,7 @@ func testPCIDevice(t *testing.T, arch string, ecam uint64) {
 	}
 }
 
-// A list of capabilities that leads in a circle ends, and none reaches beyond configuration space.
+// A circular capability list ends, and no capability reaches beyond configuration space.
 func TestCapabilitiesThatLeadNowhere(t *testing.T) {
 	for _, at := range []uint32{0x40, 0xfc} {
 		var d PCIDevice

@@ -19,17 +19,17 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// minVersion is the oldest QEMU that rackless uses: the igb NIC with SR-IOV came with it.
+// minVersion is the oldest QEMU that rackless supports: it introduced the igb NIC with SR-IOV.
 const minVersion = 8
 
-// An Emulator is a QEMU that can be started.
+// An Emulator is a QEMU executable.
 type Emulator struct {
 	Path    string
 	Version string   // "10.0.2"
-	Lead    []string // arguments before all others: those of the loader of a QEMU that is not installed
+	Lead    []string // leading arguments: the loader's, for a QEMU that is not installed
 }
 
-// Program is the name of the emulator of machines of an architecture, which is named as in Go.
+// Program returns the name of the emulator for an architecture, given as in Go.
 func Program(arch string) string {
 	if arch == "arm64" {
 		return "qemu-system-aarch64"
@@ -37,11 +37,11 @@ func Program(arch string) string {
 	return "qemu-system-x86_64"
 }
 
-// Find returns the path of the installed emulator of machines like this one, and its version, e.g. "10.0.2", or an
-// error that says how to get one. With the error for one that is too old, it returns them as well.
+// Find returns the path and version ("10.0.2") of the installed emulator for this machine's architecture. The error
+// says how to get one; if it is too old, path and version are returned too.
 func Find() (path, version string, err error) { return FindFor(runtime.GOARCH) }
 
-// FindFor is Find for machines of an architecture.
+// FindFor is Find for another architecture.
 func FindFor(arch string) (path, version string, err error) {
 	path, err = exec.LookPath(Program(arch))
 	if err != nil {
@@ -54,12 +54,12 @@ func FindFor(arch string) (path, version string, err error) {
 	return path, version, checkVersion(version)
 }
 
-// AskVersion runs the emulator with --version and picks the number out of
-// "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)".
+// AskVersion runs the emulator with --version and returns the version in "QEMU emulator version 10.0.2 (Debian
+// 1:10.0.2+ds-2)".
 func (e Emulator) AskVersion() (string, error) {
 	out, err := e.command("--version").Output()
 	if err != nil {
-		if e, ok := errors.AsType[*exec.ExitError](err); ok && len(e.Stderr) > 0 { // a library is missing, say
+		if e, ok := errors.AsType[*exec.ExitError](err); ok && len(e.Stderr) > 0 { // for example, a missing library
 			err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(e.Stderr))
 		}
 		return "", fmt.Errorf("%s --version: %w", e.Path, err)
@@ -77,8 +77,8 @@ func (e Emulator) command(args ...string) *exec.Cmd {
 	return exec.Command(e.Path, args...)
 }
 
-// HasVFIOUser reports whether the emulator connects to devices in other processes. QEMU can since 10.1, if it was built
-// with that.
+// HasVFIOUser reports whether the emulator supports devices in other processes (since QEMU 10.1, depending on the
+// build).
 func (e Emulator) HasVFIOUser() bool {
 	var major, minor int
 	if n, _ := fmt.Sscanf(e.Version, "%d.%d", &major, &minor); n < 2 || major < 10 || major == 10 && minor < 1 {
@@ -87,10 +87,9 @@ func (e Emulator) HasVFIOUser() bool {
 	return e.Has("vfio-user-pci")
 }
 
-// Has reports whether the emulator has a device.
+// Has reports whether the emulator supports a device.
 func (e Emulator) Has(device string) bool { return e.command("-device", device+",help").Run() == nil }
 
-// checkVersion refuses a QEMU that is too old.
 func checkVersion(version string) error {
 	major, _, _ := strings.Cut(version, ".")
 	n, err := strconv.Atoi(major)
@@ -104,22 +103,22 @@ func checkVersion(version string) error {
 	return nil
 }
 
-// A Probe is a trial boot under KVM, and what decides how it ends.
+// A Probe is a trial boot under KVM, with the inputs that determine its result.
 type Probe struct {
 	BootID string `json:"boot_id"` // of this machine
 	QEMU   string `json:"qemu"`    // version
-	Image  string `json:"image"`   // key of what is booted
+	Image  string `json:"image"`   // key of the booted image
 	UID    int    `json:"uid"`
 	Usable bool   `json:"usable"`
 	Reason string `json:"reason,omitempty"`
 
-	Machine func(dir string) Machine `json:"-"` // that is booted, with an agent in its guest
-	Limit   time.Duration            `json:"-"` // of the boot, until the agent answers
+	Machine func(dir string) Machine `json:"-"` // machine to boot, with an agent in its guest
+	Limit   time.Duration            `json:"-"` // time limit until the agent answers
 }
 
-// KVM finds out whether a stock kernel boots under KVM here, by booting the machine: there are
-// machines whose /dev/kvm opens and creates a virtual CPU that then never gets anywhere. QEMU, Image,
-// Machine and Limit are given. The answer is kept in the directory cache for this boot of the host.
+// KVM boots the machine to find out whether a stock kernel boots under KVM here: some machines have a /dev/kvm that
+// creates virtual CPUs which never make progress. The caller sets QEMU, Image, Machine and Limit. The result is
+// cached in cache until the next boot of this machine.
 func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason string, err error) {
 	if usable, reason = OpensKVM(); !usable {
 		return false, reason, nil
@@ -129,14 +128,14 @@ func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason strin
 	}
 	p.UID = os.Getuid()
 	path := filepath.Join(cache, "kvm-probe.json")
-	// Two labs that come up at once find out once.
+	// Two labs that start at once probe only once.
 	unlock, err := Lock(ctx, cache, "kvm-probe", func() {})
 	if err != nil {
 		return false, "", err
 	}
 	defer unlock()
-	// Another QEMU or image may have another answer, and so may another user. Labs of several QEMUs take turns, so the
-	// answers for all are kept until the machine boots again. A file that cannot be read has none.
+	// Other QEMUs, images and users may have other results. All results are kept until the next boot of this machine,
+	// because labs with different QEMUs alternate. An unreadable file counts as empty.
 	var known []Probe
 	_ = atomicfile.ReadJSON(path, &known)
 	known = slices.DeleteFunc(known, func(k Probe) bool { return k.BootID != p.BootID })
@@ -155,7 +154,7 @@ func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason strin
 	return p.Usable, p.Reason, atomicfile.WriteJSON(path, append(known, p))
 }
 
-// OpensKVM reports whether this user may use /dev/kvm, and why not.
+// OpensKVM reports whether this user may use /dev/kvm, and the reason if not.
 func OpensKVM() (usable bool, reason string) {
 	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if errors.Is(err, os.ErrPermission) {
@@ -169,9 +168,8 @@ func OpensKVM() (usable bool, reason string) {
 	return true, ""
 }
 
-// boot boots the machine in a directory, until its agent answers.
 func (p Probe) boot(ctx context.Context, dir string) error {
-	err := os.RemoveAll(dir) // of a process that was killed: this one has the lock
+	err := os.RemoveAll(dir) // left by a killed process, because this one has the lock
 	if err == nil {
 		err = os.Mkdir(dir, 0o700)
 	}

@@ -18,14 +18,14 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 )
 
-// A Process is one process of this boot, for good: its number alone may be given to another one later.
+// A Process identifies one process of this boot for good; its number alone may be reused.
 type Process struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"start_time"` // clock ticks after boot, field 22 of /proc/PID/stat
 	BootID    string `json:"boot_id"`    // /proc/sys/kernel/random/boot_id
 }
 
-// FindProcess returns the identity of the process that has the number now.
+// FindProcess returns the identity of the process that now has the number pid.
 func FindProcess(pid int) (Process, error) {
 	s, err := procStat(pid)
 	if err != nil {
@@ -50,8 +50,7 @@ func procStat(pid int) (procfs.ProcStat, error) {
 	return p.Stat()
 }
 
-// Memory returns the bytes that the process takes of the machine's memory; of pages that it shares with others, its
-// share (Pss).
+// Memory returns the memory used by the process in bytes, counting shared pages proportionally (Pss).
 func (p Process) Memory() (int64, error) {
 	proc, err := procfs.NewProc(p.PID)
 	if err != nil {
@@ -64,18 +63,17 @@ func (p Process) Memory() (int64, error) {
 // isZombie reports whether the first thread of a process has ended.
 func isZombie(s procfs.ProcStat) bool { return s.State == "Z" || s.State == "X" }
 
-// isExiting reports whether the first thread of a process has ended or is about to.
+// isExiting reports whether the first thread of a process has ended or is ending.
 func isExiting(s procfs.ProcStat) bool {
 	const pfExiting = 0x4 // PF_EXITING in the kernel's include/linux/sched.h
 	return s.Flags&pfExiting != 0 || isZombie(s)
 }
 
-// isOver reports whether a process has ended and waits for nothing but its parent. While other
-// threads than the first, which alone shows as a zombie, are on their way out, it still has its
-// files open.
+// isOver reports whether a process has ended and only waits for its parent. Only the first thread shows as a zombie;
+// until the other threads have ended, the files stay open.
 func isOver(s procfs.ProcStat) bool { return isZombie(s) && s.NumThreads <= 1 }
 
-// Alive reports whether this very process still runs. A zombie does not.
+// Alive reports whether this very process is running. A zombie is not.
 func (p Process) Alive() bool {
 	if p.PID <= 0 {
 		return false
@@ -87,19 +85,17 @@ func (p Process) Alive() bool {
 	return err == nil && s.Starttime == p.StartTime && !isOver(s)
 }
 
-// Settle waits for the process to be gone if it is on its way out: it is alive until its files are
-// closed, which takes a QEMU with its memory seconds on a busy machine, and will never answer
-// again. It returns at once where the process runs, or is gone.
+// Settle waits for an ending process to be gone. Such a process still counts as alive until its files are closed,
+// which takes a large QEMU seconds on a busy machine. Settle returns at once if the process is running or gone.
 func (p Process) Settle(ctx context.Context) error {
 	if s, err := procStat(p.PID); err != nil || s.Starttime != p.StartTime || !isExiting(s) {
-		return nil // Alive knows of those that are gone
+		return nil // Alive handles processes that are gone
 	}
 	return p.Wait(ctx)
 }
 
-// Signal sends sig to this very process and never to another that has its number: the kernel's
-// handle (pidfd) is taken first and the identity compared while it is held. A process that is gone
-// is os.ErrProcessDone.
+// Signal sends sig to this very process, never to another with its number: it opens the kernel's handle (pidfd) and
+// then compares the identity. If the process is gone, the error is os.ErrProcessDone.
 func (p Process) Signal(sig syscall.Signal) error {
 	h, err := os.FindProcess(p.PID) // a pidfd, on kernels from 5.4 on
 	if err != nil {
@@ -135,8 +131,8 @@ func (p Process) Wait(ctx context.Context) error {
 	return nil
 }
 
-// ProcessesUsing returns the processes whose program has the name and one of whose arguments holds the text, by number.
-// Only processes of the same user can be seen, or all for root.
+// ProcessesUsing returns the processes with a program name that have text in one of their arguments, by number. Users
+// see only their own processes, root sees all.
 func ProcessesUsing(program, text string) ([]Process, error) {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -164,16 +160,15 @@ func ProcessesUsing(program, text string) ([]Process, error) {
 	return out, nil
 }
 
-// startLimit bounds the wait for the arguments of a program that is just being started.
+// startLimit limits the wait for the arguments of a program that is being started.
 const startLimit = time.Second
 
-// commandLine returns the arguments of the process with a directory in /proc: none of one that is
-// gone, and of a kernel thread.
+// commandLine returns the arguments of the process with a directory in /proc. A kernel thread and a process that is
+// gone have none.
 //
-// While the kernel starts a program, it has closed the files that the program does not inherit, so
-// that a lock of the one who starts it may be free, and there are no arguments yet. Who looks for
-// the processes of a rackless that was killed right then would miss one, so it waits until they are
-// there.
+// While the kernel executes a program, it has closed files that the program does not inherit, which may already free
+// a lock of the starting process, but there are no arguments yet. Processes of a rackless that was killed just then
+// would be missed, so commandLine waits for the arguments.
 func commandLine(dir string) []byte {
 	starting := true
 	for began := time.Now(); ; {
@@ -181,16 +176,16 @@ func commandLine(dir string) []byte {
 		if err != nil || len(b) > 0 || !starting || time.Since(began) > startLimit {
 			return b
 		}
-		// The start may have ended between the two reads: then the arguments are read once more, at once. Most of what
-		// has no arguments is kernel threads, of which there are hundreds.
+		// If the start ended between the two reads, read the arguments once more at once. Most processes without
+		// arguments are kernel threads, of which there are hundreds.
 		if starting = isStarting(dir); starting {
 			time.Sleep(time.Millisecond)
 		}
 	}
 }
 
-// isStarting reports whether a process has a program and no place for arguments yet. A kernel
-// thread has no program; a process that has removed its arguments has their place.
+// isStarting reports whether a process has a program but no memory for arguments yet. A kernel thread has no program;
+// a process that has cleared its arguments still has the memory.
 func isStarting(dir string) bool {
 	if _, err := os.Readlink(filepath.Join(dir, "exe")); err != nil {
 		return false
@@ -199,7 +194,7 @@ func isStarting(dir string) bool {
 	if err != nil {
 		return false
 	}
-	const envEnd = 51 - 3 // end of the environment, which is set last; the first field here is number 3
+	const envEnd = 51 - 3 // end of the environment, set last; f[0] is field 3
 	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	return len(f) > envEnd && f[envEnd] == "0"
 }

@@ -19,12 +19,11 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// TestMain lets the test binary stand in for other programs: called with an argument of its own, it
-// waits until its input ends.
+// TestMain lets the test binary act as other programs: with its own argument, it waits until its input ends.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "stand-in" {
 		fmt.Println("ready")
-		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the news
+		_, _ = io.Copy(io.Discard, os.Stdin) // only the end matters
 		os.Exit(0)
 	}
 	if len(os.Args) > 2 && os.Args[1] == "stand-in-qemu" {
@@ -40,7 +39,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A standIn is a child process with a name and arguments that the test chooses.
 type standIn struct {
 	cmd *exec.Cmd
 	Process
@@ -48,7 +46,7 @@ type standIn struct {
 	gone bool
 }
 
-// start runs the test binary, copied under the name if that is not empty, with name as its first argument.
+// start runs the test binary, copied under the name unless that is empty, with name as its first argument.
 func start(t *testing.T, name string, args ...string) *standIn {
 	t.Helper()
 	self, err := os.Executable()
@@ -63,7 +61,7 @@ func start(t *testing.T, name string, args ...string) *standIn {
 		// the kernel takes comm from the file, not from the argument
 		cmd.Path = filepath.Join(t.TempDir(), base)
 		if err := os.Link(self, cmd.Path); err != nil {
-			b, readErr := os.ReadFile(self) // another file system
+			b, readErr := os.ReadFile(self) // on another file system
 			if err := errors.Join(readErr, os.WriteFile(cmd.Path, b, 0o755)); err != nil {
 				t.Fatal(err)
 			}
@@ -92,15 +90,14 @@ func start(t *testing.T, name string, args ...string) *standIn {
 	return s
 }
 
-// reap waits for the child, so that it is no zombie any more.
 func (s *standIn) reap() {
 	if !s.gone {
-		_ = s.cmd.Wait() // how it ended is known to the test
+		_ = s.cmd.Wait() // the test knows how it ended
 		s.gone = true
 	}
 }
 
-// limited ends a test that would hang: far above what any of them takes, since the machine may be busy.
+// limited ends a hanging test; the limit is far above the usual time, because the machine may be busy.
 func limited(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Minute, errors.New("the test's own limit"))
@@ -149,7 +146,7 @@ func TestZombieIsNotAlive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.Wait(limited(t)); err != nil {
-		// nobody has waited for it, in the way of wait(2), so a zombie is all it can become
+		// the child was never waited for (wait(2)), so it can only become a zombie
 		t.Fatal(err)
 	}
 	if s, err := procStat(c.PID); err != nil || s.State != "Z" {
@@ -208,7 +205,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// The command name in /proc/PID/stat is the program's to choose, and is not quoted.
+// The command name in /proc/PID/stat is chosen by the program, and is not quoted.
 func TestStatWithAnyCommandName(t *testing.T) {
 	for _, name := range []string{"with space", "a) Z 1 2 3", "((()))", ") ("} {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +222,7 @@ func TestStatWithAnyCommandName(t *testing.T) {
 	}
 }
 
-// What a stat file says of the end of a process. A process that is gone in between has none.
+// The end of a process according to its stat file. A process that vanishes meanwhile has none.
 func TestTheEndOfAProcess(t *testing.T) {
 	dir := t.TempDir()
 	const rest = " 1 1 1 0 -1 %s 1 1 1 1 1 1 1 1 20 0 %s 0 700" // up to the start time; 25 fields more follow
@@ -267,8 +264,8 @@ func TestTheEndOfAProcess(t *testing.T) {
 	}
 }
 
-// A process is found from the moment in which its start returns, so that what a killed rackless has
-// just started is not missed: QEMU was, once in some hundred times.
+// A process is found as soon as its start returns, so that one just started by a killed rackless is not missed. QEMU
+// was missed once in some hundred times.
 func TestProcessesUsingFindsWhatIsBeingStarted(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -295,7 +292,7 @@ func TestProcessesUsingFindsWhatIsBeingStarted(t *testing.T) {
 		in.Close()
 		return errors.Join(err, cmd.Wait())
 	}
-	// A try waits for its process more than it computes.
+	// A try mostly waits for its process.
 	const beside = 4
 	var workers sync.WaitGroup
 	for w := range beside {
@@ -314,7 +311,7 @@ func TestProcessesUsingFindsByProgramAndArgument(t *testing.T) {
 	dir := t.TempDir()
 	c := start(t, "/usr/bin/qemu-system-fake", "-chardev", "id=con,logfile="+dir+"/lab/vm00/console.log")
 	neighbour := start(t, "/usr/bin/qemu-system-fake", "-chardev", "id=con,logfile="+dir+"/lab2/vm00/console.log")
-	start(t, "/usr/bin/tail", "-f", "logfile="+dir+"/lab/vm00/console.log") // a user who looks on
+	start(t, "/usr/bin/tail", "-f", "logfile="+dir+"/lab/vm00/console.log") // an observing user
 	start(t, "/usr/bin/qemu-system-fake", "something else")
 
 	find := func(program, text string) []Process {

@@ -17,13 +17,13 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// A VFIOUser is a PCI device that another process emulates. That process maps the guest's memory and so does DMA by
-// itself: a guest with such a device needs shared memory.
+// A VFIOUser is a PCI device emulated by another process. That process maps the guest's memory for DMA, so the guest
+// needs shared memory.
 type VFIOUser struct {
 	ID, Bus  string
-	Function int    // of device 0 on the bus
+	Function int    // function of device 0 on the bus
 	Multi    bool   // whether the device has more functions
-	Socket   string // of the process
+	Socket   string // socket of the process
 }
 
 // Device returns the value of QEMU's option -device.
@@ -32,7 +32,7 @@ func (d VFIOUser) Device() string {
 		Type string `json:"type"`
 		Path string `json:"path"`
 	}
-	// Only JSON can say a socket's address here.
+	// Only JSON syntax can contain a socket address here.
 	b, err := json.Marshal(struct {
 		Driver string  `json:"driver"`
 		ID     string  `json:"id"`
@@ -41,14 +41,14 @@ func (d VFIOUser) Device() string {
 		Multi  bool    `json:"multifunction,omitempty"`
 		Socket address `json:"socket"`
 	}{"vfio-user-pci", d.ID, d.Bus, fmt.Sprintf("0x0.%d", d.Function), d.Multi, address{"unix", d.Socket}})
-	if err != nil { // strings
+	if err != nil { // cannot fail: only strings
 		panic(err)
 	}
 	return string(b)
 }
 
-// NewSharedMemory returns memory of a guest that another process can map: with the contents of a
-// template's memory file, or empty. Only what holds data is copied.
+// NewSharedMemory returns guest memory that another process can map, with the contents of a template's memory file or
+// empty. It copies only data, not holes.
 func NewSharedMemory(template string, size int64) (_ *os.File, err error) {
 	fd, err := unix.MemfdCreate("rackless-memory", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -60,7 +60,7 @@ func NewSharedMemory(template string, size int64) (_ *os.File, err error) {
 			f.Close()
 		}
 	}()
-	// Memory takes no space before it is written: what is not copied is zero.
+	// Unwritten memory takes no space and reads as zero.
 	if err := f.Truncate(size); err != nil || template == "" {
 		return f, err
 	}
@@ -72,12 +72,12 @@ func NewSharedMemory(template string, size int64) (_ *os.File, err error) {
 	return f, copyData(f, from, size)
 }
 
-// eachData calls f for what is not a hole of a file, from its beginning to size. A file system that knows no holes says
-// that all is data.
+// eachData calls f for the parts of a file up to size that are not holes. A file system without holes reports
+// everything as data.
 func eachData(file *os.File, size int64, f func(begin, end int64) error) error {
 	for end := int64(0); end < size; {
 		begin, err := unix.Seek(int(file.Fd()), end, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) { // a hole up to the end
+		if errors.Is(err, unix.ENXIO) { // a hole to the end
 			return nil
 		}
 		if err == nil {
@@ -93,11 +93,10 @@ func eachData(file *os.File, size int64, f func(begin, end int64) error) error {
 	return nil
 }
 
-// copyData copies what is not a hole.
 func copyData(to, from *os.File, size int64) error {
 	return eachData(from, size, func(at, end int64) error {
-		// sendfile writes where the target is, and reads at its own position, which it moves. One call copies at most
-		// 0x7ffff000 bytes (sendfile(2)).
+		// sendfile writes at the target's position and advances the source's. One call copies at most 0x7ffff000
+		// bytes (sendfile(2)).
 		if _, err := to.Seek(at, io.SeekStart); err != nil {
 			return err
 		}
@@ -111,8 +110,7 @@ func copyData(to, from *os.File, size int64) error {
 	})
 }
 
-// MakeOverlay makes a disk whose contents are those of the image below until they are written to. A
-// size of 0 is that of the image.
+// MakeOverlay makes an overlay disk of the image below. Size 0 means the size of that image.
 func MakeOverlay(ctx context.Context, path, below string, size int64) error {
 	args := []string{"create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", below, path}
 	if size > 0 {
@@ -121,11 +119,11 @@ func MakeOverlay(ctx context.Context, path, below string, size int64) error {
 	return RunTool(ctx, "qemu-img", "qemu-utils", args...)
 }
 
-// RunTool runs a program of the Debian package.
+// RunTool runs a program. If it is missing, the error names the Debian package pkg.
 func RunTool(ctx context.Context, name, pkg string, args ...string) error {
 	path, err := exec.LookPath(name)
 	if err != nil {
-		// mke2fs is in sbin, which is not in every user's PATH.
+		// mke2fs is in sbin, which may not be in the user's PATH.
 		if path, err = exec.LookPath("/usr/sbin/" + name); err != nil {
 			return fmt.Errorf("%s is not in PATH: install Debian package %s", name, pkg)
 		}

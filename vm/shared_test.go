@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A clone's memory has what the template's has, and no more pages than that.
+// A clone's memory has the template's contents, without additional pages.
 func TestSharedMemoryIsACopyOfWhatHoldsData(t *testing.T) {
 	const size = 8 << 20
 	path := filepath.Join(t.TempDir(), "ram")
@@ -43,7 +43,7 @@ func TestSharedMemoryIsACopyOfWhatHoldsData(t *testing.T) {
 	if err := template.Truncate(size / 2); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := NewSharedMemory(path, size); err != nil { // a template that ends early is a hole
+	if f, err := NewSharedMemory(path, size); err != nil { // a short template ends in a hole
 		t.Error(err)
 	} else {
 		f.Close()

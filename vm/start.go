@@ -18,41 +18,41 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// Sockets that machines have in their directories. QEMU serves one client of each at a time.
+// Names of sockets in the directories of machines. QEMU serves one client of each at a time.
 const (
 	SocketQMP     = "qmp.sock"
-	SocketAgent   = "ga.sock" // the port of the guest agent
+	SocketAgent   = "ga.sock" // guest agent's port
 	SocketConsole = "console.sock"
 )
 
 // Files in the directory of a machine.
 const (
-	FileConsole = "console.log" // what the serial port printed, in all boots
-	FileLog     = "qemu.log"    // what QEMU printed, in the last one
+	FileConsole = "console.log" // output of the serial port, of all boots
+	FileLog     = "qemu.log"    // output of QEMU, of the last boot
 )
 
-// maxSocketPath is the longest path of a unix socket: sun_path of unix(7) less its final zero.
+// maxSocketPath is the longest path of a unix socket: sun_path of unix(7) without its final zero.
 const maxSocketPath = 107
 
-// firstDescriptor is the file descriptor of a child's first socket: 0 to 2 are its standard streams.
+// firstDescriptor is the file descriptor of a child's first socket, after the standard streams 0 to 2.
 const firstDescriptor = 3
 
-// Sockets are the names of the sockets on which a machine listens, in the order in which QEMU is given them.
+// Sockets are the names of a machine's listening sockets, in the order in which QEMU receives them.
 type Sockets []string
 
-// Chardev returns the value of QEMU's option -chardev that gives one of the sockets an identifier.
+// Chardev returns the value of QEMU's option -chardev for one of the sockets, with an identifier.
 func (s Sockets) Chardev(id, socket string) string {
 	return fmt.Sprintf("socket,id=%s,fd=%d,server=on,wait=off", id, firstDescriptor+slices.Index(s, socket))
 }
 
-// SharedMemory is the path of one of a machine's files of shared memory, by its place there, for MemoryFile.
+// SharedMemory returns the path of a machine's i-th file of shared memory, for MemoryFile.
 func (s Sockets) SharedMemory(i int) string {
 	return fmt.Sprintf("/proc/self/fd/%d", firstDescriptor+len(s)+i)
 }
 
-// niceShared returns the priority of QEMUs with shared memory, below that of the threads that emulate their devices: a
-// guest that polls such a device waits for its thread, which otherwise waits for the end of the guest's time slice. As
-// root those threads are above all others (vfiouser.Nice), and a QEMU need not be below other work of the machine.
+// niceShared returns the nice value of QEMUs with shared memory, below the threads that emulate their devices: a
+// guest that polls such a device waits for its thread, which would otherwise wait for the end of the guest's time
+// slice. Root's threads have priority over everything (vfiouser.Nice), so its QEMUs need not be below other work.
 func niceShared() int {
 	if os.Geteuid() == 0 {
 		return 0
@@ -60,37 +60,36 @@ func niceShared() int {
 	return 5
 }
 
-// A Machine is one QEMU as it is to be started.
+// A Machine describes one QEMU process to start.
 type Machine struct {
 	Name    string   // in errors: "QEMU for NAME ended"
 	Binary  string   // the emulator
 	Lead    []string // see Emulator
-	Dir     string   // of its sockets and its log
+	Dir     string   // for its sockets and log
 	Sockets Sockets
 	Args    []string
-	// Bound machines end with this process, whatever ends that.
+	// Bound machines end with this process, however it ends.
 	Bound bool
-	// SharedMemory is the guest's memory where other processes emulate devices, which map it. Args name it by
+	// SharedMemory is the guest's memory if other processes, which map it, emulate devices. Args name it by
 	// Sockets.SharedMemory. Start closes it.
 	SharedMemory []*os.File
-	// Restore, if not nil, is called when a machine that goes on from a template has taken its state, before its CPUs
-	// run: it restores what the state lacks.
+	// Restore, if not nil, is called after a machine has loaded a template's state and before its CPUs run. It
+	// restores anything that the state lacks.
 	Restore func(ctx context.Context) error
 }
 
-// A Child is a QEMU that this process has started.
+// A Child is a QEMU started by this process.
 type Child struct {
 	Process Process
 
 	machine Machine
-	stateFD int              // that it goes on from, or 0
+	stateFD int              // descriptor of the template's state, or 0
 	state   *os.ProcessState // valid once exited is closed
-	exited  chan struct{}    // closed when it has ended and was waited for
+	exited  chan struct{}    // closed when it has ended and been waited for
 }
 
-// Start runs QEMU. Its sockets listen before it runs, so that whoever connects waits in the queue of
-// the socket and nobody polls for its file. From a template, if that is not nil, it runs on once
-// [Child.Resume] is called.
+// Start runs QEMU. The sockets listen before it runs, so connections wait in their queue and need no polling. If from
+// is not nil, the machine continues from the template when [Child.Resume] is called.
 func (m Machine) Start(from *Template) (*Child, error) {
 	c := &Child{machine: m, exited: make(chan struct{})}
 	var files []*os.File
@@ -99,7 +98,7 @@ func (m Machine) Start(from *Template) (*Child, error) {
 			f.Close()
 		}
 	}()
-	// QEMU gets the sockets as open files, in the order that Sockets.Chardev counts.
+	// QEMU gets the sockets as open files, in the order that Sockets.Chardev assumes.
 	for _, name := range m.Sockets {
 		f, err := listen(filepath.Join(m.Dir, name))
 		if err != nil {
@@ -116,7 +115,7 @@ func (m Machine) Start(from *Template) (*Child, error) {
 		}
 		c.stateFD = firstDescriptor + len(files)
 		files = append(files, state)
-		// It waits until it is told over QMP to leave the memory out.
+		// QEMU waits for a QMP command that excludes the memory.
 		args = append(args, "-incoming", "defer")
 		if m.Restore != nil {
 			args = append(args, "-S")
@@ -132,20 +131,19 @@ func (m Machine) Start(from *Template) (*Child, error) {
 	cmd.Dir = m.Dir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = files
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a group of its own: Ctrl-C is for us to handle
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // its own group, because this process handles Ctrl-C
 	if err := c.run(cmd); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// run starts the command and waits for its end in the background.
 func (c *Child) run(cmd *exec.Cmd) error {
 	started := make(chan error, 1)
 	go func() {
 		if c.machine.Bound {
-			// The signal is sent when the thread ends that started the child, prctl(2): this one
-			// stays for as long as the child does.
+			// The signal is sent when the thread that started the child ends (prctl(2)), so this thread lives as long
+			// as the child.
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
@@ -155,26 +153,27 @@ func (c *Child) run(cmd *exec.Cmd) error {
 			return
 		}
 		if len(c.machine.SharedMemory) > 0 {
-			// Now, before QEMU has started its threads, which inherit it. One that has ended already needs none.
+			// Before QEMU starts its threads, which inherit the value. If QEMU has already ended, the error does not
+			// matter.
 			_ = syscall.Setpriority(syscall.PRIO_PROCESS, cmd.Process.Pid, niceShared())
 		}
 		var err error
 		c.Process, err = FindProcess(cmd.Process.Pid)
 		started <- err
-		// The status says less than the log, and Wait's error is the status.
+		// The log says more than the status, which is all that Wait's error contains.
 		_ = cmd.Wait()
 		c.state = cmd.ProcessState
 		close(c.exited)
 	}()
 	err := <-started
-	if err != nil && cmd.Process != nil { // it ended at once, or it runs and could not be looked at
+	if err != nil && cmd.Process != nil { // it ended at once, or its identity could not be read
 		_ = cmd.Process.Kill()
 		err = errors.Join(c.died(), err)
 	}
 	return err
 }
 
-// listen makes a listening unix socket whose file only its owner can use.
+// listen makes a listening unix socket that only its owner can use.
 func listen(path string) (*os.File, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("socket path %s has %d bytes, at most %d are possible: set RACKLESS_RUN to a shorter "+
@@ -197,8 +196,8 @@ func listen(path string) (*os.File, error) {
 
 func (c *Child) log() string { return filepath.Join(c.machine.Dir, FileLog) }
 
-// died returns the error for a QEMU that ended by itself, with the last lines that it wrote: its
-// log may be removed with its directory.
+// died returns the error of a QEMU that ended by itself. It includes the last lines of the log, which may be removed
+// with the directory.
 func (c *Child) died() error {
 	<-c.exited
 	return fmt.Errorf("QEMU for %s ended (%v); its last words: %s", c.machine.Name, c.state, LastLines(c.log()))
@@ -206,18 +205,18 @@ func (c *Child) died() error {
 
 // Kill ends the child and waits for it.
 func (c *Child) Kill() {
-	// An error means that it has ended already; then exited is or will be closed all the same.
+	// An error means that it has already ended; exited is closed anyway.
 	_ = c.Process.Signal(syscall.SIGKILL)
 	<-c.exited
 }
 
-// Wait waits until the machine has ended by itself. An exit status other than 0 is an error.
+// Wait waits until the machine ends by itself. An exit status other than 0 is an error.
 func (c *Child) Wait(ctx context.Context) error {
 	select {
 	case <-c.exited:
 	case <-ctx.Done():
 		select {
-		case <-c.exited: // which may be what has ended ctx, see Bind
+		case <-c.exited: // its end may be the reason for the end of ctx; see Bind
 		default:
 			return context.Cause(ctx)
 		}
@@ -228,7 +227,7 @@ func (c *Child) Wait(ctx context.Context) error {
 	return c.died()
 }
 
-// Bind returns a context that also ends, with the reason, when the child does.
+// Bind returns a context that also ends, with the reason, when the child ends.
 func (c *Child) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -241,8 +240,8 @@ func (c *Child) Bind(ctx context.Context) (context.Context, context.CancelFunc) 
 	return ctx, func() { cancel(nil) }
 }
 
-// Explain turns an error of a conversation with QEMU into the reason for it: QEMU's own end, which
-// is noticed a moment later than the connection that broke through it, or the end of ctx.
+// Explain replaces a communication error by its cause: QEMU's end, which is noticed slightly later than the broken
+// connection, or the end of ctx.
 func (c *Child) Explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -258,14 +257,14 @@ func (c *Child) Explain(ctx context.Context, err error) error {
 	return err
 }
 
-// LastLine is the last line of a log that says something, while it is being written; empty if there is none.
+// LastLine returns the last non-empty line of a log that may be growing, or "".
 func LastLine(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	const tail = 4096 // the console of a machine that boots has thousands of lines, and is looked at again and again
+	const tail = 4096 // a boot prints thousands of lines, and the console is read repeatedly
 	if size, err := f.Seek(0, io.SeekEnd); err == nil {
 		_, _ = f.Seek(max(0, size-tail), io.SeekStart)
 	}
@@ -274,7 +273,7 @@ func LastLine(path string) string {
 	return strings.TrimSpace(lines[len(lines)-1])
 }
 
-// LastLines returns the end of a log on one line, for an error message.
+// LastLines returns the end of a log as one line, for an error message.
 func LastLines(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil || len(b) == 0 {
@@ -284,10 +283,10 @@ func LastLines(path string) string {
 	return strings.Join(lines[max(0, len(lines)-3):], " | ")
 }
 
-// Escape protects a value in QEMU's comma-separated options: a comma is written twice.
+// Escape escapes a value for QEMU's comma-separated options, by doubling commas.
 func Escape(v string) string { return strings.ReplaceAll(v, ",", ",,") }
 
-// OnOff is a boolean as QEMU's options have it.
+// OnOff formats a boolean for QEMU's options.
 func OnOff(b bool) string {
 	if b {
 		return "on"

@@ -87,7 +87,7 @@ func TestABoundMachineEndsWithItsStarter(t *testing.T) {
 	if _, err := fmt.Sscan(string(out), &p.PID); err != nil {
 		t.Fatal(err)
 	}
-	if now, err := FindProcess(p.PID); err == nil { // else it is gone already
+	if now, err := FindProcess(p.PID); err == nil { // otherwise it is gone already
 		if err := now.Wait(limited(t)); err != nil {
 			t.Error(err)
 		}
@@ -97,7 +97,7 @@ func TestABoundMachineEndsWithItsStarter(t *testing.T) {
 	}
 }
 
-// standInStarter starts a machine that is bound to it, and ends.
+// standInStarter starts a machine that is bound to it, and exits.
 func standInStarter(dir string) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -20,26 +20,26 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// templateFormat is raised when templates that an older rackless made must not be used.
+// templateFormat is increased if templates made by an older rackless must not be used.
 const templateFormat = 4
 
-// Files in the directory of a template, beside its memory and its disk.
+// Files in a template's directory, in addition to its memory and disk.
 const (
 	fileManifest = "template.json"
 	fileState    = "state"
 )
 
-// A Template is a machine that was booted once and stopped, on disk: its memory as files that clones
-// map, the state of its devices, and the disk as it was then. As JSON it is the manifest.
+// A Template is a machine that was booted once and stopped, on disk: its memory as files that clones map, the state
+// of its devices, and its disk at that time. Its JSON form is the manifest.
 type Template struct {
 	Format      int       `json:"format"`
 	Key         string    `json:"key"`
-	Profile     string    `json:"profile,omitempty"` // of a host
-	Image       string    `json:"image"`             // key of what it booted
+	Profile     string    `json:"profile,omitempty"` // of an emulated host
+	Image       string    `json:"image"`             // key of the booted image
 	QEMU        string    `json:"qemu"`              // version
 	Accelerator string    `json:"accelerator"`
 	CPUs        int       `json:"cpus"`
-	Memory      int64     `json:"memory_bytes"` // as the guest sees it
+	Memory      int64     `json:"memory_bytes"` // as seen by the guest
 	NICs        int       `json:"nics,omitempty"`
 	BootSeconds float64   `json:"boot_seconds"`
 	Made        time.Time `json:"made"`
@@ -47,21 +47,20 @@ type Template struct {
 	StateSHA256 string    `json:"state_sha256"`
 
 	Dir   string `json:"-"`
-	state []byte // what QEMU wrote as migration stream, a few MB
+	state []byte // QEMU's migration stream, a few MB
 }
 
-// A Stamp is by what a file is known again that is too large to be summed each time: one that was cut
-// short or written to is noticed by size, time and, since a crash of the machine may leave holes, by
-// how much of it is data. The blocks that it occupies would not do: while ext4 writes a file to the
-// disk, it counts some MiB for a moment neither as reserved nor as allocated.
+// A Stamp identifies the contents of a file that is too large to hash each time. Size and time reveal truncation and
+// writes, and the amount of data reveals holes left by a crash of the machine. The number of allocated blocks is
+// unsuitable: while ext4 writes a file to disk, it briefly counts some MiB as neither reserved nor allocated.
 type Stamp struct {
 	Name     string `json:"name"`
 	Size     int64  `json:"size"`
 	Modified int64  `json:"modified"` // ns since 1970
-	Data     int64  `json:"data"`     // bytes that are no hole
+	Data     int64  `json:"data"`     // bytes that are not holes
 }
 
-// StampOf looks at a file.
+// StampOf returns the stamp of a file.
 func StampOf(path string) (Stamp, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -79,22 +78,22 @@ func StampOf(path string) (Stamp, error) {
 	})
 }
 
-// Key names the template for a machine: a hash of everything that its guest can see, as far as the
-// parts say it, of the host's CPU, and of the form of templates.
+// Key returns the key of a machine's template. It is a hash of everything visible to the guest (parts and the host's
+// CPU) and of the template format.
 func Key(parts ...string) string {
 	parts = append(parts, fmt.Sprint(templateFormat), hostCPU())
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:8])
 }
 
-// hostCPU returns what a template depends on of the host's CPU: under KVM the guest sees it, and
-// under TCG, too, its TSC is the host's, whose frequency the template's kernel has measured.
+// hostCPU returns the properties of the host's CPU that a template depends on. Under KVM the guest sees the CPU;
+// under TCG the TSC is the host's, and the template's kernel has measured its frequency.
 func hostCPU() string {
 	b, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return ""
 	}
-	first, _, _ := strings.Cut(string(b), "\n\n") // the first processor stands for all
+	first, _, _ := strings.Cut(string(b), "\n\n") // all processors are like the first
 	var keep []string
 	for line := range strings.Lines(first) {
 		switch k, _, _ := strings.Cut(line, "\t"); k {
@@ -106,34 +105,33 @@ func hostCPU() string {
 	return strings.Join(keep, "")
 }
 
-// MemoryFile returns the value of QEMU's option -object for memory in a file. With share the machine
-// writes to the file, as that of a template does; without, its writes are its own.
+// MemoryFile returns the value of QEMU's option -object for memory in a file. With share, the machine writes to the
+// file, as a template does; without, its writes are private.
 func MemoryFile(id string, bytes int64, path string, share bool) string {
 	return fmt.Sprintf("memory-backend-file,id=%s,size=%d,mem-path=%s,share=%s", id, bytes, Escape(path), OnOff(share))
 }
 
-// A Boot is how the machine of a template is made.
+// A Boot describes how to make the machine of a template.
 type Boot struct {
 	// Machine returns the machine for a directory, with its memory in shared files there.
 	Machine func(ctx context.Context, dir string) (Machine, error)
-	// Settle returns when the guest of the machine in the directory has nothing left to do that every
-	// clone would have to do again. release is called once the state is saved: what a guest does when
-	// a connection to it closes (its agent then polls ten times a second) is not what clones should
-	// wake up in.
+	// Settle returns when the guest has no work left that every clone would repeat. release is called after the state
+	// is saved, because a guest that reacts to a closed connection (its agent polls ten times a second) should not be
+	// the state of clones.
 	Settle func(ctx context.Context, dir string) (release func(), err error)
-	// Frozen, if not nil, is called when the machine of the directory has stopped and its state is saved, with its QMP.
+	// Frozen, if not nil, is called with the QMP connection when the machine has stopped and its state is saved.
 	Frozen func(ctx context.Context, dir string, q *qapi.Conn) error
-	Files  []string // memory, disk and what Frozen writes, in the directory
-	// Holes makes holes of the pages of zeros in Files, for clones that copy what is none.
+	Files  []string // memory, disk and Frozen's files, in the directory
+	// Holes turns pages of zeros in Files into holes, for clones that copy only data.
 	Holes bool
 	Limit time.Duration
 }
 
-// Make boots a machine, stops it once its guest has settled, and keeps it as the template t, of which
-// the caller knows what the manifest says first. It is to be called by what [Cache.Ensure] calls.
+// Make boots a machine, stops it once its guest has settled, and saves it as template t, whose manifest fields the
+// caller has set. It must be called by the make function of [Cache.Ensure].
 func (c Cache) Make(ctx context.Context, t Template, b Boot) (_ *Template, err error) {
 	work := filepath.Join(c.Dir, workPrefix+t.Key)
-	if err := os.RemoveAll(work); err != nil { // whoever left it there is dead: this process has the lock
+	if err := os.RemoveAll(work); err != nil { // left by a dead process, because this one has the lock
 		return nil, err
 	}
 	if err := os.Mkdir(work, 0o700); err != nil {
@@ -156,7 +154,7 @@ func (c Cache) Make(ctx context.Context, t Template, b Boot) (_ *Template, err e
 	ctx, cancel := context.WithTimeoutCause(ctx, b.Limit, fmt.Errorf("the template did not boot within %v", b.Limit))
 	defer cancel()
 	defer func() {
-		if err != nil && !errors.Is(err, ErrClock) { // the console goes with the directory
+		if err != nil && !errors.Is(err, ErrClock) { // the console log is removed with the directory
 			err = fmt.Errorf("%w; its console ended: %s", err, LastLines(filepath.Join(work, FileConsole)))
 		}
 	}()
@@ -165,7 +163,7 @@ func (c Cache) Make(ctx context.Context, t Template, b Boot) (_ *Template, err e
 	}
 	t.BootSeconds = time.Since(began).Seconds()
 	child.Kill()
-	// Sockets and log are of the machine that was, and clones have their own.
+	// Sockets and log belong to the stopped machine; clones have their own.
 	for _, f := range append(m.Sockets, FileLog) {
 		if err := os.Remove(filepath.Join(work, f)); err != nil {
 			return nil, err
@@ -182,18 +180,18 @@ func (c Cache) Make(ctx context.Context, t Template, b Boot) (_ *Template, err e
 	if err := t.write(work, b.Files); err != nil {
 		return nil, err
 	}
-	// What lies on the disk of a template names it by its path, which is absolute: the disk may move.
+	// Overlays name their base by its absolute path, so the template's disk may be moved.
 	t.Dir = filepath.Join(c.Dir, t.Key)
 	if err := os.RemoveAll(t.Dir); err != nil {
 		return nil, err
 	}
-	// This rename does not force the memory files, of some GiB, to the disk: Cache.open finds files that a
-	// power cut has damaged.
+	// The rename does not flush the memory files, of some GiB, to disk; Cache.open detects files damaged by a power
+	// cut.
 	return &t, os.Rename(work, t.Dir)
 }
 
-// freeze waits until the guest has settled, and returns the state of the machine's devices. The
-// machine is stopped then, its memory is in its files, and its disk is complete.
+// freeze waits until the guest has settled, and returns the state of the machine's devices. Then the machine is
+// stopped, its memory is in its files, and its disk is complete.
 func (b Boot) freeze(ctx context.Context, dir string) ([]byte, error) {
 	release, err := b.Settle(ctx, dir)
 	if err != nil {
@@ -224,8 +222,8 @@ func (b Boot) freeze(ctx context.Context, dir string) ([]byte, error) {
 		}
 		got <- err
 	}()
-	// The machine is not stopped first: migration stops it at its end and notes that it was
-	// running, so that clones run by themselves.
+	// The machine is not stopped first: migration stops it at its end and records that it was running, so that clones
+	// run by themselves.
 	err = q.Call(ctx, "migrate", map[string]any{"uri": "unix:" + path}, nil)
 	if err == nil {
 		err = awaitMigration(ctx, q)
@@ -239,7 +237,6 @@ func (b Boot) freeze(ctx context.Context, dir string) ([]byte, error) {
 	return state, b.Frozen(ctx, dir, q)
 }
 
-// makeHoles frees the pages of a file that are all zeros.
 func makeHoles(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -248,14 +245,14 @@ func makeHoles(path string) error {
 	defer f.Close()
 	const page = 4096
 	buf, zeros := make([]byte, 1<<20), make([]byte, page)
-	free, empty := int64(0), int64(0) // the hole that grows: where it begins, and its length
+	free, empty := int64(0), int64(0) // offset and length of the growing hole
 	punch := func() error {
 		if empty == 0 {
 			return nil
 		}
 		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, free, empty)
 		empty = 0
-		if errors.Is(err, unix.EOPNOTSUPP) { // a file system without holes: the file stays as it is
+		if errors.Is(err, unix.EOPNOTSUPP) { // no hole support: the file stays unchanged
 			return nil
 		}
 		return err
@@ -284,7 +281,7 @@ func makeHoles(path string) error {
 	}
 }
 
-// write writes the state and the manifest of a template whose other files are in dir.
+// write writes the state and the manifest of a template, whose other files are in dir.
 func (t *Template) write(dir string, files []string) error {
 	for _, f := range files {
 		s, err := StampOf(filepath.Join(dir, f))
@@ -308,7 +305,7 @@ var ignoreShared = map[string]any{"capabilities": []map[string]any{
 	{"capability": "x-ignore-shared", "state": true}, {"capability": "events", "state": true},
 }}
 
-// awaitMigration returns when a migration that has begun, to or from this QEMU, is complete.
+// awaitMigration returns when a started migration, to or from this QEMU, is complete.
 func awaitMigration(ctx context.Context, q *qapi.Conn) error {
 	for {
 		e, err := q.WaitEvent(ctx, "MIGRATION")
@@ -336,14 +333,14 @@ func awaitMigration(ctx context.Context, q *qapi.Conn) error {
 	}
 }
 
-// pipe returns the read end of a pipe that the state flows through. A pipe, since QEMU takes
-// migration from a plain file by descriptor only in some versions.
+// pipe returns the read end of a pipe with the state. Only some versions of QEMU accept migration from a plain file
+// by descriptor.
 func (t *Template) pipe() (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	// QEMU may die and close its end; then the write fails, and the caller hears of the death itself.
+	// If QEMU dies, the write fails, and the caller notices the death itself.
 	go func() {
 		defer w.Close()
 		_, _ = w.Write(t.state)
@@ -351,10 +348,10 @@ func (t *Template) pipe() (*os.File, error) {
 	return r, nil
 }
 
-// resumeLimit bounds the time until a clone's QEMU has taken the template's state; by hand it takes 0.1 s.
+// resumeLimit limits the time until a clone's QEMU has loaded the template's state; normally it takes 0.1 s.
 const resumeLimit = 60 * time.Second
 
-// Resume makes a machine that was started from a template go on where that stopped.
+// Resume continues a machine that was started from a template.
 func (c *Child) Resume(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, resumeLimit,
 		fmt.Errorf("QEMU for %s did not resume within %v", c.machine.Name, resumeLimit))
@@ -373,7 +370,8 @@ func (c *Child) Resume(ctx context.Context) error {
 		nil); err != nil {
 		return err
 	}
-	// The answer only says that it has begun. A QEMU that cannot take the state says why and exits.
+	// The answer only means that migration has started. If QEMU cannot load the state, it prints the reason and
+	// exits.
 	if err := awaitMigration(ctx, q); err != nil || c.machine.Restore == nil {
 		return err
 	}

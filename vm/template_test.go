@@ -20,8 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// standInQEMU does as QEMU does when it is saved or goes on, as far as this package sees it: the
-// socket of QMP is its first one. It ends at once with the text in its first argument, if there is one.
+// standInQEMU simulates a QEMU that is saved or resumed, as far as this package sees it; QMP is its first socket. If
+// its first argument is not empty, it prints it and exits at once.
 func standInQEMU(args []string) {
 	if args[0] != "" {
 		fmt.Fprintln(os.Stderr, args[0])
@@ -38,7 +38,6 @@ func standInQEMU(args []string) {
 	os.Exit(1)
 }
 
-// standInQMP answers one client of QMP until it hangs up.
 func standInQMP(nc net.Conn) error {
 	defer nc.Close()
 	fmt.Fprintln(nc, `{"QMP": {"version": {}, "capabilities": []}}`)
@@ -91,8 +90,8 @@ func takeState(uri string) error {
 	return err
 }
 
-// Both shapes of machines are templates in the same way: a node with its memory in one file, and a
-// host with several and a disk.
+// Both shapes of machines become templates in the same way: a node with one memory file, and a host with several and
+// a disk.
 var shapes = []struct {
 	name    string
 	sockets Sockets
@@ -102,7 +101,7 @@ var shapes = []struct {
 	{"host", Sockets{SocketQMP, SocketAgent, "serial.sock", SocketConsole}, []string{"ram0", "ram1", "disk.qcow2"}},
 }
 
-// shortDir returns a directory whose name leaves room for sockets.
+// shortDir returns a directory with a short path, for sockets.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rlv")
@@ -113,7 +112,6 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// cacheIn returns a cache that notes what it is told.
 func cacheIn(dir string) (Cache, *[]string) {
 	notes := new([]string)
 	return Cache{Dir: dir, Note: func(format string, args ...any) {
@@ -121,7 +119,6 @@ func cacheIn(dir string) (Cache, *[]string) {
 	}}, notes
 }
 
-// standIn is a machine of the test binary.
 func standInMachine(t *testing.T, dir string, sockets Sockets, say string) Machine {
 	t.Helper()
 	self, err := os.Executable()
@@ -131,7 +128,6 @@ func standInMachine(t *testing.T, dir string, sockets Sockets, say string) Machi
 	return Machine{Name: "vm00", Binary: self, Dir: dir, Sockets: sockets, Args: []string{"stand-in-qemu", say}}
 }
 
-// boot makes a template of a shape.
 func boot(t *testing.T, c Cache, key string, sockets Sockets, files []string, settle error) (*Template, error) {
 	t.Helper()
 	return c.Ensure(limited(t), key, func() (*Template, error) {
@@ -238,8 +234,8 @@ func TestAStateThatQEMURefusesIsItsError(t *testing.T) {
 	}
 }
 
-// A file that the kernel writes to the disk just then is whole. The test proves nothing where files are not written
-// later, as in a tmpfs.
+// A file that the kernel is just writing to disk counts as intact. On file systems without delayed writes, such as
+// tmpfs, the test proves nothing.
 func TestFilesOnTheirWayToTheDiskAreWhole(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ram")
@@ -275,7 +271,7 @@ func TestFilesOnTheirWayToTheDiskAreWhole(t *testing.T) {
 	}
 }
 
-// A template is not used unless all of its files are as they were written.
+// A template is used only if all its files are unchanged.
 func TestDamagedTemplatesAreNotUsed(t *testing.T) {
 	for _, s := range shapes {
 		dir := t.TempDir()
@@ -323,7 +319,7 @@ func TestDamagedTemplatesAreNotUsed(t *testing.T) {
 					t.Fatal(err)
 				}
 				tt.change(t, path)
-				if !strings.HasSuffix(name, "written to") { // what is left to notice is not the time
+				if !strings.HasSuffix(name, "written to") { // restore the time, so that only other changes are noticed
 					err := os.Chtimes(path, time.Time{}, fi.ModTime())
 					if err != nil && !errors.Is(err, os.ErrNotExist) {
 						t.Fatal(err)
@@ -338,7 +334,6 @@ func TestDamagedTemplatesAreNotUsed(t *testing.T) {
 	}
 }
 
-// put writes a template of small files.
 func put(t *testing.T, cache, key string, files []string, format int) {
 	t.Helper()
 	dir := filepath.Join(cache, key)
@@ -371,7 +366,7 @@ func TestListAndRemove(t *testing.T) {
 	}
 	put(t, c.Dir, "ee", shapes[0].files, templateFormat-1)
 	flip(t, filepath.Join(c.Dir, "cc", fileState))
-	for _, dir := range []string{"dd", ".t123"} { // one without a manifest, and one that is being made
+	for _, dir := range []string{"dd", ".t123"} { // one without a manifest, and one in progress
 		if err := os.Mkdir(filepath.Join(c.Dir, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -520,7 +515,6 @@ func TestKeysFollowTheirParts(t *testing.T) {
 	}
 }
 
-// rewrite changes a file's content.
 func rewrite(t *testing.T, path string, change func([]byte) []byte) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -573,7 +567,7 @@ func touch(t *testing.T, path string) {
 	}
 }
 
-// hollow is what a crash of the host leaves of a file that was not on its disk yet: the size and nothing in it.
+// hollow simulates a file that was not on disk yet when the host crashed: the size remains, without data.
 func hollow(t *testing.T, path string) {
 	t.Helper()
 	fi, err := os.Stat(path)
@@ -587,7 +581,7 @@ func hollow(t *testing.T, path string) {
 	}
 }
 
-// Pages of zeros become holes, and nothing that can be read changes.
+// Pages of zeros become holes, and the contents stay equal.
 func TestHoles(t *testing.T) {
 	const size = 3<<20 + 4096
 	path := filepath.Join(t.TempDir(), "ram")

@@ -1,7 +1,7 @@
-// Package vm runs one QEMU process, for any kind of machine: it starts the process, reads its state, and finds it again
+// Package vm runs one QEMU process, for any kind of machine. It starts the process, reads its state, and finds it
 // from another process.
 //
-// It knows nothing of labs and hosts, whose packages say what the machine is like.
+// Packages for labs and hosts define the machines; this package knows nothing of them.
 package vm
 
 import (
@@ -19,18 +19,18 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// State is what a machine is doing.
+// State is the state of a machine.
 type State string
 
-// The states that can be told apart.
+// Distinguishable states.
 const (
 	Running State = "running"
 	Paused  State = "paused"
-	Dead    State = "dead" // no such process any more
+	Dead    State = "dead" // the process does not exist
 )
 
-// QueryState asks the QEMU of the machine in dir what it is doing. One that lives but does not answer
-// within a second is taken to be running: it is busy, not dead.
+// QueryState asks the QEMU of the machine in dir for its state. If it is alive but does not answer within a second,
+// it counts as running, because it is busy, not dead.
 func QueryState(ctx context.Context, p Process, dir string) (State, error) {
 	if !p.Alive() {
 		return Dead, nil
@@ -59,32 +59,30 @@ func QueryState(ctx context.Context, p Process, dir string) (State, error) {
 	return Paused, nil
 }
 
-// Strays returns every QEMU that has a log below dir, known to a state file or not: a rackless that
-// was killed may have left one that no file knows.
+// Strays returns all QEMUs that have a log below dir, also those without a state file, which a killed rackless may
+// have left.
 func Strays(dir string) ([]Process, error) {
-	// Every machine logs its serial port into its directory. The option's name before the path keeps
-	// out a directory that ends like this one.
+	// Every machine logs its serial port into its directory. The option's name before the path excludes directories
+	// that only end like this one.
 	return ProcessesUsing("qemu-system", ",logfile="+Escape(dir)+"/")
 }
 
-// clockWait bounds how long a booted template may take to settle on a clock. On an idle core Linux
-// does so 2 to 3 s after its start, about when the agent answers.
+// clockWait limits the time that a booted template may take to choose a clock. On an idle core Linux does so 2 to 3 s
+// after its start, about when the agent answers.
 const clockWait = 20 * time.Second
 
-// clocksourceFile holds what a kernel tells the time by.
 const clocksourceFile = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
-// ErrClock marks a template whose kernel did not measure its TSC well.
+// ErrClock marks a template whose kernel did not measure its TSC reliably.
 var ErrClock = errors.New("the template's kernel could not measure its clock")
 
-// TrustTSC reports whether templates are told not to doubt their TSC. Under TCG it is the host's,
-// so it is as steady as that; but a guest compares it with a timer that it reads through QEMU, and
-// on a machine that gives the guest no time between the two readings finds it unsteady: 5 of 6
-// boots beside six busy loops on 2 cores did. The ACPI timer that it falls back on costs an exit
-// each time it is read, and perftest, which compares the two for 0.2 s before it measures, then
-// refuses most runs. The choice is made once, in the template, and is every clone's.
+// TrustTSC reports whether templates are told not to doubt their TSC. Under TCG the TSC is the host's, and as stable.
+// But a guest compares it with a timer that it reads through QEMU, and considers it unstable if the machine gives the
+// guest no time between the two readings: 5 of 6 boots beside six busy loops on 2 cores did. Then the guest falls
+// back to the ACPI timer, which costs an exit per reading, and perftest, which compares the two for 0.2 s before it
+// measures, refuses most runs. The choice is made in the template and applies to every clone.
 //
-// Under KVM guests have a clock of KVM's.
+// Under KVM guests use KVM's clock.
 func TrustTSC(accel string) bool {
 	if accel != "tcg" {
 		return false
@@ -95,17 +93,16 @@ func TrustTSC(accel string) bool {
 	}
 	switch strings.TrimSpace(string(b)) {
 	case "tsc", "kvm-clock", "hyperv_clocksource_tsc_page":
-		// all are read from a TSC that the host's kernel, or the one below it, has found steady
+		// all are based on a TSC that the host's kernel, or the one below it, considers stable
 		return true
 	}
 	return false
 }
 
-// AwaitClock waits until a guest's kernel has measured its TSC against the ACPI timer for a
-// second. Its first measurement, of some milliseconds, can be far off where the guest was
-// interrupted meanwhile (544 MHz of 2300 were seen), and then the second one is dropped without a
-// word but the one that is missing, and the guest's time is wrong: that is [ErrClock]. Without an
-// error it is right to some parts in a million.
+// AwaitClock waits until a guest's kernel has measured its TSC against the ACPI timer for a second. The kernel's
+// first measurement, of some milliseconds, can be far off if the guest was interrupted (544 MHz of 2300 were seen).
+// Then the kernel drops the second one silently, without its usual message, and the guest's time is wrong: AwaitClock
+// returns [ErrClock]. Otherwise the time is right to some parts in a million.
 func AwaitClock(ctx context.Context, a *guest.Agent) error {
 	for began := time.Now(); ; {
 		source, err := a.Output(ctx, "cat", clocksourceFile)

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The lab's author states these facts of the machine; the example has to say the same through the readers.
+// The lab's author published these facts about the machine. The readers must find the same in the example.
 func TestTheEPYCLabsMachineIsAsItsAuthorDescribesIt(t *testing.T) {
 	h, err := inspect.ReadFile(t.Context(), "epyc-7551p.ttar")
 	if err != nil {

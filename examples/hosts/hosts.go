@@ -3,7 +3,7 @@ package hosts
 
 import "embed"
 
-// Profiles are the built-in profiles, one file each, called as the profile is.
+// Profiles holds the built-in profiles, one file each, named after the profile.
 //
 //go:embed *.yaml
 var Profiles embed.FS

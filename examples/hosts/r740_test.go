@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// What the report on the cluster states of its hosts has to come out of the readers again.
+// The readers must find the facts that the report on the cluster states about its hosts.
 func TestTheR740IsAsTheReportDescribesIt(t *testing.T) {
 	t.Parallel()
 	h, err := inspect.ReadFile(t.Context(), "r740.ttar")
@@ -65,7 +65,7 @@ func TestTheR740IsAsTheReportDescribesIt(t *testing.T) {
 	}
 }
 
-// What the host needs is behind two layers: a logical volume on a partition of a disk behind a controller.
+// The host's file systems are behind two layers: a logical volume on a partition of a disk behind a controller.
 func TestTheR740LivesOnItsBootDiskAndItsServiceNIC(t *testing.T) {
 	t.Parallel()
 	h, err := inspect.ReadFile(t.Context(), "r740.ttar")
@@ -87,7 +87,7 @@ func TestTheR740LivesOnItsBootDiskAndItsServiceNIC(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// It is as it was installed: swap, NUMA balancing, and an MTU of 1500 where no RDMA is meant to be.
+	// The host is as it was installed: swap, NUMA balancing, and an MTU of 1500 on interfaces without RDMA.
 	var findings []string
 	for _, f := range diagnose.Host(h) {
 		findings = append(findings, f.ID)

@@ -12,11 +12,10 @@ import (
 	"time"
 )
 
-// labLimit is what a person is asked to wait for, from the downloaded files to a measured lab.
+// labLimit is the longest acceptable time from the downloaded files to a measured lab.
 const labLimit = 3 * time.Minute
 
-// measured is what a person does where nothing but one file of the release is there, as docs/install.md says it. Each
-// step is said before it runs.
+// measured returns the commands of docs/install.md for a user with only one file of the release.
 func measured(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/install.md")
@@ -39,7 +38,7 @@ set -x
 ` + typed
 }
 
-// foreignRoots are systems in which nobody is root, and nothing can be installed.
+// foreignRoots are systems on which the user is not root, and nothing can be installed.
 var foreignRoots = map[string]func(t *testing.T, dir string){
 	"busybox and nothing else": func(t *testing.T, dir string) {
 		must(t, "sh", "-c", `mkdir "$0/bin" && cp "$1"/bin/busybox "$0/bin" || cp "$1"/usr/bin/busybox "$0/bin"`, dir,
@@ -57,7 +56,7 @@ var foreignRoots = map[string]func(t *testing.T, dir string){
 	},
 }
 
-// unpacked returns a directory with what is in a package of Debian, which is not installed.
+// unpacked extracts a Debian package into a new directory, without installing it.
 func unpacked(t *testing.T, name string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -74,7 +73,7 @@ func must(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// From the files of the release to a measured lab, on systems that have nothing that rackless could build on.
+// The test goes from the files of the release to a measured lab, on systems without any of rackless's dependencies.
 func TestALabOnForeignSystems(t *testing.T) {
 	if !*whole {
 		t.Skip("makes systems and starts labs in them: run with -whole")
@@ -96,7 +95,7 @@ func TestALabOnForeignSystems(t *testing.T) {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), labLimit, errors.New("longer than people wait"))
 			defer cancel()
 			began := time.Now()
-			// What is started in it ends with it, however it ends, and so do its mounts.
+			// All processes and mounts of the namespaces end with this command, however it ends.
 			cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c",
 				`mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" &&
 				exec chroot --userspec=1000:1000 "$0" /bin/sh -c "$1"`, root, typed)

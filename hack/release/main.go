@@ -1,8 +1,9 @@
-// Command release makes what users download: for each architecture an archive and the packages of Debian, Fedora and
-// Alpine, their checksums, and a list of the modules in them. It needs no network once the modules are in Go's cache,
-// and the same source makes the same bytes on every machine. With -install it puts the files below a directory instead.
+// Command release makes the files that users download. For each architecture it makes an archive and the packages of
+// Debian, Fedora and Alpine, their checksums, and a list of the modules in them. It needs no network once the modules
+// are in Go's cache, and the same source gives the same bytes on every machine. With -install it puts the files below
+// a directory instead.
 //
-// It is a module of its own, so that what makes packages is no dependency of rackless.
+// It is a separate module, so that rackless does not depend on packaging libraries.
 package main
 
 import (
@@ -61,17 +62,16 @@ func run() error {
 	return r.make(strings.Split(*arches, ","))
 }
 
-// A release is one version of rackless.
 type release struct {
 	goCommand, source, out string
-	version                string    // with its v
-	time                   time.Time // of everything in it
+	version                string    // with its leading v
+	time                   time.Time // modification time of all files
 
-	manual, completions map[string][]byte // once they are written
+	manual, completions map[string][]byte // set once they are written
 }
 
-// describe fills in what was not given: version and time of the commit. Both can come from the environment where there
-// is no git, SOURCE_DATE_EPOCH as reproducible-builds.org defines it.
+// describe sets the version and the time from the commit, unless they were given. Without git, the time comes from
+// SOURCE_DATE_EPOCH (reproducible-builds.org).
 func (r *release) describe() error {
 	if err := os.MkdirAll(r.out, 0o755); err != nil {
 		return err
@@ -98,7 +98,6 @@ func (r *release) describe() error {
 	return nil
 }
 
-// output runs a command in the checkout and returns what it prints.
 func (r *release) output(name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = r.source
@@ -110,7 +109,6 @@ func (r *release) output(name string, args ...string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// build compiles rackless for an architecture and returns where the binary is.
 func (r *release) build(arch string) (string, error) {
 	out, err := filepath.Abs(filepath.Join(r.out, "build", "rackless-"+arch))
 	if err != nil {
@@ -124,7 +122,7 @@ func (r *release) build(arch string) (string, error) {
 	return out, cmd.Run()
 }
 
-// pages returns the manual pages and the completions, which rackless writes itself.
+// pages returns the manual pages and the shell completions, which rackless generates itself.
 func (r *release) pages(here string) (pages, completions map[string][]byte, err error) {
 	dir, err := filepath.Abs(filepath.Join(r.out, "build", "man"))
 	if err != nil {
@@ -158,7 +156,6 @@ func (r *release) pages(here string) (pages, completions map[string][]byte, err 
 	return pages, completions, nil
 }
 
-// make writes the release.
 func (r *release) make(arches []string) error {
 	var made []string
 	for _, arch := range arches {
@@ -176,8 +173,8 @@ func (r *release) make(arches []string) error {
 	return r.checksums("SHA256SUMS", made)
 }
 
-// images writes what labs run on into one file, for hosts of an architecture that cannot make it, and its digest beside
-// it. It is made from what Debian's mirrors have today, so it is not the same bytes tomorrow.
+// images writes the images of labs into one file, for hosts that cannot build them, and the file's digest beside it.
+// The images are built from today's Debian mirrors, so the bytes change from day to day.
 func (r *release) images(arch, key string) (file, digest string, err error) {
 	binary, err := r.build(runtime.GOARCH)
 	if err != nil {
@@ -197,7 +194,7 @@ func (r *release) images(arch, key string) (file, digest string, err error) {
 	return file, digest, os.WriteFile(file+".digest", []byte(digest+"\n"), 0o644)
 }
 
-// offline writes all that a lab needs into one archive, which it returns: the tree, the images and their digest.
+// offline writes the tree, the images and their digest into one archive, and returns its name.
 func (r *release) offline(arch, key string) (string, error) {
 	images, digest, err := r.images(arch, key)
 	if err != nil {
@@ -220,7 +217,7 @@ func (r *release) offline(arch, key string) (string, error) {
 	return filepath.Join(r.out, name), r.checksums(name+".sha256", []string{name})
 }
 
-// built compiles rackless for an architecture, and returns the binary and the files that are installed.
+// built compiles rackless for an architecture, and returns the binary and the files to install.
 func (r *release) built(arch string) (binary string, files []file, err error) {
 	here, err := r.build(runtime.GOARCH)
 	if err != nil {
@@ -253,14 +250,13 @@ func (r *release) install(destDir, prefix string) error {
 	return nil
 }
 
-// put writes files below destDir and prefix.
 func put(destDir, prefix string, files []file) error {
 	for _, f := range files {
 		to := filepath.Join(destDir, prefix, f.path)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			return err
 		}
-		// In place of the old one, which may be running.
+		// The old binary may be running, so it is replaced by renaming.
 		if err := os.WriteFile(to+".new", f.content, f.mode); err != nil {
 			return err
 		}
@@ -271,7 +267,8 @@ func put(destDir, prefix string, files []file) error {
 	return nil
 }
 
-// uninstall removes what install has put there, by name: the version that was installed may have had other pages.
+// uninstall removes the files that install has put there, found by name, since the installed version may have had
+// other pages.
 func (r *release) uninstall(destDir, prefix string) error {
 	n := 0
 	for _, pattern := range installed {

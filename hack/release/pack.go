@@ -26,18 +26,17 @@ import (
 
 const homepage = "https://github.com/rackless/rackless"
 
-// formats are the packages, and what they call the programs that rackless is better with; emulators say what stands for
-// EMULATOR by the architecture. Nothing is needed: up unpacks a QEMU where there is none.
+// formats maps each package format to its names for the programs that rackless recommends. EMULATOR is replaced by
+// the name in emulators. No program is required, because up unpacks a QEMU on hosts without one.
 var formats = map[string][]string{
 	"deb": {"EMULATOR", "qemu-utils", "mmdebstrap"},
 	"rpm": {"EMULATOR-core", "qemu-img"},
-	"apk": nil, // knows no recommendations
+	"apk": nil, // has no recommendations
 }
 
 var emulators = map[string]string{"deb amd64": "qemu-system-x86", "deb arm64": "qemu-system-arm",
 	"rpm amd64": "qemu-system-x86", "rpm arm64": "qemu-system-aarch64"}
 
-// recommended are the packages that one of a format recommends.
 func recommended(format, arch string) (names []string) {
 	for _, name := range formats[format] {
 		names = append(names, strings.Replace(name, "EMULATOR", emulators[format+" "+arch], 1))
@@ -45,12 +44,12 @@ func recommended(format, arch string) (names []string) {
 	return names
 }
 
-// base begins the names of the files of an architecture.
+// base returns the prefix of the file names of an architecture.
 func (r *release) base(arch string) string {
 	return fmt.Sprintf("rackless_%s_linux_%s", strings.TrimPrefix(r.version, "v"), arch)
 }
 
-// packAll writes the archive, the packages and the list of modules of an architecture, and returns their names.
+// packAll writes an architecture's archive, packages and list of modules, and returns their names.
 func (r *release) packAll(arch, binary string, tree []file) (names []string, err error) {
 	base := r.base(arch)
 	write := func(name string, make func(io.Writer) error) {
@@ -67,7 +66,7 @@ func (r *release) packAll(arch, binary string, tree []file) (names []string, err
 	return names, err
 }
 
-// write writes a file of the release, or nothing.
+// write writes a file of the release completely, or not at all.
 func (r *release) write(name string, make func(io.Writer) error) error {
 	var b bytes.Buffer
 	if err := make(&b); err != nil {
@@ -76,7 +75,6 @@ func (r *release) write(name string, make func(io.Writer) error) error {
 	return os.WriteFile(filepath.Join(r.out, name), b.Bytes(), 0o644)
 }
 
-// archive writes a tar file with one directory in it.
 func (r *release) archive(w io.Writer, top string, tree []file) error {
 	z, err := gzip.NewWriterLevel(w, gzip.BestCompression)
 	if err != nil {
@@ -98,7 +96,7 @@ func (r *release) archive(w io.Writer, top string, tree []file) error {
 	return z.Close()
 }
 
-// pack writes a package. nfpm reads its files from disk, so they are laid out there first.
+// pack writes a package. nfpm reads its files from disk, so pack writes them there first.
 func (r *release) pack(w io.Writer, format, arch string, tree []file) error {
 	dir, err := os.MkdirTemp(r.out, "tree")
 	if err != nil {
@@ -138,11 +136,10 @@ func (r *release) pack(w io.Writer, format, arch string, tree []file) error {
 	return p.Package(info, w)
 }
 
-// tag is the form of a release's name.
 var tag = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[a-z]+\.\d+)?$`)
 
-// packageVersion is the version in a form that all package managers can order. What git describe says of a commit
-// behind a tag or before any is 0.0.0 with the commit's time, later than which every release is.
+// packageVersion returns the version in a form that all package managers can order. For a commit without a tag it is
+// 0.0.0 with the commit's time, which sorts before every release.
 func (r *release) packageVersion() string {
 	if tag.MatchString(r.version) {
 		return r.version[1:]
@@ -150,7 +147,7 @@ func (r *release) packageVersion() string {
 	return "0.0.0~" + r.time.Format("20060102150405")
 }
 
-// bom writes the modules that a binary is made of, in the form of CycloneDX.
+// bom writes the list of a binary's modules in CycloneDX format.
 func (r *release) bom(w io.Writer, binary string) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
@@ -171,7 +168,7 @@ func (r *release) bom(w io.Writer, binary string) error {
 	return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetPretty(true).Encode(b)
 }
 
-// checksums writes the file to with the sums of others, which sha256sum -c reads.
+// checksums writes the SHA-256 sums of files to a file that sha256sum -c reads.
 func (r *release) checksums(to string, names []string) error {
 	slices.Sort(names)
 	var b strings.Builder

@@ -23,7 +23,7 @@ func testRelease(t *testing.T) *release {
 		time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 }
 
-// testTree is a tree whose binary is this test.
+// testTree returns a tree with the test's own binary as the binary.
 func testTree(t *testing.T, r *release) (binary string, tree []file) {
 	t.Helper()
 	binary, err := os.Executable()
@@ -35,7 +35,7 @@ func testTree(t *testing.T, r *release) (binary string, tree []file) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The test is large, and its content does not matter.
+	// The test binary is large, and its content does not matter.
 	tree[slices.IndexFunc(tree, func(f file) bool { return f.path == binPath })].content = []byte("#!/bin/sh\n")
 	return binary, tree
 }
@@ -60,7 +60,7 @@ func TestReleasesAreEqual(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(1100 * time.Millisecond) // files have other times, to the second
+		time.Sleep(1100 * time.Millisecond) // so that files get other times, to the second
 	}
 	if len(made[0]) != 6 {
 		t.Errorf("%d files", len(made[0]))
@@ -130,7 +130,7 @@ func TestVersionsOfPackages(t *testing.T) {
 	}
 }
 
-// What is installed is removed, and nothing else.
+// Uninstalling removes all installed files and nothing else.
 func TestInstalledFilesAreRemoved(t *testing.T) {
 	t.Parallel()
 	r := testRelease(t)
@@ -188,7 +188,7 @@ func TestWholeReleasesAreEqual(t *testing.T) {
 	}
 }
 
-// systemd takes the unit.
+// systemd accepts the unit.
 func TestTheUnit(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", dir)
@@ -196,7 +196,7 @@ func TestTheUnit(t *testing.T) {
 	_, tree := testTree(t, r)
 	unit := tree[slices.IndexFunc(tree, func(f file) bool { return f.path == unitPath })]
 	at := filepath.Join(dir, filepath.Base(unitPath))
-	// What it starts is looked for, and need not be installed here.
+	// systemd-analyze looks for the program of the unit, which need not be installed here.
 	if err := os.WriteFile(at, bytes.Replace(unit.content, []byte("=rackless "), []byte("=/bin/true "), 1),
 		0o644); err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestTheUnit(t *testing.T) {
 	}
 }
 
-// The package of Debian is installed in a fresh system, where rackless runs, and removed without a trace.
+// The Debian package is installed in a fresh system, runs there, and is removed without a trace.
 func TestDebInAFreshSystem(t *testing.T) {
 	if *chroot == "" {
 		t.Skip("makes a Debian system: run with -deb-chroot DIR")

@@ -12,14 +12,13 @@ import (
 	"strings"
 )
 
-// A file is one of those that are installed.
 type file struct {
 	path    string // below the prefix
 	mode    fs.FileMode
 	content []byte
 }
 
-// Where things are below the prefix, in the order of the Filesystem Hierarchy Standard.
+// Paths below the prefix, in the order of the Filesystem Hierarchy Standard.
 const (
 	binPath  = "bin/rackless"
 	docPath  = "share/doc/rackless"
@@ -27,14 +26,14 @@ const (
 	bashPath = "share/bash-completion/completions/rackless"
 	fishPath = "share/fish/vendor_completions.d/rackless.fish"
 	zshPath  = "share/zsh/site-functions/_rackless"
-	unitPath = "lib/systemd/user/rackless-ui.service" // of users, whose labs it shows
+	unitPath = "lib/systemd/user/rackless-ui.service" // a user unit, which shows the user's labs
 )
 
-// installed are patterns of all paths of tree, of any version.
+// installed are patterns that match all paths of tree, in any version.
 var installed = []string{binPath, docPath, manPath + "/rackless.1.gz", manPath + "/rackless-*.1.gz", bashPath, fishPath,
 	zshPath, unitPath}
 
-// tree returns the files of a binary, by path.
+// tree returns the files to install with a binary, by path.
 func (r *release) tree(binary string, pages, completions map[string][]byte) ([]file, error) {
 	b, err := os.ReadFile(binary)
 	if err != nil {
@@ -66,16 +65,14 @@ func (r *release) tree(binary string, pages, completions map[string][]byte) ([]f
 	return files, nil
 }
 
-// documents are what users read, copy and try.
 var documents = []string{"docs/*.md", "docs/*.json", "docs/*.svg", "docs/studies/*.md", "examples/*.yaml",
 	"examples/hosts/*.yaml", "examples/studies/*.yaml", "examples/models/*.yaml", "examples/monitoring/*.json",
 	"examples/monitoring/*.yaml", "examples/vscode/*.*", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "GOVERNANCE.md",
 	"SECURITY.md"}
 
-// docs returns licence, documents and example labs.
 func (r *release) docs() ([]file, error) {
 	var files []file
-	// The file copyright is where Debian's tools look for the licence.
+	// Debian's tools look for the licence in the file copyright.
 	for from, to := range map[string]string{"LICENSE": "copyright", "README.md": "README.md",
 		"CHANGELOG.md": "CHANGELOG.md"} {
 		b, err := os.ReadFile(filepath.Join(r.source, from))
@@ -100,7 +97,7 @@ func (r *release) docs() ([]file, error) {
 	return files, nil
 }
 
-// compress writes no time and no name into its output, so that equal pages are equal files.
+// compress writes no time and no name into its output, so that equal pages give equal files.
 func compress(text []byte) ([]byte, error) {
 	var b bytes.Buffer
 	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

@@ -19,7 +19,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Kinds are the ops of this package.
+// Kinds returns the ops of this package.
 func Kinds() change.Kinds {
 	return change.Kinds{
 		"kernel-args-grub":       func() change.Op { return &grub{} },
@@ -29,10 +29,9 @@ func Kinds() change.Kinds {
 	}
 }
 
-// Steps returns the steps that give the kernel args, by the boot loader of the machine; none where
-// there are no args. why has the reason of each, as plan.Plan.KernelWhy. Arguments that no boot
-// loader could carry are an error; a boot loader that cannot be changed is a step that its guard
-// refuses.
+// Steps returns the step that adds args through the machine's boot loader, or nil if args is empty. why[i] is the
+// reason for args[i] (see plan.Plan.KernelWhy). It returns an error if no boot loader could carry args. If rackless
+// cannot change this boot loader, the step's guard refuses it.
 func Steps(s *change.System, args, why []string) ([]change.Step, error) {
 	if len(args) == 0 {
 		return nil, nil
@@ -63,11 +62,10 @@ func Steps(s *change.System, args, why []string) ([]change.Step, error) {
 	}}, nil
 }
 
-// limit is how long a command line may be. rackless runs on the machine that it changes, so that
-// their architecture is one.
+// limit is the longest kernel command line on this architecture.
 var limit = cmdline.Limit(runtime.GOARCH)
 
-// fits refuses a command line that the kernel would cut off.
+// fits returns an error if the kernel would cut off the command line.
 func fits(line string) error {
 	if len(line) >= limit {
 		return fmt.Errorf("the command line would have %d characters, and the kernel reads %d: take something off "+
@@ -76,16 +74,13 @@ func fits(line string) error {
 	return nil
 }
 
-// subject names a thing and the arguments that it is to have. Other arguments make another op: what
-// the plan of before wanted is undone first, so that nothing of it stays which the new one does
-// not name.
+// subject names an op by its target and arguments. A plan with other arguments has another op, so the old op is
+// undone first.
 func subject(thing string, args []string) string { return thing + ": " + strings.Join(args, " ") }
 
-// settled lets an op read as it did before, after Restore has kept what others changed in the
-// meantime: nothing of ours is left then, though the files are not those of before.
+// settled makes an op read as its earlier state after Restore, even if changes by others make the files differ.
 type settled struct{ now, before change.State }
 
-// settle is called at the end of Restore with the state that it has led to.
 func (t *settled) settle(now, before change.State) { t.now, t.before = now, before }
 
 func (t *settled) read(now change.State) change.State {
@@ -95,8 +90,8 @@ func (t *settled) read(now change.State) change.State {
 	return now
 }
 
-// otherValues lists the words of command lines that set one of args to another value, and that were not there before.
-// Restore leaves them: somebody has put them there.
+// otherValues returns words that set one of args to another value and that were not in before. Others added them, so
+// Restore leaves them.
 func otherValues(where string, now, before, args []string) (changed []change.Changed) {
 	for _, line := range now {
 		for _, word := range cmdline.Replaced(line, args) {
@@ -110,7 +105,7 @@ func otherValues(where string, now, before, args []string) (changed []change.Cha
 	return changed
 }
 
-// find returns the path of a program of the machine, by the first of the names that there is; "" where there is none.
+// find returns the path of the first of the named programs that is installed, or "".
 func find(s *change.System, names ...string) string {
 	for _, name := range names {
 		for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
@@ -123,13 +118,13 @@ func find(s *change.System, names ...string) string {
 	return ""
 }
 
-// follow returns what a path leads to when it is a link, so that the file is replaced and not the link. Fedora
-// and its relatives have linked grubenv to the EFI system partition, where the real file is.
+// follow resolves links, so that the file is replaced and not the link. Fedora and its relatives have linked grubenv
+// to the EFI system partition.
 func follow(s *change.System, path string) (string, error) {
 	const most = 8
 	for range most {
 		to, err := os.Readlink(s.Path(path))
-		if err != nil { // no link, or nothing at all
+		if err != nil { // no link, or no file
 			return path, nil
 		}
 		if !filepath.IsAbs(to) {
@@ -140,7 +135,6 @@ func follow(s *change.System, path string) (string, error) {
 	return "", fmt.Errorf("%s: more than %d links, one to another", path, most)
 }
 
-// canWrite refuses where files in the directories cannot be replaced.
 func canWrite(s *change.System, dirs ...string) error {
 	for _, dir := range dirs {
 		for !s.Exists(dir) {
@@ -155,7 +149,7 @@ func canWrite(s *change.System, dirs ...string) error {
 	return nil
 }
 
-// fileText is what the state of a [change.File] says of its content; ok is false where it was no regular file.
+// fileText returns the content in the state of a [change.File]; ok is false if it is not a regular file.
 func fileText(state change.State) (text string, ok bool) {
 	var st struct {
 		Data    []byte
@@ -168,7 +162,7 @@ func fileText(state change.State) (text string, ok bool) {
 	return string(st.Data), true
 }
 
-// put replaces the content of a file that is there, and keeps its owner and mode: what reads it may not run as root.
+// put replaces the content of an existing file and keeps its owner and mode, because its readers may not run as root.
 func put(s *change.System, path, text string) error {
 	info, err := os.Stat(s.Path(path))
 	if err != nil {
@@ -181,15 +175,14 @@ func put(s *change.System, path, text string) error {
 	return s.Replace(path, []byte(text), info.Mode().Perm(), uid, gid)
 }
 
-// A byHand is a boot loader that is not changed by rackless. Its guard says what to write where;
-// the step counts as made once the kernel runs with the arguments.
+// A byHand is a boot loader that rackless does not change. Its guard asks the user to add the arguments. The step
+// counts as done once the kernel runs with them.
 type byHand struct {
 	Args  []string `json:"args"`
-	Found string   `json:"found"` // what there is
-	Todo  string   `json:"todo"`  // where the arguments go
+	Found string   `json:"found"` // the boot loader that was found
+	Todo  string   `json:"todo"`  // the place for the arguments
 }
 
-// The states of a byHand.
 const (
 	handDone    change.State = "the kernel runs with the arguments"
 	handMissing change.State = "the kernel runs without the arguments"
@@ -214,10 +207,10 @@ func (o *byHand) guard(context.Context, *change.System) error {
 		"start the machine again, and prepare again", o.Found, strings.Join(o.Args, " "), o.Todo)
 }
 
-// Do is never reached: the guard refuses before it.
+// Do implements [change.Op]. It is never reached, because the guard always refuses.
 func (o *byHand) Do(ctx context.Context, s *change.System) error { return o.guard(ctx, s) }
 
-// Merge implements [change.Merger]: what was done by hand is undone by hand.
+// Merge implements [change.Merger]. The user undoes manual changes manually.
 func (o *byHand) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	return u.Before, nil, nil
 }
@@ -228,7 +221,7 @@ func (o *byHand) Shell() []string {
 		"# " + strings.Join(o.Args, " ")}
 }
 
-// ByHand returns a step for each kind of boot loader, of which a machine has one. It looks at no machine.
+// ByHand returns a step for each kind of boot loader; a machine has one of them. It reads no machine.
 func ByHand(args []string) []change.Step {
 	if len(args) == 0 {
 		return nil
@@ -245,17 +238,16 @@ func ByHand(args []string) []change.Step {
 	}
 }
 
-// Restore has nothing to bring back.
+// Restore implements [change.Op]. There is nothing to restore.
 func (o *byHand) Restore(context.Context, *change.System, change.State) error { return nil }
 
-// runsWith reports whether the running kernel was started with args.
 func runsWith(s *change.System, args []string) (bool, error) {
 	line, err := s.Value("/proc/cmdline")
 	return cmdline.Has(line, args), err
 }
 
-// inForce reports whether the running kernel was started with args. Where the kernel shows what
-// came of an argument, and that is something else, it is an error: another reboot would not help.
+// inForce returns a function that reports whether the running kernel has args. It returns an error if the kernel has
+// them but sysfs shows another effect, because another reboot would not help.
 func inForce(args []string) func(context.Context, *change.System) (bool, error) {
 	return func(_ context.Context, s *change.System) (bool, error) {
 		if has, err := runsWith(s, args); err != nil || !has {
@@ -270,7 +262,7 @@ func inForce(args []string) func(context.Context, *change.System) (bool, error) 
 	}
 }
 
-// effect compares an argument with what the kernel shows of it.
+// effect returns an error if sysfs shows that the kernel did not apply arg fully.
 func effect(s *change.System, arg string) error {
 	const dir = "/sys/devices/system/cpu/"
 	file := ""
@@ -278,8 +270,8 @@ func effect(s *change.System, arg string) error {
 	flags := strings.Split(strings.TrimPrefix(arg, "isolcpus="), ",")
 	has := func(flag string) bool { return slices.Contains(flags, flag) }
 	switch {
-	// Only CPUs that are taken out of the scheduler's domains are in the file; without flags they
-	// are (housekeeping_isolcpus_setup in kernel/sched/isolation.c).
+	// The file lists only CPUs outside the scheduler's domains. isolcpus= without flags implies "domain"
+	// (housekeeping_isolcpus_setup in kernel/sched/isolation.c).
 	case ok && (has("domain") || !has("nohz") && !has("managed_irq")):
 		file = dir + "isolated"
 	case ok:
@@ -298,7 +290,7 @@ func effect(s *change.System, arg string) error {
 		return err
 	}
 	have, err := topology.ParseCPUSet(strings.TrimSpace(text))
-	if err != nil { // "(null)" where there is no set
+	if err != nil { // "(null)" if the set is empty
 		have = topology.CPUSet{}
 	}
 	possible, err := s.ValueOr(dir+"possible", "")

@@ -15,21 +15,21 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A loader is a boot loader as an op that gives it the arguments.
+// A loader is an op that adds the arguments through a boot loader.
 type loader interface {
 	change.Op
-	where() string // for Step.What
+	where() string // used in Step.What
 	guard(ctx context.Context, s *change.System) error
 }
 
-// GivesArguments reports whether an op is one that gives the kernel its arguments.
+// GivesArguments reports whether op adds kernel arguments.
 func GivesArguments(op change.Op) bool {
 	_, ok := op.(loader)
 	return ok
 }
 
-// detect says which boot loader starts this machine. What the firmware says of the last boot counts
-// more than what lies on the disk, where more than one may be installed.
+// detect returns the boot loader that starts this machine. The firmware's record of the last boot takes precedence,
+// because the disk may hold several boot loaders.
 func detect(s *change.System, args []string) (loader, error) {
 	hand := func(found, do string) loader { return &byHand{Args: args, Found: found, Todo: do} }
 	if s.Exists("/run/ostree-booted") {
@@ -70,8 +70,8 @@ func detect(s *change.System, args []string) (loader, error) {
 	return detectGRUB(s, args, info != "", hand)
 }
 
-// detectGRUB is asked where GRUB has started the machine (certain), or an unknown loader: only
-// newer GRUBs tell the firmware.
+// detectGRUB handles a machine started by GRUB (certain) or by an unknown boot loader: only newer GRUBs record
+// themselves in the firmware's variables.
 func detectGRUB(s *change.System, args []string, certain bool, hand func(found, do string) loader) (loader, error) {
 	configs, err := grubConfigs(s)
 	if err != nil {
@@ -86,8 +86,8 @@ func detectGRUB(s *change.System, args []string, certain bool, hand func(found, 
 		return hand("no boot loader that is known", "where the boot loader of this machine keeps the command line of "+
 			"the kernel"), nil
 	}
-	// Without the firmware's word, entries of systemd-boot on the same disk leave it open which of
-	// the two starts the machine.
+	// Without the firmware's variables, entries of systemd-boot on the same disk make it ambiguous which of the two
+	// starts the machine.
 	if !certain && s.Exists("/sys/firmware/efi") && !s.Exists("/sys/firmware/efi/efivars/BootCurrent-"+
 		globalVariables) {
 		others, err := entryDirs(s, "/efi", "/boot/efi")
@@ -129,7 +129,7 @@ func detectGRUB(s *change.System, args []string, certain bool, hand func(found, 
 	if err != nil {
 		return nil, err
 	}
-	// Debian's and Ubuntu's read the directory; upstream's and SUSE's do not.
+	// Only the grub-mkconfig of Debian and Ubuntu reads the directory; upstream's and SUSE's do not.
 	if g.DropIn = strings.Contains(string(script), "default/grub.d"); g.DropIn {
 		g.Settings = grubDropIn
 		return g, nil
@@ -149,8 +149,8 @@ type grubConfig struct {
 	menu *menu
 }
 
-// grubConfigs returns the menus that there are. The files in the EFI system partition that only
-// lead to another are none.
+// grubConfigs returns the menus of this machine. It skips files in the EFI system partition that only lead to another
+// menu.
 func grubConfigs(s *change.System) ([]grubConfig, error) {
 	efi, err := filepath.Glob(s.Path("/boot/efi/EFI/*/grub.cfg"))
 	if err != nil {
@@ -181,7 +181,6 @@ func grubConfigs(s *change.System) ([]grubConfig, error) {
 	return configs, nil
 }
 
-// entryDirs returns the directories below partitions that have entries for Linux.
 func entryDirs(s *change.System, partitions ...string) ([]string, error) {
 	var dirs []string
 	for _, p := range partitions {
@@ -201,15 +200,15 @@ func entryDirs(s *change.System, partitions ...string) ([]string, error) {
 	return dirs, nil
 }
 
-// The firmware's variables have a vendor: that of the boot loader interface
-// (systemd.io/BOOT_LOADER_INTERFACE), and that of UEFI's own.
+// The vendor GUIDs of the firmware's variables: of the boot loader interface (systemd.io/BOOT_LOADER_INTERFACE) and
+// of UEFI itself.
 const (
 	loaderVariables = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 	globalVariables = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 )
 
-// efiVariable returns a text that the boot loader has left in the firmware's variables; "" where it has not. In
-// efivarfs a variable begins with four bytes of attributes, and texts are UTF-16 with a zero at the end.
+// efiVariable returns a text that the boot loader has set in the firmware's variables, or "". In efivarfs a variable
+// begins with four bytes of attributes, and texts are UTF-16 with a zero at the end.
 func efiVariable(s *change.System, name string) (string, error) {
 	data, err := s.ValueOr("/sys/firmware/efi/efivars/"+name+"-"+loaderVariables, "")
 	if err != nil || len(data) < 4 {
@@ -223,8 +222,8 @@ func efiVariable(s *change.System, name string) (string, error) {
 	return strings.TrimRight(string(utf16.Decode(units)), "\x00"), nil
 }
 
-// keepers are programs that write the entries of a boot loader again from settings of their own. What was changed
-// behind their back would be gone after the next update of the kernel.
+// keepers are programs that rewrite the boot entries from their own settings. An edit of the entries alone would be
+// lost at the next kernel update.
 var keepers = []struct{ program, file, found, do string }{
 	{"proxmox-boot-tool", "/etc/kernel/proxmox-boot-uuids", "boot partitions that proxmox-boot-tool writes",
 		"in " + grubSettings + " (GRUB) or " + kernelCmdline + " (systemd-boot), and run proxmox-boot-tool refresh"},
@@ -232,7 +231,7 @@ var keepers = []struct{ program, file, found, do string }{
 		"with kernelstub --add-options, after kernelstub --delete-options of other values of the same"},
 }
 
-// hints are the files in which boot loaders that are not changed by rackless have the command line.
+// hints are the files that hold the command line for boot loaders that rackless does not change.
 var hints = []struct{ file, do string }{
 	{"/etc/default/u-boot", "in U_BOOT_PARAMETERS of it, and run u-boot-update"},
 	{"/boot/extlinux/extlinux.conf", "in its lines append"},

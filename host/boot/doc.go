@@ -1,22 +1,22 @@
 // Package boot adds kernel arguments through the boot loader of a machine, and removes them again.
 //
-// [Steps] looks which loader that is, by what the firmware says of the last boot and by what is on
-// the disk, and never guesses:
+// [Steps] detects the boot loader from the firmware's record of the last boot and from the files on the disk, and
+// never guesses:
 //
-//   - GRUB with menu entries in grub.cfg (Debian, Ubuntu, SUSE, Arch): a file in /etc/default/grub.d
-//     where grub-mkconfig reads those, else the
-//     assignments in /etc/default/grub; then a new grub.cfg, which takes the old one's place only
-//     after it was read and found good.
-//   - GRUB and systemd-boot with one file an entry (Fedora, RHEL; Boot Loader Specification, type 1):
-//     the options of each, and /etc/kernel/cmdline.
-//   - rpm-ostree: one new deployment.
-//   - anything else: a step that is refused, and says what to write where. It counts as made once the
-//     kernel runs with the arguments.
+//   - GRUB with menu entries in grub.cfg (Debian, Ubuntu, SUSE, Arch): Steps writes a file in /etc/default/grub.d if
+//     grub-mkconfig reads that directory, else it edits the assignments in /etc/default/grub. Then it generates a new
+//     grub.cfg, which replaces the old one only after it has been parsed and checked.
+//   - GRUB and systemd-boot with one file per entry (Fedora, RHEL; Boot Loader Specification, type 1): Steps edits
+//     the options of each entry, and /etc/kernel/cmdline.
+//   - rpm-ostree: Steps makes one new deployment.
+//   - any other boot loader: the step is refused, with instructions for the user. It counts as done once the kernel
+//     runs with the arguments.
 //
-// Arguments of the user stay where they are. What sets one of ours to another value goes, because
-// the kernel takes only one (see internal/cmdline), and comes back with rollback, which brings back
-// every file byte for byte. What others have changed in the meantime stays: of an entry that
-// somebody has edited, or of one for a kernel that was installed since, only our arguments are
-// taken off, and what they had replaced is put back; a grub.cfg that was made again since is made
-// again once more.
+// The user's own arguments stay in place. Other values of our arguments are removed, because the kernel takes only
+// one (see machine/cmdline), and rollback puts them back. Rollback restores every file byte for byte, unless others
+// have changed it in the meantime:
+//
+//   - from an entry that somebody has edited, or an entry of a kernel that was installed since, rollback removes only
+//     our arguments and restores the values that they replaced;
+//   - a grub.cfg that was regenerated since is generated again.
 package boot

@@ -18,31 +18,28 @@ import (
 	"github.com/rackless/rackless/machine/cmdline"
 )
 
-// An entries is a boot loader that reads one file an entry (The Boot Loader Specification, type 1):
-// systemd-boot, and GRUB on Fedora and RHEL.
+// An entries is a boot loader that reads one file per entry (The Boot Loader Specification, type 1): systemd-boot,
+// and GRUB on Fedora and RHEL.
 //
-// The files are changed directly, each in one step, and not by grubby or kernel-install: grubby has
-// words change places, takes iommu=pt for a part of intel_iommu=pt in some versions, and cannot
-// keep apart pages of two sizes; kernel-install builds each initrd again. Where there is grubby, it
-// is asked whether it sees what was meant.
+// The op edits the files directly, each in one step, rather than through grubby or kernel-install. grubby reorders
+// words, in some versions takes iommu=pt for a part of intel_iommu=pt, and cannot distinguish huge pages of two
+// sizes. kernel-install rebuilds every initrd. If grubby is installed, it is used to check the result.
 //
-// Where /etc/kernel/cmdline is missing, the entries of kernels that are installed later are made of
-// what the running kernel was started with: of the arguments, too, once the machine was started
-// with them, and also after a rollback until it is started again. Nothing is made in that file's
-// place.
+// If /etc/kernel/cmdline is missing, the entries of kernels that are installed later copy the command line of the
+// running kernel. They then have our arguments once the machine was started with them, and even after a rollback
+// until the next reboot. The op does not create the missing file.
 type entries struct {
 	Args []string `json:"args"`
-	Dirs []string `json:"dirs"`          // with the entries
-	Env  string   `json:"env,omitempty"` // GRUB's environment, which entries may refer to
-	// Grubby is the program of that name, which shows what GRUB makes of the entries.
+	Dirs []string `json:"dirs"`          // of the entries
+	Env  string   `json:"env,omitempty"` // GRUB's environment block, which entries may refer to
+	// Grubby is the path of grubby, which shows the entries as GRUB reads them.
 	Grubby string `json:"grubby,omitempty"`
 	settled
 }
 
-// kernelCmdline is what kernel-install makes the options of new entries of.
+// kernelCmdline is the file from which kernel-install takes the options of new entries.
 const kernelCmdline = "/etc/kernel/cmdline"
 
-// entriesState is what the files have, by path, as change.File has it.
 type entriesState struct {
 	Files map[string]change.State `json:"files"`
 }
@@ -56,8 +53,8 @@ func (o *entries) Read(ctx context.Context, s *change.System) (change.State, err
 	return o.settled.read(state), err
 }
 
-// read reads all files that hold a part of a command line. GRUB's environment is among them only where an entry refers
-// to it, because GRUB itself writes there at each boot, which is no change of ours.
+// read reads all files that hold a part of a command line. It includes GRUB's environment only if an entry refers to
+// it, because GRUB itself writes there at each boot.
 func (o *entries) read(ctx context.Context, s *change.System) (entriesState, error) {
 	st := entriesState{Files: map[string]change.State{}}
 	add := func(path string) (err error) {
@@ -86,8 +83,7 @@ func (o *entries) read(ctx context.Context, s *change.System) (entriesState, err
 	return st, add(kernelCmdline)
 }
 
-// listEntries returns the entries in a directory that start Linux on this machine, sorted; none
-// where there is no directory.
+// listEntries returns the sorted entries in a directory that start Linux on this machine.
 func listEntries(s *change.System, dir string) ([]string, error) {
 	files, err := os.ReadDir(s.Path(dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +103,7 @@ func listEntries(s *change.System, dir string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		// An entry of another system on the same disk says so, or says nothing.
+		// An entry of another system on the same disk names that system's machine-id.
 		id := entryValue(string(text), "machine-id")
 		if other := id != "" && id != strings.TrimSpace(machine); !other && entryValue(string(text), "linux") != "" {
 			list = append(list, file)
@@ -116,10 +112,9 @@ func listEntries(s *change.System, dir string) ([]string, error) {
 	return list, nil
 }
 
-// A line is the command line that an entry gives.
 type entryLine struct{ file, line string }
 
-// lines returns what the kernels are started with, with variables in it replaced.
+// lines returns the command line of each entry, with variables expanded.
 func (o *entries) lines(st *entriesState) ([]entryLine, error) {
 	var lines []entryLine
 	for _, file := range slices.Sorted(maps.Keys(st.Files)) {
@@ -145,7 +140,6 @@ func (o *entries) lines(st *entriesState) ([]entryLine, error) {
 	return lines, nil
 }
 
-// now returns what is there, and what the kernels are started with.
 func (o *entries) now(ctx context.Context, s *change.System) (entriesState, []entryLine, error) {
 	st, err := o.read(ctx, s)
 	if err != nil {
@@ -155,8 +149,8 @@ func (o *entries) now(ctx context.Context, s *change.System) (entriesState, []en
 	return st, lines, err
 }
 
-// Done wants the arguments in every entry, not only in the default one: who chooses an older kernel in the menu expects
-// the same host. Entries of later kernels are made of /etc/kernel/cmdline, which counts where it exists.
+// Done implements [change.Op]. It wants the arguments in every entry, because older kernels in the boot menu should
+// start the same host, and in /etc/kernel/cmdline, if that exists, because later entries are made from it.
 func (o *entries) Done(state change.State) bool {
 	st, err := change.Decode[entriesState](state)
 	if err != nil {
@@ -173,8 +167,7 @@ func (o *entries) Done(state change.State) bool {
 	return !ok || cmdline.Has(parseOptions(cmdlineForm, text).line(), o.Args)
 }
 
-// guard tries every edit before the first one is written: half of the entries with the arguments would leave it to the
-// boot menu whether the host is prepared.
+// guard tries every edit before the first write, because entries with and without the arguments must not mix.
 func (o *entries) guard(ctx context.Context, s *change.System) error {
 	st, lines, err := o.now(ctx, s)
 	if err != nil {
@@ -207,13 +200,13 @@ func (o *entries) Do(ctx context.Context, s *change.System) error {
 	for _, file := range slices.Sorted(maps.Keys(st.Files)) {
 		text, ok := fileText(st.Files[file])
 		if !ok {
-			continue // /etc/kernel/cmdline that is missing
+			continue // /etc/kernel/cmdline is missing
 		}
 		edited, err := editOptions(formOf(file), text, o.Args)
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		// One that has the arguments already, too: beside it there may be a replacement that a rollback was cut off at.
+		// Also write files that already have the arguments: an interrupted rollback may have left a replacement file.
 		if err := put(s, file, edited); err != nil {
 			return err
 		}
@@ -232,10 +225,9 @@ func (o *entries) Shell() []string {
 	return append(lines, fmt.Sprintf("[ ! -e %s ] || sed -i '/^[^#]/ s|$| %s|' %[1]s", kernelCmdline, args))
 }
 
-// grubbyArgs is a line of grubby --info.
 var grubbyArgs = lazyregexp.New(`(?m)^args="(.*)"$`)
 
-// witness asks grubby, if there is one, whether it sees the arguments in as many entries as there are.
+// witness checks that grubby, if installed, sees the arguments in all entries.
 func (o *entries) witness(ctx context.Context, s *change.System) error {
 	if o.Grubby == "" {
 		return nil
@@ -259,13 +251,12 @@ func (o *entries) witness(ctx context.Context, s *change.System) error {
 	return nil
 }
 
-// bootCount is in the name of an entry whose boots are counted: name+3-0.conf
-// (systemd-bless-boot.service). It goes when the machine has come up.
+// bootCount matches the boot counter in the name of an entry, as in name+3-0.conf (systemd-bless-boot.service). The
+// counter is removed after a successful boot.
 var bootCount = lazyregexp.New(`\+[0-9]+(-[0-9]+)?\.conf$`)
 
-// Restore brings back what each file was. An entry of before that is gone with its kernel stays
-// gone; one for a kernel that was installed since was made with our arguments, and gets what the
-// entries of before had instead.
+// Restore implements [change.Op]. Removed entries stay removed. In entries of kernels that were installed since, our
+// arguments are replaced by the values of the earlier entries.
 func (o *entries) Restore(ctx context.Context, s *change.System, before change.State) error {
 	was, err := change.Decode[entriesState](before)
 	if err != nil {
@@ -275,7 +266,7 @@ func (o *entries) Restore(ctx context.Context, s *change.System, before change.S
 	if err != nil {
 		return err
 	}
-	byName := map[string]string{} // paths of before, by the name without a count
+	byName := map[string]string{} // paths in before, by name without the boot counter
 	for file := range was.Files {
 		byName[bootCount.ReplaceAllString(file, ".conf")] = file
 	}
@@ -302,7 +293,7 @@ func (o *entries) Restore(ctx context.Context, s *change.System, before change.S
 			return err
 		}
 	}
-	// Of what is gone there may be a replacement that was cut off.
+	// A removed file may have left a replacement behind that was cut off.
 	for _, file := range slices.Sorted(maps.Keys(was.Files)) {
 		if !s.Exists(file) {
 			if err := s.Remove(file); err != nil {
@@ -315,7 +306,7 @@ func (o *entries) Restore(ctx context.Context, s *change.System, before change.S
 	return err
 }
 
-// Merge implements [change.Merger]: Restore takes the arguments off what is there, and leaves all else of it.
+// Merge implements [change.Merger]. Restore removes only our arguments from the current files.
 func (o *entries) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	var texts [2][]string
 	for i, state := range []change.State{u.Now, u.Before} {
@@ -332,8 +323,8 @@ func (o *entries) Merge(_ context.Context, _ *change.System, u change.Undo) (cha
 	return u.Before, otherValues("the boot entries", texts[0], texts[1], o.Args), nil
 }
 
-// pattern is a text to undo an entry by that was not there before: /etc/kernel/cmdline as it was
-// or, without that, the last entry.
+// pattern returns a text to undo a new entry with: the old /etc/kernel/cmdline or, if that was missing, the last
+// entry.
 func (o *entries) pattern(was *entriesState) string {
 	if text, ok := fileText(was.Files[kernelCmdline]); ok {
 		return "options " + parseOptions(cmdlineForm, text).line() + "\n"
@@ -345,9 +336,8 @@ func (o *entries) pattern(was *entriesState) string {
 	return "options " + lines[len(lines)-1].line + "\n"
 }
 
-// A rpmOSTree is a system whose kernel arguments belong to its deployments (Fedora CoreOS,
-// Silverblue). Its state is what rpm-ostree kargs prints: of the deployment that the next boot
-// takes.
+// An rpmOSTree is a system whose kernel arguments belong to its deployments (Fedora CoreOS, Silverblue). Its state is
+// the output of rpm-ostree kargs, which shows the deployment of the next boot.
 type rpmOSTree struct {
 	Args    []string `json:"args"`
 	Program string   `json:"program"`
@@ -368,7 +358,7 @@ func (o *rpmOSTree) line(ctx context.Context, s *change.System) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	// It names the deployment, and is another in each.
+	// ostree= names the deployment, so it differs in each.
 	words := lists.Filter(strings.Fields(string(out)),
 		func(word string) bool { return !strings.HasPrefix(word, "ostree=") })
 	return strings.Join(words, " "), nil
@@ -392,7 +382,7 @@ func (o *rpmOSTree) Do(ctx context.Context, s *change.System) error {
 	return o.lead(ctx, s, line, cmdline.Edit(line, o.Args))
 }
 
-// Merge implements [change.Merger]: Restore takes the arguments off the line, and leaves all else of it.
+// Merge implements [change.Merger]. Restore removes only our arguments from the line.
 func (o *rpmOSTree) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	return u.Before, otherValues("the deployment", []string{string(u.Now)}, []string{string(u.Before)}, o.Args), nil
 }
@@ -406,7 +396,8 @@ func (o *rpmOSTree) Shell() []string {
 	return []string{o.Program + " kargs   # other values of the same arguments have to go: kargs --delete=", line}
 }
 
-// Restore makes a deployment with the arguments of before. Those that somebody has added in the meantime stay.
+// Restore implements [change.Op]. It makes a deployment without our arguments and keeps arguments that others have
+// added in the meantime.
 func (o *rpmOSTree) Restore(ctx context.Context, s *change.System, before change.State) error {
 	line, err := o.line(ctx, s)
 	if err != nil {
@@ -421,7 +412,7 @@ func (o *rpmOSTree) Restore(ctx context.Context, s *change.System, before change
 	return err
 }
 
-// lead makes one line of another, with one new deployment, and checks it.
+// lead turns the command line from into to, with one new deployment, and checks the result.
 func (o *rpmOSTree) lead(ctx context.Context, s *change.System, from, to string) error {
 	options := kargsOptions(strings.Fields(from), strings.Fields(to))
 	if len(options) == 0 {
@@ -437,16 +428,15 @@ func (o *rpmOSTree) lead(ctx context.Context, s *change.System, from, to string)
 	return err
 }
 
-// kargsOptions are those of rpm-ostree kargs that make one list of words of another, in order. It
-// deletes first, of two that are the same the first one, and then appends
-// (kernel_arg_transaction_execute in rpm-ostree's daemon): so everything behind the first
-// difference is taken off and put back.
+// kargsOptions returns the options of rpm-ostree kargs that turn from into to. rpm-ostree first deletes, and of two
+// equal words the first one, then appends (kernel_arg_transaction_execute in its daemon). So everything after the
+// first difference is deleted and appended again.
 func kargsOptions(from, to []string) []string {
 	same := 0
 	for same < len(from) && same < len(to) && from[same] == to[same] {
 		same++
 	}
-	// A word that is to be deleted must not be found before.
+	// rpm-ostree deletes the first match, so a deleted word must not occur in the part that stays.
 	for moved := true; moved; {
 		moved = false
 		for _, word := range from[same:] {

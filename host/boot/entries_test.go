@@ -30,7 +30,6 @@ func bootEntry(version, options string) string {
 		"options " + options + "\ngrub_users $grub_users\ngrub_arg --unrestricted\n"
 }
 
-// fedora returns a machine with GRUB and boot entries.
 func fedora(t testing.TB) *machine {
 	m := newMachine(t, map[string]string{
 		"/proc/cmdline": "BOOT_IMAGE=(hd0,gpt2)/vmlinuz-6.8.5-301.fc40.x86_64 root=UUID=1-2 ro rhgb quiet " +
@@ -52,7 +51,7 @@ func fedora(t testing.TB) *machine {
 	return m
 }
 
-// grubby stands for the program, as grubby-bls prints entries.
+// grubby stands for grubby and prints entries as grubby-bls does.
 func (m *machine) grubby(argv []string) (string, error) {
 	if !slices.Equal(argv[1:], []string{"--info=ALL"}) {
 		return "", fmt.Errorf("%q", argv)
@@ -146,7 +145,7 @@ func TestRollbackAfterAKernelUpdateTakesOurArgumentsOffTheNewEntry(t *testing.T)
 	const added = "/boot/loader/entries/" + machineID + "-6.9.0-100.fc40.x86_64.conf"
 	m := fedora(t)
 	m.mustMake(change.Boot)
-	// kernel-install makes an entry of /etc/kernel/cmdline, and removes the oldest.
+	// kernel-install makes an entry from /etc/kernel/cmdline, and removes the oldest.
 	m.write(added, bootEntry("6.9.0-100.fc40.x86_64", strings.TrimSpace(m.text(kernelCmdline))))
 	if err := os.Remove(m.Path(fedoraOld)); err != nil {
 		t.Fatal(err)
@@ -202,8 +201,8 @@ func TestCountedBootsDoNotMakeAnEntryANewOne(t *testing.T) {
 	}
 }
 
-// rhel8 returns a machine whose entries take their options from GRUB's environment, which is a link
-// to the EFI system partition.
+// rhel8 returns a machine whose entries take their options from GRUB's environment. grubenv is a link to the EFI
+// system partition.
 func rhel8(t testing.TB) *machine {
 	m := fedora(t)
 	const env = "/boot/efi/EFI/redhat/grubenv"
@@ -282,7 +281,7 @@ func TestANewEntryIsUndoneByThoseOfBeforeWhereThereIsNothingElse(t *testing.T) {
 	t.Parallel()
 	m := systemdBoot(t)
 	m.mustMake(change.Boot)
-	// kernel-install makes it of what the running kernel was started with.
+	// kernel-install copies the command line of the running kernel into it.
 	const added = "/boot/loader/entries/new.conf"
 	m.write(added, "linux /new\noptions root=UUID=1-2 rw "+planText+" extra\n")
 	m.mustRollback()
@@ -319,7 +318,7 @@ func TestEntriesOfARealKernelInstall(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd := exec.Command(program, "add", version, m.Path("/image"))
-		// Only the plugin that writes entries: the others look for modules.
+		// Run only the plugin that writes entries: the others look for modules.
 		cmd.Env = append(os.Environ(), "KERNEL_INSTALL_CONF_ROOT="+m.Path("/etc/kernel"),
 			"KERNEL_INSTALL_PLUGINS=/usr/lib/kernel/install.d/90-loaderentry.install", "BOOT_ROOT="+m.Path("/boot"),
 			"MACHINE_ID="+machineID)
@@ -385,7 +384,7 @@ func TestOptionsFilesAreEditedAndUndone(t *testing.T) {
 		edited, err := editOptions(form, text, planArgs)
 		if err != nil {
 			if lines := parseOptions(form, text).pieces; len(lines) > 1 && strings.Contains(text, `y="`) {
-				return // it is in two lines
+				return // split over two lines
 			}
 			t.Fatal(err)
 		}

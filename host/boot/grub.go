@@ -15,31 +15,30 @@ import (
 	"github.com/rackless/rackless/machine/cmdline"
 )
 
-// A grub is GRUB with its menu in grub.cfg, which grub-mkconfig makes.
+// A grub is GRUB with its menu in grub.cfg, which grub-mkconfig generates.
 //
-// Both the settings and the menu are changed. A menu alone would lose the arguments when the next kernel is installed,
-// because its package makes the menu again from the settings; settings alone would not reach the next boot.
+// Both the settings and the menu are changed. A menu alone would lose the arguments when the next kernel is
+// installed, because its package regenerates the menu from the settings. The settings alone would not reach the next
+// boot.
 type grub struct {
 	Args     []string `json:"args"`
-	Config   string   `json:"config"`   // grub.cfg
-	Program  string   `json:"program"`  // grub-mkconfig, grub2-mkconfig
-	Settings string   `json:"settings"` // the file that is changed: one of ours in grub.d, or /etc/default/grub
-	DropIn   bool     `json:"drop_in"`  // it is one of ours
+	Config   string   `json:"config"`   // the path of grub.cfg
+	Program  string   `json:"program"`  // the path of grub-mkconfig or grub2-mkconfig
+	Settings string   `json:"settings"` // the file to change: our own in grub.d, or /etc/default/grub
+	DropIn   bool     `json:"drop_in"`  // Settings is our own file
 	settled
 }
 
-// The paths that do not depend on the distribution.
 const (
 	grubDropIn   = "/etc/default/grub.d/rackless.cfg"
 	grubSettings = "/etc/default/grub"
-	// grub-mkconfig writes here first. Nobody boots from it, and a reboot removes it.
+	// grub-mkconfig writes here first. No machine boots from /run, and a reboot clears it.
 	grubScratch = "/run/rackless-grub.cfg"
 )
 
-// grubState is what GRUB is set to. The menu is kept whole, so that a rollback can bring it back byte for byte, and so
-// that a new one can be compared with it.
+// grubState is the configuration of GRUB. Rollback restores the menu byte for byte and compares it with a new one.
 type grubState struct {
-	Settings change.State `json:"settings"` // of the file, as change.File has it
+	Settings change.State `json:"settings"` // as change.File has it
 	Config   change.State `json:"config"`
 	Saved    string       `json:"saved,omitempty"` // saved_entry in GRUB's environment
 }
@@ -57,19 +56,19 @@ func (g *grub) read(ctx context.Context, s *change.System) (st grubState, err er
 	var err1, err2 error
 	st.Settings, err1 = (&change.File{Path: g.Settings}).Read(ctx, s)
 	st.Config, err2 = (&change.File{Path: g.Config}).Read(ctx, s)
-	// Only read: GRUB itself writes to it when the machine boots.
+	// Only read grubenv: GRUB itself writes to it when the machine boots.
 	env, err3 := s.ValueOr(path.Dir(g.Config)+"/grubenv", "")
 	st.Saved = savedEntry(env)
 	return st, errors.Join(err1, err2, err3)
 }
 
-// Done is true of a machine whose default entry has the arguments, whoever has put them there.
+// Done implements [change.Op]. It reports whether the default entry has the arguments, even if others added them.
 func (g *grub) Done(state change.State) bool {
 	st, err := change.Decode[grubState](state)
 	if err != nil {
 		return false
 	}
-	// A drop-in of ours that says something else would change that at the next update-grub.
+	// A different drop-in file of ours would change the arguments at the next update-grub.
 	if text, ok := fileText(st.Settings); g.DropIn && ok && text != g.dropIn() {
 		return false
 	}
@@ -92,13 +91,11 @@ func (st *grubState) menu() (*menu, error) {
 // MadeBy is the first line of the file in /etc/default/grub.d.
 const MadeBy = "Kernel arguments of a rackless plan, made by rackless prepare; rackless rollback takes them back."
 
-// dropIn is the file in /etc/default/grub.d.
 func (g *grub) dropIn() string {
 	return "# " + MadeBy + "\n" +
 		cmdline.GRUBSnippet(g.Args)
 }
 
-// settings returns the content that the settings are to have.
 func (g *grub) settings(now string) (string, error) {
 	if g.DropIn {
 		return g.dropIn(), nil
@@ -111,8 +108,8 @@ func (g *grub) settings(now string) (string, error) {
 	return text, nil
 }
 
-// guard refuses what Do could not bring to a good end. Every entry is looked at, those for recovery as well: the kernel
-// cuts a line that is too long without a word, and what is cut off may be the root file system.
+// guard refuses the step if Do could not succeed. It checks every entry, recovery entries too: the kernel silently
+// cuts a line that is too long, and the lost part may name the root file system.
 func (g *grub) guard(ctx context.Context, s *change.System) error {
 	st, err := g.read(ctx, s)
 	if err != nil {
@@ -140,7 +137,7 @@ func (g *grub) guard(ctx context.Context, s *change.System) error {
 	return canWrite(s, path.Dir(g.Settings), path.Dir(g.Config), path.Dir(grubScratch))
 }
 
-// fits refuses a line that is too long behind what GRUB puts before it.
+// fits returns an error if the line is too long together with the part that GRUB puts before it.
 func (e *menuEntry) fits(line string) error {
 	if err := fits("BOOT_IMAGE=" + e.kernel + " " + line); err != nil {
 		return fmt.Errorf("entry %v: %w", e, err)
@@ -148,8 +145,7 @@ func (e *menuEntry) fits(line string) error {
 	return nil
 }
 
-// Do changes the settings and then the menu. A new grub.cfg that is not good never gets to where
-// GRUB reads it, and the settings become what they were.
+// Do implements [change.Op]. If the new grub.cfg is not good, it is not installed, and the settings are restored.
 func (g *grub) Do(ctx context.Context, s *change.System) error {
 	st, err := g.read(ctx, s)
 	if err != nil {
@@ -174,7 +170,7 @@ func (g *grub) Do(ctx context.Context, s *change.System) error {
 	return s.Checkpoint(filepath.Dir(g.Config))
 }
 
-// generate makes grub.cfg again, of what it was in old, and gives it to GRUB if it is good.
+// generate runs grub-mkconfig and installs the new grub.cfg if it passes a comparison with old.
 func (g *grub) generate(ctx context.Context, s *change.System, old *grubState, args []string) error {
 	if _, err := s.Program(ctx, g.Program, "-o", grubScratch); err != nil {
 		return err
@@ -193,14 +189,13 @@ func (g *grub) generate(ctx context.Context, s *change.System, old *grubState, a
 	return g.tidy(s)
 }
 
-// tidy removes what grub-mkconfig has written. It writes to a file of the same name with .new first, which stays where
-// it was broken off.
+// tidy removes the output of grub-mkconfig, including FILE.new, which stays if the program is interrupted.
 func (g *grub) tidy(s *change.System) error {
 	return errors.Join(s.Remove(grubScratch), s.Remove(grubScratch+".new"))
 }
 
-// judge says what is wrong with a new grub.cfg: fewer entries than the old one had, a kernel that
-// is not there, or a command line without args.
+// judge returns an error if a new grub.cfg has fewer entries than the old one, a kernel that does not exist, or a
+// command line without args.
 func judge(s *change.System, old *grubState, text string, args []string) error {
 	m, err := parseMenu(text)
 	if err != nil {
@@ -221,8 +216,7 @@ func judge(s *change.System, old *grubState, text string, args []string) error {
 	}
 	was := before.ours(old.Saved)
 	for _, file := range append([]string{e.kernel}, e.initrd...) {
-		// Where the old one says the same of a file that we do not find, it is us who do not know
-		// how GRUB sees the disk.
+		// If the old menu names the same missing file, our view of GRUB's paths is wrong rather than the new menu.
 		if !bootFile(s, file) && (was == nil || file != was.kernel && !slices.Contains(was.initrd, file)) {
 			return fmt.Errorf("entry %v starts %s, which is not there", e, file)
 		}
@@ -241,7 +235,6 @@ func judge(s *change.System, old *grubState, text string, args []string) error {
 	return nil
 }
 
-// missing lists the entries that are no more.
 func missing(had, have []*menuEntry) string {
 	var names []string
 	for _, e := range had {
@@ -255,8 +248,8 @@ func missing(had, have []*menuEntry) string {
 	return strings.Join(names, ", ")
 }
 
-// bootFile reports whether a file that GRUB names is on this machine. GRUB's paths begin at the
-// file system of /boot or of /, and on Btrfs with the name of a subvolume.
+// bootFile reports whether a file that GRUB names exists on this machine. GRUB's paths begin at the file system of
+// /boot or of /, and on Btrfs with the name of a subvolume.
 func bootFile(s *change.System, file string) bool {
 	if strings.HasPrefix(file, "(") { // (hd0,gpt2)/vmlinuz
 		_, file, _ = strings.Cut(file, ")")
@@ -284,9 +277,8 @@ func (g *grub) Shell() []string {
 	return append(lines, g.Program+" -o "+g.Config)
 }
 
-// Restore brings the old grub.cfg back, byte for byte, if nothing but our arguments is different in
-// it. If there are other kernels now, or other settings, the old one would lose them: it is made
-// again then.
+// Restore implements [change.Op]. It restores grub.cfg byte for byte if only our arguments differ; else it generates
+// it again, to keep new kernels and settings.
 func (g *grub) Restore(ctx context.Context, s *change.System, before change.State) error {
 	was, err := change.Decode[grubState](before)
 	if err != nil {
@@ -310,7 +302,7 @@ func (g *grub) Restore(ctx context.Context, s *change.System, before change.Stat
 	return err
 }
 
-// Merge implements [change.Merger]: Restore takes the arguments out of the settings, and leaves all else of them.
+// Merge implements [change.Merger]. Restore removes only our arguments from the settings.
 func (g *grub) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	was, err1 := change.Decode[grubState](u.Before)
 	now, err2 := change.Decode[grubState](u.Now)
@@ -332,19 +324,19 @@ func (g *grub) Merge(_ context.Context, _ *change.System, u change.Undo) (change
 	n, err1 := parseGrubDefaults(nowText)
 	w, err2 := parseGrubDefaults(wasText)
 	if err1 != nil || err2 != nil {
-		return u.Before, nil, nil // Restore says what is wrong
+		return u.Before, nil, nil // Restore reports the error
 	}
 	return u.Before, otherValues(g.Settings, n.values[:], w.values[:], g.Args), nil
 }
 
-// edited reports whether somebody has changed what our drop-in sets.
+// edited reports whether somebody has changed the settings in our drop-in.
 func (g *grub) edited(now, was *grubState) bool {
 	text, isFile := fileText(now.Settings)
 	return g.DropIn && isFile && now.Settings != was.Settings &&
 		!slices.Equal(settingLines(text), settingLines(g.dropIn()))
 }
 
-// settingLines returns the lines of settings of GRUB that are no comments, which differ between versions of rackless.
+// settingLines returns the lines that are not comments. Comments differ between versions of rackless.
 func settingLines(text string) []string {
 	return lists.Filter(strings.Split(text, "\n"), func(line string) bool {
 		line = strings.TrimSpace(line)
@@ -352,9 +344,8 @@ func settingLines(text string) []string {
 	})
 }
 
-// restoreSettings takes the arguments out of the settings. A drop-in is ours alone and comes or goes whole, unless
-// somebody has edited it. The file /etc/default/grub is the administrator's: if it was edited since, only our words are
-// taken out of it.
+// restoreSettings restores or removes a drop-in of ours as a whole, unless somebody has edited it. From an edited
+// /etc/default/grub it removes only our words.
 func (g *grub) restoreSettings(ctx context.Context, s *change.System, now, was *grubState) error {
 	file := &change.File{Path: g.Settings}
 	nowText, isFile := fileText(now.Settings)
@@ -376,8 +367,8 @@ func (g *grub) restoreSettings(ctx context.Context, s *change.System, now, was *
 	return put(s, g.Settings, text)
 }
 
-// restoreConfig brings the menu of before back. The two are compared without our arguments: if nothing else is
-// different, no kernel came or went, and the old menu is still right.
+// restoreConfig restores the old menu if the menus differ only in our arguments, that is, no kernel came or went.
+// Else it generates a new one.
 func (g *grub) restoreConfig(ctx context.Context, s *change.System, now, was *grubState) error {
 	nowText, isFile := fileText(now.Config)
 	wasText, _ := fileText(was.Config)
@@ -387,7 +378,7 @@ func (g *grub) restoreConfig(ctx context.Context, s *change.System, now, was *gr
 	return g.generate(ctx, s, now, nil)
 }
 
-// stripMenu takes the arguments off each line of a grub.cfg that starts a kernel, in whatever value.
+// stripMenu removes the arguments, with any value, from each line of a grub.cfg that starts a kernel.
 func stripMenu(text string, args []string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -398,8 +389,8 @@ func stripMenu(text string, args []string) string {
 	return strings.Join(lines, "\n")
 }
 
-// The assignments in /etc/default/grub that make the kernel's command line. Entries get the first
-// and the second, those for recovery the first alone.
+// The assignments in /etc/default/grub that form the kernel's command line. Normal entries get both, recovery entries
+// only the first.
 const (
 	grubAlways  = "GRUB_CMDLINE_LINUX"
 	grubDefault = "GRUB_CMDLINE_LINUX_DEFAULT"
@@ -407,15 +398,14 @@ const (
 
 var grubAssignment = lazyregexp.New(`(?m)^([ \t]*(?:export[ \t]+)?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?))(\+?=)(.*)$`)
 
-// A value is one that can be changed without being a shell: text in quotes or without, in which
-// nothing is expanded or escaped.
+// grubValue matches a value that can be changed without running a shell: text in quotes or without, with nothing
+// expanded or escaped.
 var grubValue = lazyregexp.New(`^("[^"\\$` + "`" + `]*"|'[^']*'|[A-Za-z0-9=,:./_+@%-]*)([ \t]*(?:[ \t]#.*)?\r?)$`)
 
-// A grubDefaults is /etc/default/grub: the text around the two values, and the values.
 type grubDefaults struct {
 	text   string
 	values [2]string // of GRUB_CMDLINE_LINUX and of GRUB_CMDLINE_LINUX_DEFAULT
-	at     [2][2]int // where the values are in text, quotes included; nowhere is [-1, -1]
+	at     [2][2]int // offsets of the values in text, quotes included; [-1, -1] if absent
 }
 
 func parseGrubDefaults(text string) (*grubDefaults, error) {
@@ -431,7 +421,7 @@ func parseGrubDefaults(text string) (*grubDefaults, error) {
 		if name == grubDefault {
 			i = 1
 		}
-		// The last one counts.
+		// The last assignment counts.
 		d.at[i] = [2]int{m[8] + value[2], m[8] + value[3]}
 		d.values[i] = rest[value[2]:value[3]]
 		if q := d.values[i]; q != "" && (q[0] == '"' || q[0] == '\'') {
@@ -441,10 +431,10 @@ func parseGrubDefaults(text string) (*grubDefaults, error) {
 	return d, nil
 }
 
-// with returns the text with other values; those that are the same are not touched.
+// with returns the text with new values. Unchanged values keep their text.
 func (d *grubDefaults) with(values [2]string) (string, error) {
 	text := d.text
-	// From the end, so that places stay right.
+	// Edit from the end, so that offsets stay right.
 	order := [2]int{1, 0}
 	if d.at[0][0] > d.at[1][0] {
 		order = [2]int{0, 1}
@@ -474,7 +464,6 @@ func (d *grubDefaults) with(values [2]string) (string, error) {
 	return text, nil
 }
 
-// editGrubDefaults puts args into /etc/default/grub.
 func editGrubDefaults(text string, args []string) (string, error) {
 	d, err := parseGrubDefaults(text)
 	if err != nil {
@@ -483,7 +472,7 @@ func editGrubDefaults(text string, args []string) (string, error) {
 	return d.with([2]string(cmdline.EditLines(d.values[:], 0, args)))
 }
 
-// undoGrubDefaults takes args out of now, of which before is what it was before they were put in.
+// undoGrubDefaults removes args from now. before is the text from before they were added.
 func undoGrubDefaults(now, before string, args []string) (string, error) {
 	if edited, err := editGrubDefaults(before, args); err == nil && edited == now {
 		return before, nil

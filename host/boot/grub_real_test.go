@@ -13,9 +13,8 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// realGRUB returns a machine whose grub-mkconfig is the one that is installed here, in a mount
-// namespace in which the machine's directories have the places of the real ones. Only grub-probe is
-// another: there is no disk to look at.
+// realGRUB returns a machine that runs the installed grub-mkconfig in a mount namespace, with the machine's
+// directories mounted over the real ones. Only grub-probe is replaced, because there is no disk.
 func realGRUB(t *testing.T, defaults string) *machine {
 	t.Helper()
 	mkconfig := need(t, "grub-mkconfig", "grub-common")
@@ -85,7 +84,7 @@ func TestTheRealGrubMkconfigTakesTheDropIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := menu.ours("")
-	// root= depends on what is in /dev/disk here.
+	// root= depends on /dev/disk of the test's host.
 	if _, line, _ := strings.Cut(e.line, " "); line != `ro console=ttyS0 "dyndbg=file a.c +p" `+planText+" quiet" {
 		t.Errorf("got %s", e.line)
 	}
@@ -95,7 +94,7 @@ func TestTheRealGrubMkconfigTakesTheDropIn(t *testing.T) {
 	m.mustMake(change.Boot)
 	m.wantTree("made again", made)
 
-	// A kernel more, and the real update-grub.
+	// Install another kernel, and run the real update-grub.
 	m.write("/boot/vmlinuz-6.1.0-14-amd64", strings.Repeat("kernel", 100))
 	m.write("/boot/initrd.img-6.1.0-14-amd64", strings.Repeat("initrd", 100))
 	regenerate := func() {

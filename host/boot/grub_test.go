@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/machine/cmdline"
 )
 
-// debian returns a machine with GRUB as Debian has it, whose grub.cfg is that of its settings.
+// debian returns a machine with GRUB as on Debian, with a grub.cfg generated from defaults.
 func debian(t testing.TB, defaults string) *machine {
 	m := newMachine(t, map[string]string{
 		"/proc/cmdline":                "BOOT_IMAGE=/boot/vmlinuz-6.1.0-13-amd64 root=UUID=1-2 ro quiet\n",
@@ -24,7 +24,7 @@ func debian(t testing.TB, defaults string) *machine {
 		"/boot/vmlinuz-6.1.0-13-amd64": "kernel", "/boot/initrd.img-6.1.0-13-amd64": "initrd",
 		"/boot/vmlinuz-6.1.0-9-amd64": "kernel", "/boot/initrd.img-6.1.0-9-amd64": "initrd",
 		"/boot/grub/grubenv": "# GRUB Environment Block\n" + strings.Repeat("#", 999),
-		// What detection looks for: that it reads the directory.
+		// Detection looks for this line: the script reads the directory.
 		"/usr/sbin/grub-mkconfig": "#!/bin/sh\nfor x in ${sysconfdir}/default/grub.d/*.cfg ; do\n",
 	})
 	m.programs["grub-mkconfig"] = func(argv []string) (string, error) { return "", m.mkconfig(argv) }
@@ -32,7 +32,7 @@ func debian(t testing.TB, defaults string) *machine {
 	return m
 }
 
-// suse returns a machine with GRUB as SUSE has it: one file of settings.
+// suse returns a machine with GRUB as on SUSE: one file of settings.
 func suse(t testing.TB, defaults string) *machine {
 	m := debian(t, defaults)
 	for _, path := range []string{"/usr/sbin/grub-mkconfig", "/boot/grub/grub.cfg", "/boot/grub/grubenv",
@@ -48,7 +48,7 @@ func suse(t testing.TB, defaults string) *machine {
 	return m
 }
 
-// regenerate is update-grub, run by the user.
+// regenerate acts as update-grub, run by the user.
 func (m *machine) regenerate(config string) {
 	m.t.Helper()
 	m.write(config, "")
@@ -57,9 +57,8 @@ func (m *machine) regenerate(config string) {
 	}
 }
 
-// mkconfig stands for grub-mkconfig: a shell reads the settings, and the menu has an entry for the
-// newest kernel, and a submenu with all of them and their recovery modes. It writes to FILE.new
-// first, as the real one does.
+// mkconfig stands for grub-mkconfig. The menu has an entry for the newest kernel, and a submenu with all kernels and
+// their recovery modes. It writes to FILE.new first, as the real one does.
 func (m *machine) mkconfig(argv []string) error {
 	script := `set -e
 . "$1/etc/default/grub"
@@ -215,7 +214,7 @@ func TestOtherArgumentsTakeThePlaceOfThoseOfThePlanBefore(t *testing.T) {
 	m.wantTree("rolled back", before)
 }
 
-// refused runs prepare, which has to refuse, and leave everything as it is.
+// refused runs prepare, which must refuse and leave everything as it is.
 func (m *machine) refused(want string) {
 	m.t.Helper()
 	before := m.tree()
@@ -342,7 +341,7 @@ func TestRollbackAfterAKernelUpdateKeepsTheNewKernel(t *testing.T) {
 			update(m)
 			m.mustMake(change.Boot)
 			m.mustRollback()
-			never := make(t, debianDefaults) // a machine that rackless has never been on
+			never := make(t, debianDefaults) // a machine that rackless has never changed
 			update(never)
 			m.wantTree("updated and rolled back", never.tree())
 		})
@@ -380,7 +379,7 @@ func TestADropInOfOthersArgumentsIsNotInPlace(t *testing.T) {
 	t.Parallel()
 	m := debian(t, `GRUB_CMDLINE_LINUX="`+planText+`"`)
 	m.mustMake(change.Boot)
-	m.write(grubDropIn, "GRUB_CMDLINE_LINUX=\n") // what is in grub.cfg goes with the next update-grub
+	m.write(grubDropIn, "GRUB_CMDLINE_LINUX=\n") // the next update-grub would drop the arguments from grub.cfg
 	results, err := change.Survey(t.Context(), m.System, m.steps())
 	if err != nil || results[0].Status != change.Pending {
 		t.Errorf("%+v, %v", results, err)
@@ -400,7 +399,7 @@ func TestFilesOfGRUBAreFoundWhereverItSeesThem(t *testing.T) {
 			t.Errorf("%q: %v", file, got)
 		}
 	}
-	// Where nothing is found that was not found before either, it is not the new menu's fault.
+	// A file that was missing before too is not the new menu's fault.
 	m = debian(t, debianDefaults)
 	m.write("/boot/grub/grub.cfg", strings.ReplaceAll(m.text("/boot/grub/grub.cfg"), "/boot/", "$odd/"))
 	for _, k := range []string{"13", "9"} {

@@ -11,19 +11,17 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A menu is what a grub.cfg comes to, as far as it can be read without running it. Conditions are not evaluated: the
-// branches of an if all count, and where they contradict each other the first one stands for all. That is enough for
-// what grub-mkconfig writes, and a menu that is not understood is left alone.
+// A menu is the part of a grub.cfg that can be read without running it. Conditions are not evaluated: all branches of
+// an if count, and the first of contradicting ones wins. This suffices for the output of grub-mkconfig.
 type menu struct {
 	entries  []*menuEntry
-	defaults []string // what "default" is set to, in order
+	defaults []string // the values of "default", in order
 	bls      bool     // entries come from loader/entries (the command blscfg)
 }
 
-// A menuEntry is an entry of the menu, or a submenu.
 type menuEntry struct {
 	title, id string
-	kernel    string   // of the command linux; "" where there is none
+	kernel    string   // of the command linux, or ""
 	line      string   // the kernel's command line
 	initrd    []string // of the command initrd
 	submenu   bool
@@ -37,7 +35,7 @@ func (e *menuEntry) String() string {
 	return fmt.Sprintf("%q (%s)", e.title, e.id)
 }
 
-// leaves returns the entries that boot something, those of submenus too.
+// leaves returns the entries that boot a system, including the entries of submenus.
 func leaves(entries []*menuEntry) []*menuEntry {
 	var all []*menuEntry
 	for _, e := range entries {
@@ -56,19 +54,19 @@ type scriptToken struct {
 	word bool
 }
 
-// scriptPiece matches white space, a separator, or a piece of a word: an escaped character, text in single or in double
-// quotes, or plain text. Only a quote that never ends is none of them.
+// scriptPiece matches white space, a separator, or a piece of a word: an escaped character, text in single or double
+// quotes, or plain text. It fails to match only at a quote that never ends.
 var scriptPiece = lazyregexp.New(
 	`(?s)^(?:([ \t\r]+)|([\n;])|\\(.?)|'([^']*)'|"((?:[^"\\]|\\.)*)"|([^ \t\r\n;\\'"]+))`)
 
-// scriptEscape matches what a backslash escapes within double quotes; before anything else it is one itself.
+// scriptEscape matches the escapes within double quotes. Before any other character a backslash is literal.
 var scriptEscape = lazyregexp.New(`\\([\\"$\n])`)
 
-// scriptTokens cuts a script of GRUB, whose words are like those of a shell (info grub, "Shell-like
-// scripting"). Variables are left as they are.
+// scriptTokens splits a GRUB script, with words as in a shell (info grub, "Shell-like scripting"). It leaves
+// variables as they are.
 func scriptTokens(text string) ([]scriptToken, error) {
 	var tokens []scriptToken
-	word, inWord, quoted := "", false, false // quoted: a brace in the word is no separator
+	word, inWord, quoted := "", false, false // quoted: a brace in the word is not a separator
 	end := func() {
 		if inWord {
 			tokens = append(tokens, scriptToken{word, quoted || word != "{" && word != "}"})
@@ -92,7 +90,7 @@ func scriptTokens(text string) ([]scriptToken, error) {
 		case separator != "":
 			end()
 			tokens = append(tokens, scriptToken{"\n", false})
-		case m[0] == "\\\n" || m[0] == "\\": // the line goes on
+		case m[0] == "\\\n" || m[0] == "\\":
 		default:
 			word += escaped + single + scriptEscape.ReplaceAllString(double, "$1") + plain
 			inWord, quoted = true, quoted || plain == ""
@@ -102,8 +100,8 @@ func scriptTokens(text string) ([]scriptToken, error) {
 	return append(tokens, scriptToken{"\n", false}), nil
 }
 
-// parseMenu reads a grub.cfg. Braces nest: a stack holds the entries that are open, with nil for those of a function,
-// so that commands in the body of a function belong to no entry.
+// parseMenu parses a grub.cfg. Its stack has nil for the body of a function, so that commands there belong to no
+// entry.
 func parseMenu(text string) (*menu, error) {
 	tokens, err := scriptTokens(text)
 	if err != nil {
@@ -111,7 +109,7 @@ func parseMenu(text string) (*menu, error) {
 	}
 	m := &menu{}
 	root := &menuEntry{submenu: true}
-	open := []*menuEntry{root} // nil for the body of a function
+	open := []*menuEntry{root}
 	var words []string
 	for _, t := range tokens {
 		if t.word {
@@ -139,7 +137,7 @@ func parseMenu(text string) (*menu, error) {
 	return m, nil
 }
 
-// newEntry puts what a "{" begins into the entry around it; nil where it is no entry.
+// newEntry adds the entry that a "{" begins to the entry around it. It returns nil for other blocks.
 func newEntry(words []string, around *menuEntry) *menuEntry {
 	if len(words) == 0 || words[0] != "menuentry" && words[0] != "submenu" {
 		return nil
@@ -152,7 +150,7 @@ func newEntry(words []string, around *menuEntry) *menuEntry {
 			next = words[i+1]
 		}
 		switch w := words[i]; {
-		// The variable is --id, or nothing in versions that do not know that.
+		// The variable expands to --id, or to nothing in versions without that option.
 		case w == "--id" || w == "$menuentry_id_option" || w == "${menuentry_id_option}":
 			e.id = next
 			i++
@@ -171,7 +169,7 @@ func newEntry(words []string, around *menuEntry) *menuEntry {
 	return e
 }
 
-// command takes note of a command within an entry, or of the whole file.
+// command records a command of an entry or of the whole file.
 func (m *menu) command(words []string, in *menuEntry) {
 	if len(words) == 0 {
 		return
@@ -186,13 +184,13 @@ func (m *menu) command(words []string, in *menuEntry) {
 	case "blscfg":
 		m.bls = true
 	case "linux", "linux16", "linuxefi":
-		// Of two, in the branches of an if, the first stands for both.
+		// If the branches of an if have one each, the first wins.
 		if in != nil && !in.submenu && in.kernel == "" && len(words) > 1 {
 			in.kernel = words[1]
 			args := slices.Clone(words[2:])
 			for i, a := range args {
 				if strings.ContainsAny(a, " \t\n") {
-					args[i] = `"` + a + `"` // as GRUB hands it on
+					args[i] = `"` + a + `"` // quoted as GRUB passes it on
 				}
 			}
 			in.line = strings.Join(args, " ")
@@ -204,14 +202,13 @@ func (m *menu) command(words []string, in *menuEntry) {
 	}
 }
 
-// defaultEntry returns the entry that is booted when nobody chooses one. saved is saved_entry of
-// GRUB's environment. As in GRUB, what leads nowhere leads to the first entry, and a submenu to its
-// first.
+// defaultEntry returns the entry that boots by default. As in GRUB, a default that names no entry means the first
+// entry, and a submenu means its first entry.
 func (m *menu) defaultEntry(saved string) *menuEntry {
 	want := "0"
 	for _, d := range m.defaults {
 		switch d {
-		case "${next_entry}", "$next_entry": // once, by grub-reboot
+		case "${next_entry}", "$next_entry": // for one boot, set by grub-reboot
 		case "${saved_entry}", "$saved_entry":
 			want = saved
 		default:
@@ -239,7 +236,6 @@ func (m *menu) defaultEntry(saved string) *menuEntry {
 	return found
 }
 
-// choose finds an entry by number, title or identifier.
 func choose(entries []*menuEntry, name string) *menuEntry {
 	if n, err := strconv.Atoi(name); err == nil && n >= 0 && n < len(entries) {
 		return entries[n]
@@ -247,8 +243,7 @@ func choose(entries []*menuEntry, name string) *menuEntry {
 	return lists.Find(entries, func(e *menuEntry) bool { return name != "" && (e.id == name || e.title == name) })
 }
 
-// ours returns the entry that the next boot is about: the default one or, where that starts no
-// Linux, the first that does; nil where none does.
+// ours returns the entry of the next boot: the default or, if that does not start Linux, the first that does, or nil.
 func (m *menu) ours(saved string) *menuEntry {
 	if e := m.defaultEntry(saved); e != nil && e.kernel != "" {
 		return e
@@ -256,7 +251,7 @@ func (m *menu) ours(saved string) *menuEntry {
 	return lists.Find(leaves(m.entries), func(e *menuEntry) bool { return e.kernel != "" })
 }
 
-// savedEntry returns saved_entry of GRUB's environment block; "" where it is not set.
+// savedEntry returns saved_entry of GRUB's environment block, or "".
 func savedEntry(env string) string {
 	for line := range strings.SplitSeq(env, "\n") {
 		if value, ok := strings.CutPrefix(line, "saved_entry="); ok {

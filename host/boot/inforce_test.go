@@ -57,7 +57,7 @@ func TestOnlyCPUsThatTheSchedulerLeavesAloneAreShownAsIsolated(t *testing.T) {
 	for arg, ok := range map[string]bool{
 		"isolcpus=2": false, "isolcpus=domain,2": false, "isolcpus=managed_irq,domain,2": false,
 		"isolcpus=managed_irq,2": true, "isolcpus=nohz,2": true, "iommu=pt": true,
-		"nohz_full=0-3": true, // the CPU that the kernel was started on keeps its tick
+		"nohz_full=0-3": true, // the boot CPU keeps its tick
 		"nohz_full=0-4": false,
 	} {
 		if err := effect(m.System, arg); (err == nil) != ok {

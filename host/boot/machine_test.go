@@ -40,12 +40,12 @@ func need(t *testing.T, program, debian string) string {
 	return path
 }
 
-// A machine is a directory that is taken for one, with programs that are functions.
+// A machine is a directory that stands for a machine's root, with programs that are functions.
 type machine struct {
 	t testing.TB
 	*change.System
 	programs map[string]func(argv []string) (string, error) // by name without directory
-	ran      []string                                       // what was run
+	ran      []string
 	journal  string
 }
 
@@ -73,7 +73,6 @@ func newMachine(t testing.TB, files map[string]string) *machine {
 	return m
 }
 
-// write makes a file. A program is executable.
 func (m *machine) write(path, text string) {
 	m.t.Helper()
 	full, mode := m.Path(path), fs.FileMode(0o644)
@@ -88,7 +87,7 @@ func (m *machine) write(path, text string) {
 	}
 }
 
-// efi sets a variable of the firmware, as efivarfs shows it: attributes, and UTF-16.
+// efi sets a firmware variable as efivarfs shows it: attributes, then UTF-16.
 func (m *machine) efi(name, text string) {
 	data := "\x06\x00\x00\x00"
 	for _, c := range text + "\x00" {
@@ -106,7 +105,6 @@ func (m *machine) text(path string) string {
 	return string(b)
 }
 
-// tree returns all that is on the machine: for each path its mode and content.
 func (m *machine) tree() map[string]string {
 	m.t.Helper()
 	tree := map[string]string{}
@@ -158,7 +156,7 @@ func (m *machine) steps() []change.Step {
 	return steps
 }
 
-// withJournal opens the journal, as a new process does.
+// withJournal opens the journal as a new process would.
 func (m *machine) withJournal(f func(*change.Journal) error) error {
 	m.t.Helper()
 	j, err := change.Open(m.journal, Kinds())
@@ -215,10 +213,10 @@ func (m *machine) mustRollback() {
 	}
 }
 
-// A power cut is what a fault panics with.
+// A powerCut is the panic value of a fault.
 type powerCut struct{}
 
-// until runs f, and cuts it off at the n-th change; cut is false where there are fewer.
+// until runs f and cuts it off at the n-th change. cut is false if f makes fewer changes.
 func (m *machine) until(n int, f func()) (cut bool) {
 	m.Fault = func(string) {
 		if n--; n < 0 {
@@ -238,9 +236,8 @@ func (m *machine) until(n int, f func()) (cut bool) {
 	return false
 }
 
-// everyCut cuts prepare and rollback off at every change, goes on in both directions, and compares
-// the whole machine with what it should be. boot, if not nil, does to the machine what a reboot
-// after the cut does.
+// everyCut interrupts prepare and rollback at every change, continues in both directions, and compares the result
+// with the expected machine. boot, if set, applies the effects of a reboot after the cut.
 func everyCut(t *testing.T, machine func() *machine) {
 	t.Helper()
 	ref := machine()

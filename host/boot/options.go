@@ -11,10 +11,10 @@ import (
 	"github.com/rackless/rackless/machine/cmdline"
 )
 
-// An optionsFile is a file with pieces of a command line in it, in one of three forms.
+// An optionsFile is a file that holds pieces of a command line, in one of three forms.
 type optionsFile struct {
 	form   optionsForm
-	around []string // the text before the first piece, between two, and after the last
+	around []string // the text before the first piece, between pieces, and after the last
 	pieces []string
 }
 
@@ -22,11 +22,10 @@ type optionsForm int
 
 const (
 	entryForm   optionsForm = iota // loader/entries/*.conf: lines "options ..."
-	cmdlineForm                    // /etc/kernel/cmdline: lines that are no comment
+	cmdlineForm                    // /etc/kernel/cmdline: lines that are not comments
 	envForm                        // GRUB's environment block: the variable kernelopts
 )
 
-// formOf says in which form the file at a path is.
 func formOf(file string) optionsForm {
 	switch path.Base(file) {
 	case "cmdline":
@@ -37,18 +36,18 @@ func formOf(file string) optionsForm {
 	return entryForm
 }
 
-// optionPieces find the pieces of each form, as their first group: one a line.
+// optionPieces matches the pieces of each form, one per line, as the first group.
 var optionPieces = map[optionsForm]*lazyregexp.Regexp{
-	// A key, white space, a value: The Boot Loader Specification, "Type #1 Boot Loader Entry Keys".
+	// Key, white space, value: The Boot Loader Specification, "Type #1 Boot Loader Entry Keys".
 	entryForm:   lazyregexp.New(`(?m)^[ \t]*options[ \t]+(.*)$`),
 	cmdlineForm: lazyregexp.New(`(?m)^([ \t]*[^#\s].*)$`),
 	envForm:     lazyregexp.New(`(?m)^kernelopts=(.*)$`),
 }
 
-// parseOptions finds the pieces. Every text has some, or none.
+// parseOptions finds the pieces, if any. It accepts every text.
 func parseOptions(form optionsForm, text string) *optionsFile {
 	f := &optionsFile{form: form}
-	from := 0 // of what is around
+	from := 0 // the start of the text around the next piece
 	for _, m := range optionPieces[form].FindAllStringSubmatchIndex(text, -1) {
 		f.around = append(f.around, text[from:m[2]])
 		f.pieces = append(f.pieces, text[m[2]:m[3]])
@@ -58,7 +57,7 @@ func parseOptions(form optionsForm, text string) *optionsFile {
 	return f
 }
 
-// entryValue returns what a key of a boot entry is set to; "" where it is not.
+// entryValue returns the value of a key in a boot entry, or "".
 func entryValue(text, key string) string {
 	for line := range strings.Lines(text) {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == key {
@@ -68,7 +67,6 @@ func entryValue(text, key string) string {
 	return ""
 }
 
-// text puts the file together.
 func (f *optionsFile) text() string {
 	var b strings.Builder
 	for i, around := range f.around {
@@ -80,10 +78,9 @@ func (f *optionsFile) text() string {
 	return b.String()
 }
 
-// line returns the command line, of all pieces.
 func (f *optionsFile) line() string { return strings.Join(f.pieces, " ") }
 
-// with returns the file's text with other pieces. One without any gets a line for the first.
+// with returns the file's text with new pieces. A file without pieces gets a new line for the first.
 func (f *optionsFile) with(pieces []string) (string, error) {
 	g := &optionsFile{form: f.form, around: f.around, pieces: pieces}
 	old := f.text()
@@ -113,7 +110,7 @@ func lineEnded(text string) string {
 	return text + "\n"
 }
 
-// padEnv makes an environment block as long as it was: GRUB writes into it without making it longer.
+// padEnv pads an environment block to its original size: GRUB overwrites the block in place and never extends it.
 func padEnv(text string, size int) (string, error) {
 	text = strings.TrimRight(text, "#")
 	if len(text) > size {
@@ -123,7 +120,7 @@ func padEnv(text string, size int) (string, error) {
 	return text + strings.Repeat("#", size-len(text)), nil
 }
 
-// some returns the pieces, an empty one where there are none.
+// some returns the pieces, or one empty piece.
 func (f *optionsFile) some() []string {
 	if len(f.pieces) == 0 {
 		return []string{""}
@@ -131,11 +128,11 @@ func (f *optionsFile) some() []string {
 	return f.pieces
 }
 
-// kernelopts is the word in the options of an entry for which GRUB puts a variable (RHEL 8).
+// kernelopts is the word in an entry's options that GRUB replaces with a variable (RHEL 8).
 const kernelopts = "$kernelopts"
 
-// editOptions returns a file's text with args. An entry that has them by way of $kernelopts loses
-// what it has of its own instead.
+// editOptions adds args to a file's text. An entry with $kernelopts gets args from GRUB's environment, so its own
+// copies are removed instead.
 func editOptions(form optionsForm, text string, args []string) (string, error) {
 	f := parseOptions(form, text)
 	pieces := f.some()
@@ -156,9 +153,10 @@ func editOptions(form optionsForm, text string, args []string) (string, error) {
 	return f.with(edited)
 }
 
-// undoOptions takes args out of now. before is what the file was, or what one like it was, before they were put in.
-// If now is exactly what editing before gives, nobody else has touched the file, and before itself comes back: white
-// space and order of words included. Otherwise only our words change, and what others wrote stays.
+// undoOptions removes args from now. before is the file, or a similar one, from before args were added.
+//
+// If now is exactly the edited before, no other program has changed the file, and undoOptions returns before, with
+// its white space and order. Otherwise it changes only our words.
 func undoOptions(form optionsForm, now, before string, args []string) (string, error) {
 	if edited, err := editOptions(form, before, args); err == nil && edited == now {
 		return before, nil
@@ -166,7 +164,7 @@ func undoOptions(form optionsForm, now, before string, args []string) (string, e
 	f, was := parseOptions(form, now), parseOptions(form, before)
 	pieces, old := f.some(), was.some()
 	if len(pieces) != len(old) {
-		// Lines have come or gone: what there is to bring back comes to the last.
+		// Lines were added or removed: restore everything in the last one.
 		old = []string{was.line()}
 		for len(old) < len(pieces) {
 			old = append([]string{""}, old...)

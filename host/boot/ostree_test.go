@@ -21,10 +21,9 @@ func coreOS(t testing.TB, kargs string) *machine {
 	return m
 }
 
-// rpmOSTree stands for the program: kargs alone prints the arguments of the next deployment; with
-// options it makes one, deletes first and appends then, and refuses to delete what is not there
-// (rpm-ostree(1), and kernel_arg_transaction_execute in its daemon). A new deployment has another
-// ostree=.
+// rpmOSTree stands for rpm-ostree: kargs alone prints the arguments of the next deployment. With options it makes a
+// deployment: it deletes first, appends then, and refuses to delete a missing word (rpm-ostree(1), and
+// kernel_arg_transaction_execute in its daemon). Each deployment has its own ostree=.
 func (m *machine) rpmOSTree(argv []string) (string, error) {
 	words := strings.Fields(m.text("/ostree/kargs"))
 	if argv[1] != "kargs" {
@@ -56,7 +55,7 @@ func (m *machine) rpmOSTree(argv []string) (string, error) {
 	return "Staging deployment...done\n", nil
 }
 
-// kargs are the arguments of the next deployment, without the one that names it.
+// kargs returns the arguments of the next deployment, without ostree=.
 func (m *machine) kargs() string {
 	return strings.Join(slices.DeleteFunc(strings.Fields(m.text("/ostree/kargs")), func(w string) bool {
 		return strings.HasPrefix(w, "ostree=")
@@ -140,7 +139,7 @@ func TestRPMOSTreeThatDoesSomethingElseIsNoticed(t *testing.T) {
 	m := coreOS(t, "ro quiet")
 	m.programs["rpm-ostree"] = func(argv []string) (string, error) {
 		if len(argv) > 2 {
-			return "", nil // an old one that takes either deletions or additions
+			return "", nil // an old version, which takes either deletions or additions
 		}
 		return "ro quiet\n", nil
 	}

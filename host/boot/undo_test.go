@@ -9,7 +9,6 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// undo rolls back, and returns what was left.
 func (m *machine) undo() (left []string) {
 	m.t.Helper()
 	err := m.withJournal(func(j *change.Journal) error {
@@ -46,8 +45,8 @@ func TestARollbackSaysWhichArgumentsOfOthersItLeaves(t *testing.T) {
 		name    string
 		machine func(testing.TB) *machine
 		byHand  func(*machine)
-		want    string   // what is said; "" for nothing
-		stays   []string // a path, what it has to have, and what it must not have
+		want    string   // the expected message; "" for none
+		stays   []string // a path, a text that it must have, and one that it must not
 	}{
 		{"a drop-in of GRUB", ofDebian, func(m *machine) {
 			edit(m, grubDropIn, ours, theirs)

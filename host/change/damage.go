@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// A DamagedError says what of a journal is lost. Whatever follows the damage cannot be trusted to be all.
+// A DamagedError describes the damage to a journal. Steps may be missing from Known and Lost.
 type DamagedError struct {
 	Path string
-	Gaps []string // what is wrong, and where: "lines 8 to 40 are missing"
+	Gaps []string // such as "lines 8 to 40 are missing"
 	// Known are the steps that can still be undone.
 	Known []*Entry
-	// Lost are steps that were made, by kind and subject, and what there was before them is lost. There may be more.
+	// Lost lists steps, by kind and subject, that were done and whose earlier state is lost. There may be more.
 	Lost []string
 
-	fresh bool // it was found now, and is not told of by the journal itself
+	fresh bool // the damage was found now, and is not already recorded in the journal
 }
 
 func (e *DamagedError) Error() string {
@@ -45,17 +45,17 @@ var (
 	errNoBefore = errors.New("without the state of before")
 )
 
-// A head says how far a journal goes.
+// A head records the length and checksum of a journal.
 type head struct {
 	Lines int    `json:"lines"`
 	Sum   string `json:"sum"`  // of all bytes of these lines
-	Left  int    `json:"left"` // steps that are to be taken back after them
+	Left  int    `json:"left"` // steps that are still to be undone
 }
 
 func (j *Journal) headPath() string { return j.path + ".head" }
 
-// writeHead replaces the head by one of the journal as it is. Its directory is not forced to the disk: a head of a few
-// lines before is as good after a power cut, and each step of prepare waits for this.
+// writeHead replaces the head file. It does not sync the directory, because each step of prepare waits for it, and a
+// head that is a few lines old is as good after a power cut.
 func (j *Journal) writeHead(s *System) error {
 	line, err := sealed(head{j.lines, j.total(), len(j.entries)})
 	if err != nil {
@@ -73,29 +73,26 @@ func (j *Journal) writeHead(s *System) error {
 	return os.Rename(f.Name(), j.headPath())
 }
 
-// total returns the checksum of all lines until now.
 func (j *Journal) total() string { return hex.EncodeToString(j.sum.Sum(nil)[:16]) }
 
-// count takes a line for one of the journal.
+// count adds a line to the totals of the journal.
 func (j *Journal) count(line []byte) {
 	j.lines++
 	j.size += int64(len(line))
 	j.sum.Write(line)
 }
 
-// seal makes the next line of a record.
 func (j *Journal) seal(r *record) ([]byte, error) {
 	r.Line, r.Sum, r.Time = j.lines+1, j.total(), j.now().UTC()
 	return sealed(r)
 }
 
-// sealed makes a line: the checksum of its JSON in eight hexadecimal digits, a space, and the JSON.
+// sealed encodes a line: the CRC-32 of its JSON in eight hexadecimal digits, a space, and the JSON.
 func sealed(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	return fmt.Appendf(nil, "%08x %s\n", crc32.ChecksumIEEE(text), text), err
 }
 
-// unseal reads what sealed made.
 func unseal(line []byte, v any) error {
 	digits, text, _ := bytes.Cut(line, []byte(" "))
 	text, whole := bytes.CutSuffix(text, []byte("\n"))
@@ -105,17 +102,16 @@ func unseal(line []byte, v any) error {
 	return json.Unmarshal(text, v)
 }
 
-// A reading is the state of one replay.
 type reading struct {
 	j    *Journal
 	d    *DamagedError
 	lost map[opKey]bool
-	// bad is set while lines are skipped that are none, and numbered once a line had its number.
+	// bad is set while invalid lines are skipped, and numbered once a line had a number.
 	bad, numbered bool
 }
 
-// replay reads the lines of a journal and compares them with its head. What is wrong with them is damage, and the rest
-// is read all the same. It is an error where they are whole and this version does not know what they mean.
+// replay applies the valid lines of a journal and returns the damage, if any. It returns an error if a valid line has
+// a meaning that this version does not know.
 func (j *Journal) replay(data, headText []byte) (*DamagedError, error) {
 	r := &reading{j: j, d: &DamagedError{Path: j.path}, lost: map[opKey]bool{}}
 	var h *head
@@ -126,7 +122,7 @@ func (j *Journal) replay(data, headText []byte) (*DamagedError, error) {
 			h = nil
 		}
 	}
-	// What the head says of the lines before the first.
+	// A head of no lines must have the checksum of no lines.
 	matches := h == nil || h.Lines > 0 || h.Sum == j.total()
 	size := 0
 	for line := range bytes.Lines(data) {
@@ -134,7 +130,7 @@ func (j *Journal) replay(data, headText []byte) (*DamagedError, error) {
 		rec := &record{}
 		if err := unseal(line, rec); err != nil || r.numbered && rec.Line <= j.lines {
 			if size == len(data) {
-				break // cut off while it was written, unless the head tells of it
+				break // cut off while being written; if the head counts this line, end reports it
 			}
 			r.bad = true
 			continue
@@ -150,11 +146,11 @@ func (j *Journal) replay(data, headText []byte) (*DamagedError, error) {
 	return r.damage(), nil
 }
 
-// take takes a whole line.
+// take applies a valid line.
 func (r *reading) take(line []byte, rec *record) error {
 	j := r.j
 	number := rec.Line
-	if number == 0 { // of an older version
+	if number == 0 { // written by an older version
 		number = j.lines + 1
 		if r.bad {
 			number++
@@ -181,7 +177,7 @@ func (r *reading) take(line []byte, rec *record) error {
 	return err
 }
 
-// missing notes that lines up to a number should have come, or that others have come between.
+// missing records a gap if lines up to number until are missing, or if invalid lines came between.
 func (r *reading) missing(until int) {
 	from := r.j.lines + 1
 	switch {
@@ -195,7 +191,6 @@ func (r *reading) missing(until int) {
 	r.bad = false
 }
 
-// end compares what was read with the head.
 func (r *reading) end(h *head, matches, empty bool) {
 	switch {
 	case h == nil:
@@ -203,7 +198,7 @@ func (r *reading) end(h *head, matches, empty bool) {
 		if r.numbered && len(r.d.Gaps) == 0 {
 			r.note("%s is missing: lines after line %d may be, too", r.j.headPath(), r.j.lines)
 		}
-	case empty && h.Left == 0: // it was closed, and removed
+	case empty && h.Left == 0: // closed, and removed
 	default:
 		r.missing(max(h.Lines, r.j.lines))
 		if !matches && len(r.d.Gaps) == 0 {
@@ -217,7 +212,7 @@ func (r *reading) note(format string, args ...any) {
 	r.d.fresh = true
 }
 
-// damage returns what was found, or what the journal tells of an earlier damage; nil if nothing is lost.
+// damage returns the damage that was found now or that the journal records from earlier, or nil.
 func (r *reading) damage() *DamagedError {
 	if r.j.gap != "" {
 		r.d.Gaps = append([]string{r.j.gap}, r.d.Gaps...)
@@ -235,8 +230,8 @@ func (r *reading) damage() *DamagedError {
 	return r.d
 }
 
-// salvage keeps a damaged journal under another name and writes what it still knows in its place. A power cut in
-// between leaves one with the damage and the same steps. It returns the new lines.
+// salvage keeps a damaged journal under another name, replaces it with the steps that are still known, and returns
+// the new lines. A power cut in between leaves the same damage and steps.
 func (j *Journal) salvage(damaged []byte, d *DamagedError) ([]byte, error) {
 	kept := fmt.Sprintf("%s.damaged-%s", j.path, j.now().UTC().Format("20060102T150405.000"))
 	s := &System{}

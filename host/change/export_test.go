@@ -5,14 +5,13 @@ import (
 	"slices"
 )
 
-// Abandon lets go of a journal as a process that is killed does: nothing is written any more, and
-// the kernel drops the lock.
+// Abandon drops a journal as a killed process does: nothing more is written, and the kernel releases the lock.
 func Abandon(j *Journal) {
 	j.file.Close()
 	j.lock.Close()
 }
 
-// Replay reads a journal and its head from memory: what is to be undone, by kind and subject, and what is wrong.
+// Replay reads a journal and its head from memory. It returns the steps to undo, by kind and subject, and the damage.
 func Replay(data, head []byte, kinds Kinds) (known []string, damage *DamagedError, err error) {
 	j := newJournal("journal", kinds)
 	damage, err = j.replay(data, head)
@@ -22,7 +21,7 @@ func Replay(data, head []byte, kinds Kinds) (known []string, damage *DamagedErro
 	return slices.Clip(known), damage, err
 }
 
-// HeadOf returns the head that a journal of these lines has.
+// HeadOf returns the head of a journal with these lines.
 func HeadOf(data []byte, kinds Kinds) []byte {
 	j := newJournal("journal", kinds)
 	if _, err := j.replay(data, nil); err != nil {
@@ -35,7 +34,7 @@ func HeadOf(data []byte, kinds Kinds) []byte {
 	return line
 }
 
-// BreakWrites makes each further line fail to be written.
+// BreakWrites makes all further writes of lines fail.
 func BreakWrites(j *Journal) {
 	if f, err := os.Open(j.path); err == nil {
 		j.file.Close()

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// A fault would reset the machine of whoever has the variable in the environment.
+// A fault resets the machine, so the variable must have no effect on other hosts.
 func TestFaultsAreForHostsOfRacklessEmulateOnly(t *testing.T) {
 	t.Parallel()
 	const vendor = "sys/class/dmi/id/sys_vendor"

@@ -15,25 +15,23 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// A File is a regular file that is to have a content. Directories above it are made, and taken away
-// again where they are empty.
+// A File is a regular file with a wanted content. Missing parent directories are made, and removed again on undo if
+// they are empty.
 type File struct {
 	Path string      `json:"path"`
 	Data []byte      `json:"data"`
-	Mode fs.FileMode `json:"mode"` // permissions of a new file, and of one that is replaced
-	// Absent is set where the file is to be gone instead.
+	Mode fs.FileMode `json:"mode"` // permissions of the file, new or replaced
+	// Absent means that the file is to be removed instead.
 	Absent bool `json:"absent,omitempty"`
 }
 
-// fileState is what was at the path.
 type fileState struct {
 	Data []byte      `json:"data,omitempty"`
 	Mode fs.FileMode `json:"mode,omitempty"`
 	UID  int         `json:"uid,omitempty"`
 	GID  int         `json:"gid,omitempty"`
-	Link string      `json:"link,omitempty"` // it was a symbolic link to this
-	// Missing is set where there was nothing, and then Made are the directories above it that were
-	// missing, too, outermost first.
+	Link string      `json:"link,omitempty"` // target, if the path is a symbolic link
+	// Missing means that the path did not exist. Made then lists its missing parent directories, outermost first.
 	Missing bool     `json:"missing,omitempty"`
 	Made    []string `json:"made,omitempty"`
 }
@@ -44,7 +42,8 @@ func (f *File) Kind() string { return "file" }
 // Subject implements [Op].
 func (f *File) Subject() string { return f.Path }
 
-// Read implements [Op]. What is neither a regular file nor a link is an error: nobody replaces a directory or a device.
+// Read implements [Op]. It returns an error if the path is neither a regular file nor a link, because rackless must
+// not replace a directory or a device.
 func (f *File) Read(_ context.Context, s *System) (State, error) {
 	return Encode(readFileState(s, f.Path))
 }
@@ -90,7 +89,7 @@ func (f *File) Done(state State) bool {
 	return !st.Missing && st.Link == "" && st.Mode == f.Mode && bytes.Equal(st.Data, f.Data)
 }
 
-// Do implements [Op]. A new file is the caller's, one that is replaced stays its owner's.
+// Do implements [Op]. A new file belongs to the caller, and a replaced one keeps its owner.
 func (f *File) Do(_ context.Context, s *System) error {
 	if f.Absent {
 		return s.Remove(f.Path)
@@ -120,7 +119,7 @@ func (f *File) Restore(_ context.Context, s *System, before State) error {
 	return st.restore(s, f.Path)
 }
 
-// Restored implements [Restorer]: a directory that was made stays where others have put something in it.
+// Restored implements [Restorer]. A directory that Do made stays if others have put something in it.
 func (f *File) Restored(before, now State) bool {
 	b, errB := Decode[fileState](before)
 	n, errN := Decode[fileState](now)
@@ -139,7 +138,7 @@ func (f *File) Merge(_ context.Context, _ *System, u Undo) (State, []Changed, er
 	return u.Whole(f, f.Done(u.Now), Changed{What: f.Path, Found: describe(u.Now), Set: set})
 }
 
-// describe says for people what a file is: not its content, but so much that two that differ are told apart.
+// describe describes a file for people, with a checksum instead of its content.
 func describe(state State) string {
 	st, err := Decode[fileState](state)
 	switch {
@@ -156,7 +155,7 @@ func describe(state State) string {
 
 func (st *fileState) restore(s *System, path string) error {
 	if now, err := readFileState(s, path); err == nil && !st.Missing && reflect.DeepEqual(now, st) {
-		return s.Remove(path + newSuffix) // a replacement that was cut off
+		return s.Remove(path + newSuffix) // a replacement file that was cut off
 	}
 	switch {
 	case st.Link != "":
@@ -168,7 +167,7 @@ func (st *fileState) restore(s *System, path string) error {
 		return err
 	}
 	for i := len(st.Made) - 1; i >= 0; i-- {
-		// Others may have put something there in the meantime; that keeps the directory.
+		// A directory stays if others have put something in it.
 		if err := s.Remove(st.Made[i]); err != nil && !errors.Is(err, syscall.ENOTEMPTY) {
 			return err
 		}
@@ -184,7 +183,7 @@ func (f *File) Shell() []string {
 	return writeTo(f.Path, f.Data, f.Mode)
 }
 
-// A Link is a symbolic link that is to be there, as systemctl enable makes them.
+// A Link is a symbolic link, as made by systemctl enable.
 type Link struct {
 	Path string `json:"path"`
 	To   string `json:"to"`
@@ -240,11 +239,11 @@ func (l *Link) Shell() []string {
 		"ln -sfn " + words.ShellWord(l.To) + " " + words.ShellWord(l.Path)}
 }
 
-// A Value is a file of one value that the kernel made, in sysfs, procfs or a cgroup.
+// A Value is a kernel file with one value, in sysfs, procfs or a cgroup.
 type Value struct {
 	Path string `json:"path"`
 	Want string `json:"want"`
-	// Write is what is written to make it Want, where that is not Want itself.
+	// Write is the text to write, if it is not Want itself.
 	Write string `json:"write,omitempty"`
 }
 
@@ -254,16 +253,16 @@ func (v *Value) Kind() string { return "value" }
 // Subject implements [Op].
 func (v *Value) Subject() string { return v.Path }
 
-// missingValue is the state of a file that the kernel does not have. No value has a newline.
+// missingValue is the state of a file that the kernel does not have. The newline sets it apart from any value.
 const missingValue State = "\nmissing"
 
-// Read implements [Op]. Of a choice such as "always [madvise] never" the state is what is chosen.
+// Read implements [Op]. The state of a choice such as "always [madvise] never" is the chosen word.
 func (v *Value) Read(_ context.Context, s *System) (State, error) {
 	text, err := s.ValueOr(v.Path, string(missingValue))
 	return State(chosen(text)), err
 }
 
-// chosen picks the word in brackets, if there is one.
+// chosen returns the word in brackets, or text if there are no brackets.
 func chosen(text string) string {
 	if _, rest, ok := bytes.Cut([]byte(text), []byte("[")); ok {
 		if word, _, ok := bytes.Cut(rest, []byte("]")); ok {
@@ -284,7 +283,8 @@ func (v *Value) Do(_ context.Context, s *System) error {
 	return s.WriteValue(v.Path, v.Want)
 }
 
-// Restore implements [Op]. What was not there before has gone with whatever made it, or goes with it.
+// Restore implements [Op]. It leaves a file that did not exist before, because that file comes and goes with another
+// op.
 func (v *Value) Restore(ctx context.Context, s *System, before State) error {
 	now, err := v.Read(ctx, s)
 	if err != nil || now == before || before == missingValue || now == missingValue {
@@ -293,7 +293,7 @@ func (v *Value) Restore(ctx context.Context, s *System, before State) error {
 	return s.WriteValue(v.Path, string(before))
 }
 
-// Merge implements [Merger]. Nobody has set a file that has gone.
+// Merge implements [Merger]. A file that has gone does not count as changed by others.
 func (v *Value) Merge(_ context.Context, _ *System, u Undo) (State, []Changed, error) {
 	return u.Whole(v, v.Done(u.Now) || u.Now == missingValue, Changed{What: v.Path, Found: string(u.Now), Set: v.Want})
 }
@@ -306,7 +306,7 @@ func (v *Value) Shell() []string {
 	return []string{EchoTo(v.Path, v.Want)}
 }
 
-// BasicKinds are the ops of this package.
+// BasicKinds returns the ops of this package.
 func BasicKinds() Kinds {
 	return Kinds{
 		"file":  func() Op { return &File{} },

@@ -17,21 +17,19 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// The events of a journal.
 const (
-	eventBegin     = "begin"     // Before was read; the op is about to be made
-	eventDone      = "done"      // it was made, and read back
-	eventRestoring = "restoring" // it is about to be taken back
-	eventRestored  = "restored"  // that was done, and read back
+	eventBegin     = "begin"     // Before was read; Do comes next
+	eventDone      = "done"      // Do has returned, and the state was read back
+	eventRestoring = "restoring" // Restore comes next
+	eventRestored  = "restored"  // Restore has returned, and the state was read back
 )
 
-// eventGap is the first line of a journal that was made of what was left of a damaged one: What says what is lost.
+// eventGap is the first line of a journal that was rebuilt from a damaged one. Its What describes the loss.
 const eventGap = "gap"
 
-// A record is a line of the journal.
 type record struct {
-	Line    int             `json:"line,omitempty"` // its number; none in journals of rackless 0.9 and before
-	Sum     string          `json:"sum,omitempty"`  // of all bytes before the line
+	Line    int             `json:"line,omitempty"` // line number; 0 in journals of rackless 0.9 and before
+	Sum     string          `json:"sum,omitempty"`  // checksum of all bytes before the line
 	Event   string          `json:"event"`
 	Time    time.Time       `json:"time"`
 	Kind    string          `json:"kind,omitempty"`
@@ -39,42 +37,41 @@ type record struct {
 	What    string          `json:"what,omitempty"`
 	Op      json.RawMessage `json:"op,omitempty"`     // of begin
 	Before  *State          `json:"before,omitempty"` // of begin
-	After   *State          `json:"after,omitempty"`  // of done: what was read back; none of earlier versions
-	Boot    string          `json:"boot,omitempty"`   // of done: the boot in which that was
+	After   *State          `json:"after,omitempty"`  // of done: the state read back; nil from old versions
+	Boot    string          `json:"boot,omitempty"`   // of done: the boot ID at that time
 }
 
-// An Entry is an op that was begun and not restored yet: what there is to undo.
+// An Entry is an op to undo: it was begun and is not restored yet.
 type Entry struct {
 	Op     Op
 	What   string
-	Before State // what was there before it was first begun
-	Done   bool  // the last time that it was begun it was finished, too
+	Before State // the state before it was first begun
+	Done   bool  // the op was finished the last time that it was begun
 
-	made State  // what was read back when it was last finished; "" if that is not recorded
-	boot string // in which that was
+	made State  // the state that was read back when it was last finished, or ""
+	boot string // the boot ID at that time
 }
 
-// Key tells ops apart.
 func (e *Entry) key() opKey { return keyOf(e.Op) }
 
 type opKey struct{ kind, subject string }
 
 func keyOf(op Op) opKey { return opKey{op.Kind(), op.Subject()} }
 
-// A Journal is the file in which changes are written before they are made. One process at a time has it open.
+// A Journal is the file that records changes before they are made. Only one process at a time can open it.
 //
-// Each line has its number and a checksum of all lines before it. A second file, the head, has the number of lines and
-// the checksum of all of them: without it, a journal that lost its end would look like one that never had it.
+// Each line has its number and a checksum of all lines before it. A second file, the head, has the number of lines
+// and the checksum of all of them. Without the head, a lost end of the journal would go unnoticed.
 type Journal struct {
 	path    string
-	file    *os.File // nil until the journal was read and is sound
+	file    *os.File // nil until the journal was read and found undamaged
 	lock    *flock.Flock
 	kinds   Kinds
-	entries []*Entry // in the order in which they were first begun
-	gap     string   // what an earlier damage has lost
+	entries []*Entry // in the order of their first begin
+	gap     string   // the loss from an earlier damage
 	lines   int
-	size    int64     // in bytes, of these lines
-	sum     hash.Hash // of these bytes
+	size    int64 // of the lines, in bytes
+	sum     hash.Hash
 	now     func() time.Time
 }
 
@@ -82,16 +79,16 @@ func newJournal(path string, kinds Kinds) *Journal {
 	return &Journal{path: path, kinds: kinds, lock: flock.New(path + ".lock"), sum: sha256.New(), now: time.Now}
 }
 
-// ErrBusy is returned by [Open] while another process has the journal.
+// ErrBusy is returned by [Open] if another process has the journal open.
 var ErrBusy = errors.New("another rackless is changing this machine")
 
-// Open opens the journal at a path, and makes it if need be, with its directory. What a power cut
-// left of a last line is dropped: the change that it told of had not been begun. Any other damage
-// is a [DamagedError], and nothing is changed.
+// Open opens the journal at path, and creates it and its directory if necessary. It drops a last line that a power
+// cut truncated, because that line's change had not begun. Any other damage is returned as a [DamagedError], and
+// nothing is changed.
 func Open(path string, kinds Kinds) (*Journal, error) { return open(path, kinds, false) }
 
-// OpenKnown is Open for a rollback of what a damaged journal still knows. The damaged file is kept beside the journal,
-// which begins with what is lost, so that nobody forgets it: [Journal.Gap] returns it.
+// OpenKnown is like [Open], but also opens a damaged journal, for a rollback of its known steps. It keeps the damaged
+// file beside the new journal. The new journal begins with a description of the loss, which [Journal.Gap] returns.
 func OpenKnown(path string, kinds Kinds) (*Journal, error) { return open(path, kinds, true) }
 
 func open(path string, kinds Kinds, damaged bool) (*Journal, error) {
@@ -125,7 +122,7 @@ func (j *Journal) open(damaged bool) error {
 			return err
 		}
 	}
-	// The head comes before the journal: one without the other is a journal that was removed.
+	// Write the head before the journal: a head without a journal means that the journal was removed.
 	if err := j.writeHead(&System{}); err != nil {
 		return err
 	}
@@ -143,8 +140,8 @@ func (j *Journal) open(damaged bool) error {
 	return nil
 }
 
-// read reads the journal and its head. The head is read first: whoever reads without the lock may find more lines than
-// it tells of, and never fewer.
+// read reads the head, then the journal. A reader without the lock may thus find more lines than the head counts, but
+// never fewer.
 func (j *Journal) read() ([]byte, *DamagedError, error) {
 	text, err := os.ReadFile(j.headPath())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -158,15 +155,15 @@ func (j *Journal) read() ([]byte, *DamagedError, error) {
 	return data, damage, err
 }
 
-// ReadJournal returns what there is to undo according to the journal at a path, without
-// locking it: nothing where there is no file. With a [DamagedError] it is what is still known.
+// ReadJournal returns the entries to undo in the journal at path, without locking it, or nil if there is no file. If
+// the error is a [DamagedError], the entries are those still known.
 func ReadJournal(path string, kinds Kinds) ([]*Entry, error) {
 	for again := false; ; again = true {
 		j := newJournal(path, kinds)
 		_, damage, err := j.read()
 		if err == nil && damage != nil {
 			if !again {
-				continue // whoever has the lock may have removed one of the two files in between
+				continue // the process with the lock may have removed one of the two files in between
 			}
 			err = damage
 		}
@@ -174,7 +171,6 @@ func ReadJournal(path string, kinds Kinds) ([]*Entry, error) {
 	}
 }
 
-// apply brings the entries up to date with a record.
 func (j *Journal) apply(r *record) error {
 	key := opKey{r.Kind, r.Subject}
 	e := j.find(key)
@@ -228,10 +224,9 @@ func (j *Journal) find(key opKey) *Entry {
 	return lists.Find(j.entries, func(e *Entry) bool { return e.key() == key })
 }
 
-// write appends a record and forces it to the disk, and the head after it. In the other order a power cut in between
-// would leave a head with a line that is not there, which looks like a line that was lost. In this order it leaves a
-// line that the head does not tell of: that is good, or it was cut off while it was written, and is dropped. Either way
-// nothing has been done about it yet.
+// write appends a record and syncs it to the disk, then writes the head. A power cut in between leaves a line that
+// the head does not count; read accepts the line, or drops it if it was cut off. In the other order the head would
+// count a line that does not exist, which looks like a lost line.
 func (j *Journal) write(s *System, r record) error {
 	line, err := j.seal(&r)
 	if err != nil {
@@ -242,7 +237,7 @@ func (j *Journal) write(s *System, r record) error {
 		err = j.file.Sync()
 	}
 	if err != nil {
-		// A rollback goes on: what is there of the line must not become the beginning of the next.
+		// A rollback continues after this error, so a partial line must not become the beginning of the next.
 		return fmt.Errorf("%s: %w", j.path, errors.Join(err, j.file.Truncate(j.size)))
 	}
 	j.count(line)
@@ -266,39 +261,37 @@ func beginOf(step *Step, before State) (record, error) {
 		Before: &before}, err
 }
 
-// done records that an op was made, and what is there since; nil if that was recorded when it was made, and it is in
-// place in another boot.
+// done records that an op is done, with its state. after is nil if the state was recorded before and the op is still
+// in place after another boot.
 func (j *Journal) done(s *System, op Op, after *State) error {
 	return j.write(s, record{Event: eventDone, Kind: op.Kind(), Subject: op.Subject(), After: after, Boot: bootID(s)})
 }
 
-// event records an event of an op, with what is to be said of it.
 func (j *Journal) event(s *System, event string, op Op, what string) error {
 	return j.write(s, record{Event: event, Kind: op.Kind(), Subject: op.Subject(), What: what})
 }
 
-// Entries returns what there is to undo, in the order in which it was first begun.
+// Entries returns the ops to undo, in the order of their first begin.
 func (j *Journal) Entries() []*Entry { return append([]*Entry(nil), j.entries...) }
 
-// Unfinished returns, of entries, an op that was begun, or was being restored, and did not come to
-// its end; nil where there is none.
+// Unfinished returns an entry that was interrupted while being made or restored, or nil.
 func Unfinished(entries []*Entry) *Entry {
 	return lists.Find(entries, func(e *Entry) bool { return !e.Done })
 }
 
-// Gap says what an earlier damage of the journal has lost; "" where there was none.
+// Gap describes the loss from an earlier damage of the journal, or returns "".
 func (j *Journal) Gap() string { return j.gap }
 
-// Close closes the journal. One that has nothing to undo any more is removed.
+// Close closes the journal, and removes it if there is nothing left to undo.
 func (j *Journal) Close() error {
 	var errs []error
 	if j.file != nil {
 		if len(j.entries) == 0 {
-			// The head last: it says that nothing is left, so that a journal that is not there is none that was lost.
+			// Remove the head last: its Left is 0, so that the removed journal does not count as lost.
 			for _, path := range []string{j.path, j.headPath()} {
 				errs = append(errs, (&System{}).Remove(path))
 			}
-			// The lock's file goes while the lock is held. Who waits for it tries, and does not wait.
+			// Remove the lock file while holding the lock. Other processes only try to lock, so none waits for it.
 			if err := os.Remove(j.lock.Path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}

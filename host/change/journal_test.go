@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// A written journal is one of a machine with two things changed, in lines, and its head.
+// A written is the journal and head of a machine with two changes, split into lines.
 type written struct {
 	m     *machine
 	lines [][]byte
@@ -38,7 +38,7 @@ func journal(t *testing.T) *written {
 	return w
 }
 
-// becomes gives the machine another journal and head; nil is none.
+// becomes replaces the machine's journal and head; nil removes them.
 func (m *machine) becomes(t *testing.T, journal, head []byte) {
 	t.Helper()
 	for path, data := range map[string][]byte{m.journal: journal, m.journal + ".head": head} {
@@ -52,7 +52,7 @@ func (m *machine) becomes(t *testing.T, journal, head []byte) {
 	}
 }
 
-// A power cut while the last line was written: the head does not tell of it yet.
+// The power was cut while the last line was written: the head does not count that line yet.
 func TestATornLastLineIsDropped(t *testing.T) {
 	t.Parallel()
 	w := journal(t)
@@ -76,7 +76,8 @@ func TestATornLastLineIsDropped(t *testing.T) {
 	}
 }
 
-// Whatever is cut off, changed in one byte, left out, doubled or exchanged: either it is said, or nothing is lost.
+// The journal is truncated, or a byte is changed, or lines are dropped, doubled or swapped. Either the damage is
+// reported, or nothing is lost.
 func TestNoDamageOfAJournalIsSilent(t *testing.T) {
 	t.Parallel()
 	w := journal(t)
@@ -183,8 +184,8 @@ func TestADamagedJournalIsRefusedAndSaysWhatItKnows(t *testing.T) {
 	}
 }
 
-// What a damaged journal still knows is undone, and the journal tells of what it does not know to its end, also
-// where the process dies in between.
+// Known steps of a damaged journal are undone. The journal reports the loss to its end, also if the process dies in
+// between.
 func TestWhatADamagedJournalKnowsIsTakenBack(t *testing.T) {
 	t.Parallel()
 	w := journal(t)
@@ -208,7 +209,7 @@ func TestWhatADamagedJournalKnowsIsTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := w.m.snapshot(t)
-	now["/etc/default/grub"] = before["/etc/default/grub"] // of the lost lines
+	now["/etc/default/grub"] = before["/etc/default/grub"] // changed by the lost lines
 	if diff := cmp.Diff(before, now); diff != "" {
 		t.Error(diff)
 	}
@@ -218,7 +219,7 @@ func TestWhatADamagedJournalKnowsIsTakenBack(t *testing.T) {
 	}
 }
 
-// A step that was begun again after the lost lines has what was there before it with it.
+// A step that was begun again after the lost lines records its earlier state again.
 func TestAStepThatWasBegunAgainIsNotLost(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -242,7 +243,7 @@ func isDamaged(err error) bool {
 	return ok
 }
 
-// journal-v1 was written by the version before lines had numbers.
+// journal-v1 was written by the version that had no line numbers.
 func TestAJournalOfTheVersionBeforeIsGoneOnWithAndTakenBack(t *testing.T) {
 	t.Parallel()
 	old, err := os.ReadFile("testdata/journal-v1")
@@ -254,7 +255,7 @@ func TestAJournalOfTheVersionBeforeIsGoneOnWithAndTakenBack(t *testing.T) {
 	s := m.steps()
 	steps := []change.Step{s[1], s[2], s[5]}
 	m.do(t, -1, m.prepare(steps))
-	m.becomes(t, old[:len(old)-10], nil) // it died in the last line
+	m.becomes(t, old[:len(old)-10], nil) // that version died while writing the last line
 	m.do(t, -1, m.prepare(append(steps, s[3])))
 	data, err := os.ReadFile(m.journal)
 	if err != nil {
@@ -300,7 +301,7 @@ func TestReadingAJournalLocksNothing(t *testing.T) {
 	}
 }
 
-// A full disk takes half of a line. What follows it must not become one line with that.
+// On a full disk only half of a line is written. The next line must not be appended to it.
 func TestALineThatCouldNotBeWrittenLeavesNothing(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

@@ -15,12 +15,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A State is what an op found: text that only the kind of op understands, the same for the same
-// state. It is journalled.
+// A State is a state that an op has read, as text in the format of that kind of op. Equal states have equal texts. It
+// is stored in the journal.
 type State string
 
-// Encode writes a state that has several parts as JSON. It takes the error with which the state was
-// read, so that the results of a function that reads one can be handed on.
+// Encode encodes a state with several parts as JSON. It takes an error so that the results of a function that reads a
+// state can be passed on directly.
 func Encode(st any, err error) (State, error) {
 	if err != nil {
 		return "", err
@@ -29,7 +29,7 @@ func Encode(st any, err error) (State, error) {
 	return State(b), err
 }
 
-// Decode reads what [Encode] wrote.
+// Decode decodes a state from [Encode].
 func Decode[T any](state State) (st T, err error) {
 	if err = json.Unmarshal([]byte(state), &st); err != nil {
 		err = fmt.Errorf("state %q: %w", string(state), err)
@@ -37,57 +37,56 @@ func Decode[T any](state State) (st T, err error) {
 	return st, err
 }
 
-// An Op is one thing of the machine that is to be different. Its exported fields are journalled as
-// JSON; together with the kind they must be enough to restore what was, by a later version of this
-// program as well: fields are added, never changed in meaning.
+// An Op is one change of the machine. Its exported fields are stored in the journal as JSON. Together with the kind
+// they must suffice to restore the earlier state, even for later versions of this program: fields may be added, but
+// never change their meaning.
 type Op interface {
 	// Kind names the type of op in the journal: "file".
 	Kind() string
-	// Subject is the thing: a path, a PCI address. Two ops of one kind and subject are about the same thing.
+	// Subject identifies the thing to change: a path, a PCI address. Two ops with one kind and subject change the
+	// same thing.
 	Subject() string
-	// Read returns what is there now. It changes nothing. A thing that is not there is a state, not an error.
+	// Read returns the present state and changes nothing. A missing thing is a state, not an error.
 	Read(ctx context.Context, s *System) (State, error)
-	// Done reports whether a state is what the op wants.
+	// Done reports whether a state is the wanted one.
 	Done(State) bool
-	// Do makes it so. It may be called again after it was cut off anywhere.
+	// Do makes the change. It may be called again after it was interrupted at any point.
 	Do(ctx context.Context, s *System) error
-	// Restore brings a state back that Read returned, after Do, or after Do or Restore was cut off
-	// anywhere. Read returns that very state afterwards.
+	// Restore restores a state that Read returned, after Do, or after Do or Restore was interrupted at any point.
+	// Read must return that same state afterwards.
 	Restore(ctx context.Context, s *System, before State) error
 }
 
-// A LateRestorer is an op that a rollback restores after all that are none.
+// A LateRestorer is an op that a rollback restores after all other ops.
 type LateRestorer interface {
-	// RestoredLate reports that something else of the preparation may bring the thing about again
-	// at a boot, until it is undone itself: if the machine goes down in the middle of a
-	// rollback, the journal has to know still that it is to be undone.
+	// RestoredLate reports whether another op may make this change again at a boot, until that other op is undone. If
+	// the machine goes down during a rollback, the journal must then still have this op.
 	RestoredLate() bool
 }
 
-// A Restorer is an op for which states that differ can mean the same after Restore. Of other ops
-// the states are compared.
+// A Restorer is an op whose state after Restore may differ from the earlier one and still count as restored. For
+// other ops the states must be equal.
 type Restorer interface {
 	Restored(before, now State) bool
 }
 
-// A Manual op knows the commands by which a person would do the same. They are shown, and never run by rackless: it
-// undoes what it does, and looks before and after, which they do not.
+// A Manual op has shell commands with the same effect. rackless shows them but never runs them, because they do not
+// check the state before and after, and cannot be undone.
 type Manual interface {
-	// Shell returns lines for a POSIX shell of root. Lines that begin with # are for the reader.
+	// Shell returns lines for a root shell (POSIX). Lines that begin with # are for the reader.
 	Shell() []string
 }
 
-// A RebootError is an error of Do that the next boot mends: what Do could not find the kernel sets
-// aside then. The step counts as one that waits for it.
+// A RebootError is an error of Do that the next boot resolves: the kernel then sets aside the memory that Do could
+// not find. The step's status is Waiting.
 type RebootError interface {
 	error
 	NeedsReboot() bool
 }
 
-// Kinds makes empty ops by kind, to decode journals with.
+// Kinds maps a kind to a function that returns an empty op of that kind, for decoding journals.
 type Kinds map[string]func() Op
 
-// decode returns the op that a journal tells of.
 func (k Kinds) decode(kind string, data json.RawMessage) (Op, error) {
 	empty, ok := k[kind]
 	if !ok {
@@ -100,33 +99,30 @@ func (k Kinds) decode(kind string, data json.RawMessage) (Op, error) {
 	return op, nil
 }
 
-// A Step is an op with what people want to know of it.
+// A Step is an op with its description for people.
 type Step struct {
 	Op Op
-	// What is what is done, in a few words: "hand 0000:41:00.0 to vfio-pci".
+	// What describes the step briefly: "hand 0000:41:00.0 to vfio-pci".
 	What string
 	Why  string
-	// Risk is what may go wrong or who may notice; empty where nobody does.
+	// Risk describes possible failures and side effects, if any.
 	Risk string
-	// Boot is set for steps that take effect when the machine is started again. InForce reports
-	// whether that has happened.
+	// Boot is set for steps that take effect at the next boot. InForce reports whether they have taken effect.
 	Boot    bool
 	InForce func(ctx context.Context, s *System) (bool, error)
-	// Ready, if not nil, reports whether the step can be made now; where it cannot, a reboot that a
-	// step before it needs comes first.
+	// Ready, if set, reports whether the step can be made now. If it cannot, an earlier step needs a reboot first.
 	Ready func(ctx context.Context, s *System) (bool, error)
-	// Guard, if not nil, is asked right before the step is made and whenever it would be: an error refuses it.
+	// Guard, if set, runs before the step and in a survey. If it returns an error, the step is refused.
 	Guard func(ctx context.Context, s *System) error
-	// Early is set for steps that need memory in one piece: they come before devices are handed over.
+	// Early is set for steps that need contiguous memory: they come before devices are handed over.
 	Early bool
-	// Before, if not nil, is asked where the step is in place and the journal knows nothing of it:
-	// something else of this preparation may have brought it about, as a boot with kernel arguments
-	// does. It returns what was there before that, to be undone by a rollback; false where the
-	// step is nobody's to undo.
+	// Before, if set, is called when the step is already in effect but not in the journal, for example because a boot
+	// with new kernel arguments did it. It returns the earlier state, for rollback, or false if rackless did not
+	// cause the change.
 	Before func(ctx context.Context, s *System) (State, bool, error)
 }
 
-// Commands returns the lines that a person would type for the step; nil if its op is not [Manual].
+// Commands returns the shell commands for the step, or nil if its op is not [Manual].
 func (s *Step) Commands() []string {
 	if op, ok := s.Op.(Manual); ok {
 		return op.Shell()
@@ -134,14 +130,14 @@ func (s *Step) Commands() []string {
 	return nil
 }
 
-// ext4Checkpoint is EXT4_IOC_CHECKPOINT of <linux/ext4.h>, _IOW('f', 43, __u32), since Linux 5.15:
-// everything that is in the journal is written to its place.
+// ext4Checkpoint is EXT4_IOC_CHECKPOINT of <linux/ext4.h>, _IOW('f', 43, __u32), since Linux 5.15. It writes
+// everything in the journal to its final place.
 const ext4Checkpoint = 0x4004662b
 
-// Checkpoint has a directory's file system written as who does not read its journal sees it. Boot
-// loaders are such: after a power cut GRUB reads an ext4 as it was before what is only in the
-// journal yet, although all of it was forced to the disk. Only ext4 can be asked for more than a
-// sync. It does nothing where the root is not that of this machine.
+// Checkpoint writes the file system of dir to its final place on the disk, for readers that ignore its journal.
+//
+// After a power cut, GRUB reads an ext4 without the changes that are only in the journal, even if they were synced.
+// Only ext4 offers more than a sync. Checkpoint does nothing if the root is not that of this machine.
 func (s *System) Checkpoint(dir string) (err error) {
 	if s.Root != "/" {
 		return nil
@@ -154,22 +150,22 @@ func (s *System) Checkpoint(dir string) (err error) {
 	if err := unix.Syncfs(int(f.Fd())); err != nil {
 		return &os.PathError{Op: "syncfs", Path: f.Name(), Err: err}
 	}
-	// Other file systems and older kernels do not know it, and say so in several ways.
+	// Other file systems and older kernels do not support it, and return various errors.
 	_ = unix.IoctlSetPointerInt(int(f.Fd()), ext4Checkpoint, 0)
 	return nil
 }
 
 type seenKey struct{}
 
-// withSeen returns a context for a stretch of work that changes nothing, in which [Seen] remembers.
+// withSeen returns a context for work that changes nothing. [Seen] caches results in it.
 func withSeen(ctx context.Context) context.Context {
 	return context.WithValue(ctx, seenKey{}, map[any]any{})
 }
 
-// Seen returns what look returns. Guards that look at the machine, which can take seconds, do it by
-// this: all guards that one [Survey] asks judge by one look, since a survey changes nothing. A
-// guard that is asked right before its step always looks again. key says what is looked at; it is
-// compared together with its type, as keys of contexts are. An error is not remembered.
+// Seen returns the result of look, cached for the duration of a [Survey]. Guards use it because looking at the
+// machine can take seconds, and a survey changes nothing. A guard that runs right before its step always looks again.
+//
+// Keys are compared together with their type, as keys of contexts are. Errors are not cached.
 func Seen[T any](ctx context.Context, key any, look func() (T, error)) (T, error) {
 	seen, _ := ctx.Value(seenKey{}).(map[any]any)
 	if known, ok := seen[key].(T); ok {
@@ -182,17 +178,19 @@ func Seen[T any](ctx context.Context, key any, look func() (T, error)) (T, error
 	return now, err
 }
 
-// FaultFrom makes the faults that tests of prepare and rollback ask for by RACKLESS_FAULT, so that
-// what is tested is this program and not one built for tests: "kill:12" ends the process with
-// SIGKILL before the 12th single change, "reset:12" resets the machine there without writing
-// anything to its disks, which is what a power cut does, and "count" prints how many changes there
-// are. It is nil for "". It is an error on any machine but the hosts that rackless emulate makes: a
-// reset costs the work of everybody on a machine.
+// FaultFrom returns the fault that a test of prepare or rollback requests in RACKLESS_FAULT, or nil for "". Tests
+// thus run the real program and not a special build:
 //
-// "kill:12:begun" counts steps in place of changes, and ends the process where the 12th is in the
-// journal, whose head does not tell of it yet, and nothing of it has been made; "kill:12:made"
-// where all of it has been made, and the journal does not say so yet. "kill:module vfio_pci:made"
-// takes the step of this kind and subject, wherever it comes.
+//   - "kill:12" kills the process with SIGKILL before the 12th single change;
+//   - "reset:12" resets the machine there without writing to its disks, as a power cut does;
+//   - "count" prints the number of changes;
+//   - "kill:12:begun" counts steps instead, and kills the process when the 12th is in the journal but not yet in its
+//     head, before anything is changed;
+//   - "kill:12:made" kills it when the 12th step is done but the journal does not say so yet;
+//   - "kill:module vfio_pci:made" takes the step of this kind and subject, at any position.
+//
+// FaultFrom returns an error on any machine but the hosts of rackless emulate, because a reset destroys the work of
+// all users of a machine.
 func FaultFrom(s *System, text string) (func(what string), error) {
 	if text == "" {
 		return nil, nil
@@ -209,13 +207,12 @@ func FaultFrom(s *System, text string) (func(what string), error) {
 	return nil, fmt.Errorf("RACKLESS_FAULT=%s: want kill:N, reset:N or count", text)
 }
 
-// vendorFile is where a machine says who made it.
 const vendorFile = "/sys/class/dmi/id/sys_vendor"
 
 func faultAt(text string) func(what string) {
 	how, rest, _ := strings.Cut(text, ":")
 	where, phase := rest, ""
-	// A subject may have colons in it, a number has none.
+	// A subject may contain colons, a number does not.
 	if i := strings.LastIndex(rest, ":"); i >= 0 {
 		where, phase = rest[:i], rest[i+1:]
 	}
@@ -247,15 +244,14 @@ func faultAt(text string) func(what string) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		case how == "reset":
-			// Magic SysRq b: at once, without sync or unmount.
+			// Magic SysRq b resets at once, without sync or unmount.
 			_ = os.WriteFile("/proc/sysrq-trigger", []byte("b"), 0)
 			select {}
 		}
 	}
 }
 
-// stepOf returns kind and subject of the step that a change tells the journal of, if it is one of
-// these events; "" otherwise.
+// stepOf returns the kind and subject of the step if the change is a journal write of one of these events, or "".
 func stepOf(what string, events ...string) string {
 	for _, event := range events {
 		if step, ok := strings.CutPrefix(what, "journal "+event+" "); ok {

@@ -10,39 +10,39 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A Status is how a step stands.
+// A Status is the status of a step.
 type Status string
 
-// The statuses.
+// Statuses of a step.
 const (
 	InPlace  Status = "in place" // nothing to do
-	Pending  Status = "pending"  // it would be made
+	Pending  Status = "pending"  // to be done
 	Made     Status = "made"
-	Boot     Status = "reboot"  // made, and in force after a reboot
-	Waiting  Status = "waiting" // cannot be made before a reboot
+	Boot     Status = "reboot"  // done, and in effect after a reboot
+	Waiting  Status = "waiting" // cannot be done before a reboot
 	Restored Status = "restored"
-	Kept     Status = "kept" // restored, but for what somebody else has changed since, which is left as it is
+	Kept     Status = "kept" // restored, except for later changes by others, which are left
 	Refused  Status = "refused"
 	Failed   Status = "failed"
 )
 
-// A Result is what became of a step.
+// A Result is the outcome of a step.
 type Result struct {
 	Step
 	Kind    string
 	Subject string
 	Status  Status
-	Before  State // what is there, or was before it was made
+	Before  State // the present state, or the state before the step
 	Err     error
-	Changed []Changed // of Kept: what was left
+	Changed []Changed // of Kept: the changes that were left
 }
 
 func resultOf(step Step) Result {
 	return Result{Step: step, Kind: step.Op.Kind(), Subject: step.Op.Subject()}
 }
 
-// Survey says how each step stands, and changes nothing. Steps that guards would refuse are
-// Refused, with the reason as Err.
+// Survey returns the status of each step, and changes nothing. Steps that their guards would refuse are Refused, with
+// the reason as Err.
 func Survey(ctx context.Context, s *System, steps []Step) ([]Result, error) {
 	ctx = withSeen(ctx)
 	results := make([]Result, len(steps))
@@ -69,7 +69,7 @@ func Survey(ctx context.Context, s *System, steps []Step) ([]Result, error) {
 	return results, nil
 }
 
-// standing says how a step stands before anything is done.
+// standing returns the status of a step before anything is done.
 func standing(ctx context.Context, s *System, step *Step, state State) (Status, error) {
 	if step.Op.Done(state) {
 		if step.Boot && step.InForce != nil {
@@ -87,14 +87,13 @@ func standing(ctx context.Context, s *System, step *Step, state State) (Status, 
 	return Pending, nil
 }
 
-// Make makes all steps: it undoes what the journal knows of
-// and no step wants, and makes what is missing, in order. progress, if not nil, is told about each
-// step as it is begun and as it ends. Of what was undone, only the steps that are [Kept] are told, and come first.
+// Make makes all steps. It first undoes ops in the journal that no step wants, then makes the missing steps in order.
+// progress, if set, is called as each step begins and ends. Undone ops appear in the results, before the steps, only
+// if they are [Kept].
 //
-// A step that cannot be made yet, because one before it needs a reboot, is Waiting, and so are
-// those after it that are not Ready. The first error ends the work; what was made until then stays,
-// and is in the journal. Make may be called again at any time, also after the process was killed or
-// the machine lost its power.
+// A step that cannot be made until a reboot is Waiting, and so are later steps that are not Ready. Make stops at the
+// first error; finished steps stay, and are in the journal. Make may be called again at any time, even after a kill
+// or a power cut.
 func Make(ctx context.Context, s *System, j *Journal, steps []Step, progress func(Result)) ([]Result, error) {
 	if progress == nil {
 		progress = func(Result) {}
@@ -123,7 +122,7 @@ func Make(ctx context.Context, s *System, j *Journal, steps []Step, progress fun
 			progress(r)
 		}
 	}
-	// All guards first: a machine is not left half prepared where it is known from the start that the rest is refused.
+	// Run all guards first, so that a refusal does not leave the machine half prepared.
 	survey, err := Survey(ctx, s, steps)
 	if err != nil {
 		return survey, err
@@ -150,7 +149,7 @@ func Make(ctx context.Context, s *System, j *Journal, steps []Step, progress fun
 	return results, nil
 }
 
-// A RefusedError lists why a machine is not changed at all.
+// A RefusedError lists the reasons why no change was made to a machine.
 type RefusedError struct{ Reasons []error }
 
 func (e *RefusedError) Error() string {
@@ -169,8 +168,7 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 	if r.Status, err = standing(ctx, s, step, state); err != nil || r.Status == Waiting {
 		return err
 	}
-	// An op that was begun and never finished is made again even where it looks finished: Read need
-	// not see every part of it.
+	// Do an op again if it was begun and not finished, even if it looks done: Read need not see every part of it.
 	if r.Status != Pending && (e == nil || e.Done) {
 		if r.Status == InPlace && e == nil && step.Before != nil {
 			return adopt(ctx, s, j, step, state)
@@ -201,7 +199,7 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 			if err != nil {
 				return err
 			}
-			return j.done(s, step.Op, &now) // as far as it can be
+			return j.done(s, step.Op, &now) // as far as possible now
 		}
 		return err
 	}
@@ -227,7 +225,7 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 	return nil
 }
 
-// adopt enters a step that is in place already into the journal, if another step has brought it about.
+// adopt records a step in the journal that is already in place because of another step.
 func adopt(ctx context.Context, s *System, j *Journal, step *Step, now State) error {
 	before, ours, err := step.Before(ctx, s)
 	if err != nil || !ours {
@@ -239,9 +237,8 @@ func adopt(ctx context.Context, s *System, j *Journal, step *Step, now State) er
 	return j.done(s, step.Op, &now)
 }
 
-// Adopt enters into the journal what it knows nothing of, though a step that it knows of has
-// brought it about: where the machine went down in the midst of [Make], and came back with what
-// that step is for, nobody has done so. [Rollback] takes it back then.
+// Adopt records steps that are in effect because of another step but not in the journal, so that [Rollback] undoes
+// them. This happens if the machine went down during [Make] and booted with that other step in effect.
 func Adopt(ctx context.Context, s *System, j *Journal, steps []Step) error {
 	for i := range steps {
 		step := &steps[i]
@@ -259,7 +256,6 @@ func Adopt(ctx context.Context, s *System, j *Journal, steps []Step) error {
 	return nil
 }
 
-// brief shortens a state for a message.
 func brief(state State) string {
 	const most = 200
 	if len(state) > most {
@@ -268,8 +264,7 @@ func brief(state State) string {
 	return fmt.Sprintf("%q", string(state))
 }
 
-// RollbackOrder returns the order in which entries are undone: the last first, and those of
-// [LateRestorer] after all others.
+// RollbackOrder returns entries in the order of their undo: latest first, and [LateRestorer] ops after all others.
 func RollbackOrder(entries []*Entry) []*Entry {
 	var all, late []*Entry
 	for _, e := range slices.Backward(entries) {
@@ -282,17 +277,18 @@ func RollbackOrder(entries []*Entry) []*Entry {
 	return append(all, late...)
 }
 
-// Undone lists what a rollback of entries is going to undo, in its order.
+// Undone returns a result for each entry that a rollback will undo, in its order.
 func Undone(entries []*Entry) []Result {
 	return lists.Map(RollbackOrder(entries), func(e *Entry) Result {
 		return Result{Step: Step{Op: e.Op, What: e.What}, Kind: e.Op.Kind(), Subject: e.Op.Subject(), Status: Pending}
 	})
 }
 
-// Rollback undoes everything that the journal knows of, in [RollbackOrder], and reads each
-// thing back. What somebody else has changed since is left, if the op is a [Merger]: such a step is
-// [Kept], and the journal forgets it. It goes on after a failure where it can: what remains is in the
-// error, one line a thing, and in the journal, so that Rollback can be called again.
+// Rollback undoes all entries of the journal, in [RollbackOrder], and reads each thing back. A [Merger] leaves later
+// changes by others: its step is [Kept], and the journal forgets it.
+//
+// Rollback continues after a failure if it can. The remaining steps are in the error, one per line, and in the
+// journal, so that Rollback can be called again.
 func Rollback(ctx context.Context, s *System, j *Journal, progress func(Result)) ([]Result, error) {
 	if progress == nil {
 		progress = func(Result) {}
@@ -322,8 +318,7 @@ func Rollback(ctx context.Context, s *System, j *Journal, progress func(Result))
 	return results, errors.Join(errs...)
 }
 
-// restore undoes an entry, and returns what it has left because somebody else has changed it since. left is for
-// [Undo.Left].
+// restore undoes an entry, and returns the later changes by others, which it leaves. left is [Undo.Left].
 func restore(ctx context.Context, s *System, j *Journal, e *Entry, left bool) ([]Changed, error) {
 	u, err := e.undo(ctx, s, left)
 	if err != nil {
@@ -355,7 +350,7 @@ func restore(ctx context.Context, s *System, j *Journal, e *Entry, left bool) ([
 	return changed, j.event(s, eventRestored, e.Op, strings.Join(said, "; "))
 }
 
-// isRestored reports whether what reads now is what was there before.
+// isRestored reports whether the state now counts as the state before.
 func isRestored(op Op, before, now State) bool {
 	if r, ok := op.(Restorer); ok {
 		return r.Restored(before, now)

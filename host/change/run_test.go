@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/machine/machinetest"
 )
 
-// A machine is a tree of files with a journal beside it.
 type machine struct {
 	root    string
 	journal string
@@ -103,11 +102,11 @@ func (m *machine) snapshot(t *testing.T) map[string]string {
 	return all
 }
 
-// died is what the process of a test dies of.
+// A died is the panic value that ends the process of a test.
 type died struct{ at string }
 
-// do runs something on the machine with its journal, and reports whether it was killed at the given
-// point; -1 kills nowhere. It returns how many points it passed.
+// do runs f on the machine. It reports whether f was killed at the given point (-1 for never), and how many points it
+// passed.
 func (m *machine) do(t *testing.T, point int, f func(s *change.System, j *change.Journal) error) (points int,
 	killed bool) {
 	t.Helper()
@@ -120,7 +119,7 @@ func (m *machine) do(t *testing.T, point int, f func(s *change.System, j *change
 			}
 			killed = true
 		}
-		// The process is gone, and its lock with it; what it had in memory is lost.
+		// The process is gone, with its lock and its memory.
 		if j != nil {
 			change.Abandon(j)
 		}
@@ -292,7 +291,7 @@ func TestAStepThatDoesNotTakeIsAnError(t *testing.T) {
 	defer j.Close()
 	steps := []change.Step{
 		m.steps()[0],
-		// a kernel that ignores what is written
+		// simulate a kernel that ignores the write
 		{Op: &change.Value{Path: "/sys/thp", Want: "never", Write: "always [madvise] never"}, What: "THP off"},
 	}
 	_, err = change.Make(t.Context(), s, j, steps, nil)
@@ -364,7 +363,7 @@ func TestRollbackSaysWhatRemainsAndGoesOn(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Once the thing is there again, it can be undone.
+	// Once the file exists again, the op can be undone.
 	if err := os.WriteFile(filepath.Join(m.root, "sys/nr_hugepages"), []byte("64\n"), 0o640); err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +411,7 @@ func ExampleSystem() {
 	// Output: /sys/devices/system/cpu/isolated
 }
 
-// A late op is a value that a boot brings about again while another op is in place.
+// A late op is a value that a boot sets again while another op is in place.
 type late struct{ change.Value }
 
 func (l *late) Kind() string     { return "late" }
@@ -438,7 +437,7 @@ func TestWhatABootBringsAboutAgainIsTakenBackLast(t *testing.T) {
 	}
 	var order []string
 	if _, err := change.Rollback(t.Context(), s, j, func(r change.Result) {
-		if r.Status == change.Restored { // it is told of the beginning of each, too
+		if r.Status == change.Restored { // progress is also called at the beginning of each
 			order = append(order, r.What)
 		}
 	}); err != nil {

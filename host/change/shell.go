@@ -9,12 +9,11 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// EchoTo returns the command that writes a value into a file of the kernel.
+// EchoTo returns the command that writes a value to a kernel file.
 func EchoTo(path, value string) string {
 	return "echo " + words.ShellWord(value) + " > " + words.ShellWord(path)
 }
 
-// writeTo returns the command that writes a file, with its content below.
 func writeTo(path string, data []byte, mode fs.FileMode) []string {
 	content := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 	end := "EOF"

@@ -20,19 +20,19 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// A System is the machine that is changed.
+// A System is the machine to change.
 type System struct {
-	// Root is where the machine's files are: "/", or the directory that a test made.
+	// Root is the root of the machine's files: "/", or the directory of a test.
 	Root string
-	// Run runs a program and returns its standard output; nil is [Exec]. Tests put recorded
-	// programs in its place where the real ones cannot run.
+	// Run runs a program and returns its standard output; nil means [Exec]. Tests use recorded output if the real
+	// programs cannot run.
 	Run func(ctx context.Context, argv []string) ([]byte, error)
-	// Fault, if not nil, is called before each single change with what is about to be done. It is
-	// where tests kill the process or cut the power.
+	// Fault, if set, is called before each single change, with a description of it. Tests kill the process or cut the
+	// power there.
 	Fault func(what string)
 }
 
-// Path returns where a path of the machine is. It is for reading; changes go through the methods.
+// Path returns the path below Root. It is for reading; changes go through the methods.
 func (s *System) Path(path string) string { return filepath.Join(s.Root, path) }
 
 // ReadFile reads a file of the machine.
@@ -41,26 +41,26 @@ func (s *System) ReadFile(path string) ([]byte, error) {
 	return os.ReadFile(s.Path(path))
 }
 
-// Value reads a file of one line, as those of sysfs are, without the newline.
+// Value reads a file of one line, such as a sysfs file, without the newline.
 func (s *System) Value(path string) (string, error) {
 	b, err := s.ReadFile(path)
 	return strings.TrimRight(string(b), "\n"), err
 }
 
-// Number reads a file with one number, decimal or, as flags of network devices are, hexadecimal with 0x.
+// Number reads a file with one number, decimal or hexadecimal with 0x (such as the flags of network devices).
 func (s *System) Number(path string) (uint64, error) {
 	text, err := s.Value(path)
 	if err != nil {
 		return 0, err
 	}
-	n, err := strconv.ParseUint(text, 0, 63) // what is read here is a count or a size: it fits an int, too
+	n, err := strconv.ParseUint(text, 0, 63) // counts and sizes also fit an int
 	if err != nil {
 		return 0, fmt.Errorf("%s: %q is not a number", path, text)
 	}
 	return n, nil
 }
 
-// ValueOr is Value, and missing where there is no such file.
+// ValueOr is like [System.Value], but returns missing if the file does not exist.
 func (s *System) ValueOr(path, missing string) (string, error) {
 	text, err := s.Value(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +69,7 @@ func (s *System) ValueOr(path, missing string) (string, error) {
 	return text, err
 }
 
-// List returns the names in a directory, sorted; none where there is no directory.
+// List returns the sorted names in a directory, or nil if the directory does not exist.
 func (s *System) List(dir string) ([]string, error) {
 	entries, err := os.ReadDir(s.Path(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,8 +78,7 @@ func (s *System) List(dir string) ([]string, error) {
 	return lists.Map(entries, os.DirEntry.Name), err
 }
 
-// Numbers returns the numbers N for which a directory has an entry prefixN, as the kernel names
-// CPUs and NUMA nodes.
+// Numbers returns each number N that has an entry prefixN in a directory, as the kernel names CPUs and NUMA nodes.
 func (s *System) Numbers(dir, prefix string) ([]int, error) {
 	names, err := s.List(dir)
 	var numbers []int
@@ -93,14 +92,14 @@ func (s *System) Numbers(dir, prefix string) ([]int, error) {
 	return numbers, err
 }
 
-// Exists reports whether there is something at the path, be it a link that leads nowhere.
+// Exists reports whether there is anything at path, even a dangling link.
 func (s *System) Exists(path string) bool {
 	_, err := os.Lstat(s.Path(path))
 	return err == nil
 }
 
-// LinkName returns the last element of what a link points to, as sysfs names drivers and groups; ""
-// where there is no link.
+// LinkName returns the last element of a link's target, which in sysfs is the name of a driver or group, or "" if
+// there is no link.
 func (s *System) LinkName(path string) (string, error) {
 	to, err := os.Readlink(s.Path(path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -112,9 +111,8 @@ func (s *System) LinkName(path string) (string, error) {
 	return filepath.Base(to), nil
 }
 
-// point is called before each change.
 func (s *System) point(format string, args ...any) {
-	if !strings.HasPrefix(format, "run ") { // Query tells of programs
+	if !strings.HasPrefix(format, "run ") { // Query traces programs
 		trace.Changes(format, args...)
 	}
 	if s.Fault != nil {
@@ -122,14 +120,14 @@ func (s *System) point(format string, args ...any) {
 	}
 }
 
-// WriteValue writes to a file that the kernel has made: sysfs, procfs, cgroups. It never makes one.
+// WriteValue writes to an existing kernel file in sysfs, procfs or a cgroup. It never creates a file.
 func (s *System) WriteValue(path, value string) error {
 	s.point("write %q to %s", value, path)
 	f, err := os.OpenFile(s.Path(path), os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err
 	}
-	// One write: sysfs takes each for a value of its own.
+	// A single write: sysfs takes each write as a whole value.
 	_, err = f.WriteString(value)
 	if err != nil {
 		err = fmt.Errorf("write %q: %w", value, err)
@@ -137,12 +135,10 @@ func (s *System) WriteValue(path, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// newSuffix ends the name of the file that takes another's place: the same every time, so that one
-// that was left can be found.
+// newSuffix is the suffix of a replacement file before its rename. It is fixed, so that leftovers can be found.
 const newSuffix = ".rackless-new"
 
-// Replace makes a file with this content in one step: whoever looks sees the old one or the new
-// one, after a power cut, too.
+// Replace replaces a file atomically: readers see the old or the new content, even after a power cut.
 func (s *System) Replace(path string, data []byte, mode fs.FileMode, uid, gid int) (err error) {
 	s.point("replace %s", path)
 	full := s.Path(path)
@@ -171,7 +167,7 @@ func (s *System) Replace(path string, data []byte, mode fs.FileMode, uid, gid in
 	return atomicfile.Rename(tmp, full)
 }
 
-// chownIfNeeded leaves the owner alone where it is right: only root may change it.
+// chownIfNeeded sets the owner unless it is already right, because only root may set it.
 func chownIfNeeded(f *os.File, uid, gid int) error {
 	st, err := f.Stat()
 	if err != nil {
@@ -183,22 +179,22 @@ func chownIfNeeded(f *os.File, uid, gid int) error {
 	return f.Chown(uid, gid)
 }
 
-// copyLabel gives the new file the SELinux label of the old one, where there is one: services may
-// not read it otherwise.
+// copyLabel copies the SELinux label of the old file, if any, to the new one: services may not be allowed to read it
+// otherwise.
 func copyLabel(old string, f *os.File) error {
 	const label = "security.selinux"
 	buf := make([]byte, 256)
 	n, err := syscall.Getxattr(old, label, buf)
 	if err != nil || n == 0 {
-		return nil // no old file, no SELinux
+		return nil // no old file, or no SELinux
 	}
 	return syscall.Setxattr(f.Name(), label, buf[:n], 0)
 }
 
-// Remove removes a file, a link or an empty directory; one that is not there is no error.
+// Remove removes a file, a link or an empty directory. A missing one is not an error.
 func (s *System) Remove(path string) error {
 	full := s.Path(path)
-	// A replacement that was cut off.
+	// Remove a replacement file that was cut off.
 	if err := os.Remove(full + newSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) &&
 		!errors.Is(err, syscall.ENOTDIR) {
 		return err
@@ -210,8 +206,7 @@ func (s *System) Remove(path string) error {
 	if err := os.Remove(full); err != nil {
 		return err
 	}
-	// In sysfs and cgroups, where rmdir takes apart what the kernel has, there is nothing to force
-	// to a disk, and no error.
+	// In sysfs and cgroups the sync does nothing and returns no error.
 	return atomicfile.SyncDir(filepath.Dir(full))
 }
 
@@ -224,7 +219,7 @@ func (s *System) Mkdir(path string, mode fs.FileMode) error {
 	return atomicfile.SyncDir(filepath.Dir(s.Path(path)))
 }
 
-// Symlink makes a link, in the place of one that is there.
+// Symlink makes a link, replacing an existing one.
 func (s *System) Symlink(to, path string) error {
 	s.point("link %s to %s", path, to)
 	full := s.Path(path)
@@ -253,18 +248,18 @@ func (s *System) Query(ctx context.Context, argv ...string) ([]byte, error) {
 	return Exec(ctx, argv)
 }
 
-// programLimit is how long a program may take: dracut and grub-mkconfig take minutes on slow machines.
+// programLimit bounds the run time of a program: dracut and grub-mkconfig take minutes on slow machines.
 const programLimit = 10 * time.Minute
 
-// Exec runs a program without a shell and returns its standard output. An error carries the last
-// lines of what it complained about.
+// Exec runs a program without a shell and returns its standard output. An error includes the last lines of its
+// standard error.
 func Exec(ctx context.Context, argv []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, programLimit, fmt.Errorf("it ran for more than %v", programLimit))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	// A group of its own: Ctrl-C is for us to handle between two steps, not for a boot loader's
-	// tool in the middle of its work.
+	// A separate process group keeps Ctrl-C from killing a boot loader's tool halfway. rackless handles Ctrl-C
+	// itself, between two steps.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// byHand is what an administrator makes of the things that the steps of a machine are about.
+// byHand changes the files that the steps are about, as an administrator might.
 func (m *machine) byHand(t *testing.T) {
 	t.Helper()
 	for path, text := range map[string]string{
@@ -40,7 +40,7 @@ func (m *machine) byHand(t *testing.T) {
 	}
 }
 
-// undo rolls back, and returns what was left and how many entries remain.
+// undo rolls back, and returns the changes that were left, the statuses, and the number of remaining entries.
 func (m *machine) undo(t *testing.T) (left []change.Changed, statuses string, remain int) {
 	t.Helper()
 	m.do(t, -1, func(s *change.System, j *change.Journal) error {
@@ -83,7 +83,7 @@ func TestRollbackLeavesWhatSomebodyHasChangedSince(t *testing.T) {
 	if diff := cmp.Diff(wantSaid, said.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// The next preparation begins with what is there now.
+	// The next preparation starts from the present state.
 	m.do(t, -1, m.prepare(m.steps()))
 	if left, _, _ := m.undo(t); left != nil {
 		t.Errorf("left: %v", left)
@@ -114,7 +114,7 @@ func TestAStepThatIsNoLongerWantedIsKeptIfSomebodyHasChangedIt(t *testing.T) {
 	}
 }
 
-// Dies at each point of prepare and of rollback. Somebody sets things by hand then, and rollback leaves them.
+// Kill prepare and rollback at each point, then set values by hand. Rollback must leave these values.
 func TestSomebodyElsesChangesSurviveARollbackAfterAnyDeath(t *testing.T) {
 	t.Parallel()
 	first := newMachine(t)
@@ -156,8 +156,8 @@ func TestSomebodyElsesChangesSurviveARollbackAfterAnyDeath(t *testing.T) {
 	}
 }
 
-// older returns a journal as rackless 0.9 wrote it: lines without a number, a sum of those before, a boot or what was
-// read back.
+// older converts a journal to the format of rackless 0.9, with no line numbers, checksums, boot IDs or read-back
+// states.
 func older(t *testing.T, data []byte) (old []byte) {
 	t.Helper()
 	for line := range bytes.Lines(data) {
@@ -205,7 +205,7 @@ func TestAJournalOfAnOlderVersionIsUndoneAndLeavesWhatSomebodyHasChanged(t *test
 	}
 }
 
-// What is known of a damaged journal still tells what the ops had made.
+// The known part of a damaged journal still has the read-back states.
 func TestWhatWasMadeIsKnownAfterADamage(t *testing.T) {
 	t.Parallel()
 	w := journal(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// carries says what the host, a guest or a container has on the function's network devices: addresses, what stands on
-// them (bonds, bridges, VLANs, macvtap of guests), RDMA; "" where that is nothing. IPv6 link-local addresses do not
-// count: every device that is up has one.
+// carries lists the uses of the function's network devices by the host, a guest or a container: addresses, upper
+// devices (bonds, bridges, VLANs, macvtap of guests), and RDMA. It ignores IPv6 link-local addresses, because every
+// device that is up has one.
 func (f function) carries(ctx context.Context) (string, error) {
 	netdevs, err := f.netdevs()
 	if err != nil {
@@ -43,8 +43,8 @@ func (f function) carries(ctx context.Context) (string, error) {
 	return strings.Join(slices.Concat(found, above, rdma), ", "), err
 }
 
-// above says what is on network devices and on all that stands on them: the kernel links each to those above it
-// ("upper_bond0"), and to its bridge or bond as "master".
+// above lists the uses of netdevs and of all devices stacked on them. The kernel links each device to its upper
+// devices ("upper_bond0") and to its bridge or bond ("master").
 func (f function) above(ctx context.Context, network Network, netdevs []string) ([]string, error) {
 	if len(netdevs) == 0 {
 		return nil, nil
@@ -81,9 +81,9 @@ func (f function) above(ctx context.Context, network Network, netdevs []string) 
 	return found, r.err
 }
 
-// kindOf returns what the kernel calls the kind of a network device, with a space: "vlan "; "" where it has no name.
+// kindOf returns the kernel's name for the kind of a network device and a space ("vlan "), or "".
 func kindOf(s *change.System, netdev string) string {
-	text, _ := s.ValueOr(netFile(netdev, "uevent"), "") // the kind is an extra
+	text, _ := s.ValueOr(netFile(netdev, "uevent"), "") // an error only loses the kind
 	for line := range strings.Lines(text) {
 		if kind, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVTYPE="); ok {
 			return kind + " "
@@ -92,10 +92,10 @@ func kindOf(s *change.System, netdev string) string {
 	return ""
 }
 
-// foreign says what of the function, or on its network devices, is in other network namespaces. Links to those above
-// in sysfs end at the namespace, so that a container's macvlan is seen there alone.
+// foreign lists devices in other network namespaces that belong to the function or stand on its network devices.
+// Links to upper devices in sysfs end at the namespace, so a container's macvlan is visible only there.
 func (f function) foreign(ctx context.Context, network Network, netdevs []string) ([]string, error) {
-	type key struct{ k *kernel } // all guards of a survey judge by one look
+	type key struct{ k *kernel } // all guards of one survey share one look
 	all, err := change.Seen(ctx, key{f.k}, func() ([]Foreign, error) { return network.Foreign(ctx) })
 	var found []string
 	for _, d := range all {
@@ -111,9 +111,9 @@ func (f function) foreign(ctx context.Context, network Network, netdevs []string
 	return found, err
 }
 
-// rdma says who uses the RDMA device of the function: contexts are programs, connection identifiers
-// also kernel storage. What the kernel makes for itself on every device are queues, without either.
-// Soft RoCE stands on a network device.
+// rdma lists the users of the function's RDMA device: contexts mean programs, connection identifiers also kernel
+// storage. The kernel's own resources on every device are queues, without either. Soft RoCE stands on a network
+// device.
 func (f function) rdma(ctx context.Context, network Network, netdevs []string) ([]string, error) {
 	const class = "/sys/class/infiniband"
 	r := reader{s: f.s}
@@ -140,8 +140,8 @@ func (f function) rdma(ctx context.Context, network Network, netdevs []string) (
 	return found, err
 }
 
-// elsewhere says that a NIC has a driver for networks and no network device here: sysfs shows those of our own network
-// namespace alone, and a container has it. An InfiniBand function need not have any; RoCE does.
+// elsewhere reports a NIC that has a network driver but no network device here. Sysfs shows only the devices of our
+// own network namespace, so a container has it; only a RoCE function must have one, an InfiniBand function need not.
 func (f function) elsewhere() (string, error) {
 	class, err1 := f.class()
 	driver, err2 := f.driver()
@@ -161,7 +161,7 @@ func (f function) elsewhere() (string, error) {
 		"containers are", nil
 }
 
-// class returns the PCI class; 0 where it is not known.
+// class returns the PCI class, or 0 if it is unknown.
 func (f function) class() (topology.ID24, error) {
 	text, err := f.optional("class")
 	if err != nil || text == nil {
@@ -174,7 +174,7 @@ func (f function) class() (topology.ID24, error) {
 	return class, err
 }
 
-// linkLayers returns what the ports of the function's RDMA devices are connected to: "Ethernet" is RoCE.
+// linkLayers returns the link layers of the ports of the function's RDMA devices; "Ethernet" means RoCE.
 func (f function) linkLayers() (layers []string, err error) {
 	r := reader{s: f.s}
 	for _, device := range r.list(f.path("infiniband")) {

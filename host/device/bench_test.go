@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/machine/machinetest"
 )
 
-// A bench is a machine with a journal.
 type bench struct {
 	t       testing.TB
 	s       *change.System
@@ -20,7 +19,7 @@ type bench struct {
 	journal string
 }
 
-// newBench returns a bench whose journal is rolled back at the end, should the test have failed before.
+// newBench returns a bench. The journal is rolled back at the end, even if the test fails.
 func newBench(t testing.TB, s *change.System, kinds change.Kinds) *bench {
 	b := &bench{t, s, maps.Clone(kinds), filepath.Join(machinetest.MemoryDir(t), "journal")}
 	maps.Copy(b.kinds, change.BasicKinds())
@@ -32,14 +31,13 @@ func newBench(t testing.TB, s *change.System, kinds change.Kinds) *bench {
 	return b
 }
 
-// with opens the journal for one call.
 func (b *bench) with(use func(*change.Journal) error) error {
 	b.t.Helper()
 	j, err := change.Open(b.journal, b.kinds)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	// A process that is killed lets go of it, too, and writes nothing.
+	// A killed process also releases the journal, and writes nothing.
 	defer func() {
 		if err := j.Close(); err != nil {
 			b.t.Error(err)
@@ -48,7 +46,6 @@ func (b *bench) with(use func(*change.Journal) error) error {
 	return use(j)
 }
 
-// make makes steps, all of which have to come out made.
 func (b *bench) make(steps []change.Step) error {
 	b.t.Helper()
 	return b.with(func(j *change.Journal) error {
@@ -77,7 +74,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// refuses checks that steps are refused, that all of the texts are in the reason, and that nothing was begun.
+// refuses checks that steps are refused with a reason that contains all texts, before anything is begun.
 func (b *bench) refuses(steps []change.Step, want ...string) {
 	b.t.Helper()
 	err := b.make(steps)
@@ -92,7 +89,6 @@ func (b *bench) refuses(steps []change.Step, want ...string) {
 	}
 }
 
-// inPlace checks that there is nothing to do.
 func (b *bench) inPlace(steps []change.Step) {
 	b.t.Helper()
 	results, err := change.Survey(context.Background(), b.s, steps)

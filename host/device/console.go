@@ -9,13 +9,13 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// console says what of the host's console is on a function: nothing, as a rule.
+// console lists the parts of the host's console that are on the function. Usually the list is empty.
 func (f function) console() ([]string, error) {
 	r := reader{s: f.s}
 	driver, boot := r.link(f.path("driver")), r.value(f.path("boot_vga"))
 	memory, active := r.value("/proc/iomem"), r.value("/sys/class/tty/console/active")
 	var found []string
-	// With vfio-pci it has been given up as a screen already.
+	// If it is bound to vfio-pci, the host has already given it up as a screen.
 	if boot == "1" && driver != vfioPCI {
 		found = append(found, "the firmware shows its messages on it (boot_vga)")
 	}
@@ -44,9 +44,8 @@ func (f function) functionOf(link string) (topology.PCIAddr, bool) {
 	return lastFunction(dir)
 }
 
-// bootBuffer looks in /proc/iomem for a frame buffer that the firmware set up inside a function's
-// memory, and returns its name. Lines are indented by two for each level; the range of a function
-// is named by its address.
+// bootBuffer returns the name of a frame buffer that the firmware set up inside a function's memory, according to
+// /proc/iomem. Lines are indented by two spaces per level; the range of a function is named by its address.
 func bootBuffer(iomem string, a topology.PCIAddr) string {
 	bootNames := []string{"BOOTFB", "efifb", "simplefb", "vesafb"}
 	inside := -1 // indentation of the function's own line

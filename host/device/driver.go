@@ -10,16 +10,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Driver is a PCI function that is to be with vfio-pci, so that a guest can have it.
+// A Driver binds a PCI function to vfio-pci, so that a guest can have it.
 type Driver struct {
 	Address topology.PCIAddr `json:"address"`
-	// Card is what was at the address when the plan was made.
+	// Card identifies the card that was at the address when the plan was made.
 	Card identity `json:"card,omitzero"`
 
 	k *kernel
 }
 
-// driverState is how the kernel has a function.
 type driverState struct {
 	Gone     bool    `json:"gone,omitempty"` // no function is at the address
 	Driver   string  `json:"driver"`         // "": none
@@ -52,9 +51,8 @@ func (d *Driver) read(s *change.System) (st driverState, err error) {
 	return st, errors.Join(err1, err2, err3)
 }
 
-// d3cold is the file that says whether the slot's power may be switched off while nobody uses the
-// function. Cards have been seen not to come back from that when a guest starts ("Unable to change
-// power state from D3cold to D0").
+// d3cold is the file that allows the kernel to switch off the slot's power while the function is idle. Some cards do
+// not come back from that when a guest starts ("Unable to change power state from D3cold to D0").
 const d3cold = "d3cold_allowed"
 
 // Done implements change.Op.
@@ -75,7 +73,7 @@ func (d *Driver) Do(ctx context.Context, s *change.System) error {
 	return f.setOptional(d3cold, "0")
 }
 
-// Shell implements change.Manual. Whoever types it knows that no guest and no program has the function.
+// Shell implements change.Manual. It assumes that no guest or program uses the function.
 func (d *Driver) Shell() []string {
 	dir := pciDevices + "/" + d.Address.String()
 	return []string{
@@ -87,8 +85,8 @@ func (d *Driver) Shell() []string {
 	}
 }
 
-// Merge implements change.Merger. A function that vfio-pci has, or that is kept for it and free, is as it was made;
-// another driver has been chosen by somebody else.
+// Merge implements change.Merger. A function that is bound to vfio-pci, or reserved for it and unbound, is unchanged;
+// any other driver is somebody else's choice.
 func (d *Driver) Merge(_ context.Context, s *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	want, err1 := change.Decode[driverState](u.Before)
 	now, err2 := change.Decode[driverState](u.Now)
@@ -96,7 +94,7 @@ func (d *Driver) Merge(_ context.Context, s *change.System, u change.Undo) (chan
 		return "", nil, err
 	}
 	if want.Gone || d.function(s).check(d.Card) != nil {
-		return u.Before, nil, nil // Restore says what is wrong
+		return u.Before, nil, nil // Restore reports the error
 	}
 	var changed []change.Changed
 	if !isVFIO(now.Driver, now.Override, u.Cut) && now.Driver != want.Driver {
@@ -112,14 +110,14 @@ func (d *Driver) Merge(_ context.Context, s *change.System, u change.Undo) (chan
 	return state, changed, err
 }
 
-// isVFIO reports whether a function with this driver and override is as we hand it over. While that is under way, or
+// isVFIO reports whether a function with this driver and override is as this package leaves it. During a change, or
 // after a boot, it may have no driver at all.
 func isVFIO(driver, override string, cut bool) bool {
 	return driver == vfioPCI || driver == "" && (override == vfioPCI || cut)
 }
 
-// Restore implements change.Op. It is an error where the function is gone or another card is at its
-// address: nothing of it remains to be restored then.
+// Restore implements change.Op. It returns an error if the function is gone or another card is at its address,
+// because nothing remains to be restored.
 func (d *Driver) Restore(ctx context.Context, s *change.System, before change.State) error {
 	st, err := change.Decode[driverState](before)
 	if err != nil || st.Gone {
@@ -135,13 +133,12 @@ func (d *Driver) Restore(ctx context.Context, s *change.System, before change.St
 	if st.D3Cold == nil {
 		return nil
 	}
-	// After the driver, which may have set it when it took the function.
+	// After the driver, which may have set it when it was bound.
 	return f.setOptional(d3cold, *st.D3Cold)
 }
 
-// Driverctl is what the program driverctl, where it is installed, remembers of a function: at each
-// boot it gives the function to that driver, which has to be the one that we give it to. Where
-// driverctl is not installed there is nothing to do.
+// Driverctl records vfio-pci as the driver of a function for the program driverctl, which binds the function to the
+// recorded driver at each boot. If driverctl is not installed, there is nothing to do.
 type Driverctl struct {
 	Address topology.PCIAddr `json:"address"`
 }
@@ -152,18 +149,17 @@ func (d *Driverctl) Kind() string { return kindDriverctl }
 // Subject implements change.Op.
 func (d *Driverctl) Subject() string { return d.Address.String() }
 
-// file is where driverctl (0.95 and later) keeps it. Its udev rule asks for the very same name.
+// file returns the override file of driverctl 0.95 and later. Its udev rule looks for the same name.
 func (d *Driverctl) file() *change.File {
 	return &change.File{Path: "/etc/driverctl.d/pci-" + d.Address.String(), Data: []byte(vfioPCI + "\n"), Mode: 0o644}
 }
 
-// driverctlPrograms are where distributions have it.
+// driverctlPrograms are the paths of driverctl in the distributions.
 var driverctlPrograms = []string{"/usr/sbin/driverctl", "/sbin/driverctl", "/usr/bin/driverctl"}
 
-// driverctlState is whether there is a driverctl, and its file.
 type driverctlState struct {
 	Installed bool         `json:"installed"`
-	File      change.State `json:"file,omitempty"` // where it is installed
+	File      change.State `json:"file,omitempty"` // empty if not installed
 }
 
 // Read implements change.Op.
@@ -184,8 +180,8 @@ func (d *Driverctl) Done(state change.State) bool {
 	return err == nil && (!st.Installed || d.file().Done(st.File))
 }
 
-// Do implements change.Op. The file is written and driverctl not run: it would rebind the function,
-// which [Driver] has done with more care.
+// Do implements change.Op. It writes the file instead of running driverctl, which would rebind the function with less
+// care than [Driver] does.
 func (d *Driverctl) Do(ctx context.Context, s *change.System) error { return d.file().Do(ctx, s) }
 
 // Shell implements change.Manual.
@@ -225,7 +221,7 @@ func (d *Driverctl) Merge(ctx context.Context, s *change.System, u change.Undo) 
 	return state, changed, err
 }
 
-// Restored implements change.Restorer. Whether driverctl is installed is not what is undone.
+// Restored implements change.Restorer. It ignores whether driverctl is installed, which is not undone.
 func (d *Driverctl) Restored(before, now change.State) bool {
 	b, err1 := change.Decode[driverctlState](before)
 	n, err2 := change.Decode[driverctlState](now)

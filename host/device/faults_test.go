@@ -16,11 +16,11 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// killed is what a test's process dies of.
+// killed is the panic value that simulates the death of the process.
 type killed struct{ at string }
 
-// dieAt makes a system die before its n-th single change, from 1. Afterwards at says what that
-// would have been; it is empty where there was none.
+// dieAt makes a system die before its n-th single change, counted from 1. Afterwards, at names that change, or is
+// empty if there were fewer.
 func dieAt(s *change.System, n int) (died *killed) {
 	died = &killed{}
 	count := 0
@@ -33,7 +33,6 @@ func dieAt(s *change.System, n int) (died *killed) {
 	return died
 }
 
-// survive runs something that may be killed.
 func survive(t testing.TB, what func() error) (err error) {
 	t.Helper()
 	defer func() {
@@ -46,24 +45,24 @@ func survive(t testing.TB, what func() error) (err error) {
 	return what()
 }
 
-// everyPoint asks for the long form of the tests on a real kernel: they die at every point, and not at one of
-// each kind.
+// everyPoint selects the long form of the tests on a real kernel: they die at every point, not at one point of each
+// kind.
 var everyPoint = flag.Bool("every-point", false, "die at every point on a real kernel, too: takes minutes")
 
-// A faultTest dies at points of making steps and of rolling them back. After each the process is started again, and
-// either rolls back, or makes the steps again first. Then the machine has to be as it was.
+// A faultTest dies at points of making steps and of rolling them back. Then the process starts again and rolls back,
+// at once or after making the steps again, and the machine has to be as it was.
 type faultTest struct {
 	t     *testing.T
 	steps []change.Step
 	bench func() *bench
 	same  func(*bench)
-	// both goes on in both ways after each death; otherwise the ways take turns, for machines that are slow.
+	// both continues in both ways after each death. Otherwise the ways alternate, to save time on slow machines.
 	both bool
-	// died holds the kinds of point that were died at. If it is set, the test dies at one point of each other kind, of
-	// either way, chosen by chance, and not at every point.
+	// died, if set, holds the kinds of points already died at. The test then dies at one random point of each other
+	// kind, not at every point.
 	died map[string]bool
 
-	making, undoing int // how many points there were
+	making, undoing int // number of points
 	deaths          int
 }
 
@@ -91,11 +90,10 @@ func (f *faultTest) run() {
 // A point is a single change of making steps or of rolling them back.
 type point struct {
 	undoing bool
-	n       int // of its way, from 1
+	n       int // in making or undoing, from 1
 	what    string
 }
 
-// points does something, and returns the single changes that it makes.
 func points(s *change.System, undoing bool, do func()) (all []point) {
 	s.Fault = func(what string) { all = append(all, point{undoing, len(all) + 1, what}) }
 	do()
@@ -103,8 +101,8 @@ func points(s *change.System, undoing bool, do func()) (all []point) {
 	return all
 }
 
-// kindOfPoint returns what the points of one kind have in common: the program, the file in sysfs, or what the journal
-// is told.
+// kindOfPoint returns the common part of the points of one kind: the program, the file in sysfs, or the journal
+// record.
 func kindOfPoint(point string) string {
 	words := strings.Fields(point)
 	switch words[0] {
@@ -116,7 +114,6 @@ func kindOfPoint(point string) string {
 	return words[0]
 }
 
-// chosen returns the points to die at, in their order.
 func (f *faultTest) chosen(all []point) (chosen []point) {
 	if f.died == nil {
 		return all
@@ -136,7 +133,7 @@ func (f *faultTest) chosen(all []point) (chosen []point) {
 	return chosen
 }
 
-// ways says how to go on after a death: whether the steps are made again before they are rolled back.
+// ways returns the ways to continue after a death: true makes the steps again before rolling them back.
 func (f *faultTest) ways(n int) []bool {
 	if f.both {
 		return []bool{false, true}
@@ -144,7 +141,6 @@ func (f *faultTest) ways(n int) []bool {
 	return []bool{n%2 == 0}
 }
 
-// die runs something that dies at a point.
 func (f *faultTest) die(p point, b *bench, what func() error) {
 	f.t.Helper()
 	died := dieAt(b.s, p.n)
@@ -187,10 +183,10 @@ func TestCutOffAnywhereEverythingComesBack(t *testing.T) {
 	}
 }
 
-// insideFaults dies at one point of each kind with a real kernel, or at every one with -every-point. The steps are
-// taken in parts, which do not depend on each other: what is before a point is made again and again otherwise.
+// insideFaults dies at one point of each kind on a real kernel, or at every point with -every-point. It tests
+// independent groups of steps separately, because each death repeats all steps before it.
 func insideFaults(t *testing.T) {
-	// Guards have tests of their own: here the machine is looked at once.
+	// Guards have their own tests, so the machine is read only once here.
 	h, err := live(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +206,7 @@ func insideFaults(t *testing.T) {
 		{"functions and boot files", part(kindDriver, kindDriverctl, "file")},
 		{"virtual functions", part(kindLink, kindSRIOV)},
 	}
-	// Points of one kind that several parts have, as those of the journal, are died at in the first of them.
+	// A kind of point that several parts share, such as the journal's, is only tested in the first of them.
 	rand.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
 	var died map[string]bool
 	if !*everyPoint {

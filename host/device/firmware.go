@@ -15,13 +15,13 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// firmwareTools are the same tool for our purpose: mstflint's, which distributions have, and that of NVIDIA's MFT.
+// firmwareTools are equivalent here: mstflint's, which distributions package, and the one of NVIDIA's MFT.
 var firmwareTools = []string{"mstconfig", "mlxconfig"}
 
-// Firmware returns what the plan asks of the firmware of ConnectX and BlueField NICs, as commands
-// with their reasons: "mstconfig -d ... set SRIOV_EN=1 (without it ...)". It is for people to look
-// at and to run: a card takes such a setting at its next reset, and a wrong one can take it off the
-// network. [Options] has a switch that makes it a step.
+// Firmware returns the settings that the plan needs in the firmware of ConnectX and BlueField NICs, as commands with
+// reasons: "mstconfig -d ... set SRIOV_EN=1 (without it ...)". People should review them first: they take effect at
+// the card's next reset, and a wrong setting can take it off the network. [Options] has a switch that makes them
+// steps.
 func Firmware(p *plan.Plan, h *topology.Host) []string {
 	var out []string
 	for _, f := range firmwareSettings(p, h) {
@@ -31,23 +31,22 @@ func Firmware(p *plan.Plan, h *topology.Host) []string {
 	return out
 }
 
-// A FirmwareSetting is a parameter in the firmware of a NIC of NVIDIA's (Mellanox).
+// A FirmwareSetting is a parameter in the firmware of an NVIDIA (Mellanox) NIC.
 type FirmwareSetting struct {
-	Card      topology.PCIAddr `json:"card"` // its function 0: the ports of a card share their parameters
+	Card      topology.PCIAddr `json:"card"` // its function 0, because the ports of a card share their parameters
 	Parameter string           `json:"parameter"`
 	Value     int              `json:"value"`
-	// AtLeast is set where more is as good: others may use the rest.
+	// AtLeast accepts larger values, because others may use the rest.
 	AtLeast bool `json:"at_least,omitempty"`
-	// Optional is set where a card without the parameter is as good: of the chips that can do InfiniBand, only some
-	// boards have a type of link.
+	// Optional accepts cards without the parameter: among chips that can do InfiniBand, only some boards have
+	// LINK_TYPE.
 	Optional bool `json:"optional,omitempty"`
 }
 
-// The parameters.
 const (
 	paramSRIOV    = "SRIOV_EN"
 	paramVFs      = "NUM_OF_VFS"
-	paramLinkType = "LINK_TYPE_P" // and the number of the port
+	paramLinkType = "LINK_TYPE_P" // followed by the port number
 	linkEthernet  = 2
 )
 
@@ -62,8 +61,8 @@ func (f *FirmwareSetting) why() string {
 	return "the fabric is Ethernet, and cards that can do both may come as InfiniBand"
 }
 
-// firmwareSettings returns the parameters of the plan's cards, by card. The ports of one card share
-// NUM_OF_VFS, so that their virtual functions add up.
+// firmwareSettings returns the parameters of the plan's cards, sorted by card. It adds up the virtual functions of a
+// card's ports, because they share NUM_OF_VFS.
 func firmwareSettings(p *plan.Plan, h *topology.Host) []*FirmwareSetting {
 	vfs := map[topology.PCIAddr]int{}
 	var cards []topology.PCIAddr
@@ -75,8 +74,8 @@ func firmwareSettings(p *plan.Plan, h *topology.Host) []*FirmwareSetting {
 		d := h.Device(a)
 		a.Function = 0
 		if d != nil && d.IsVirtual() && count == 0 {
-			// One that is given whole. Those of an emulated host are functions of the card; the
-			// firmware is out of reach where its physical functions are on another machine.
+			// A virtual function that is passed through whole. On an emulated host, virtual functions belong to a
+			// card of the host; if the physical functions are on another machine, the firmware is out of reach.
 			if card := h.Device(a); card == nil || card.IsVirtual() || !isMellanox(h, a) {
 				return
 			}
@@ -113,11 +112,9 @@ func firmwareSettings(p *plan.Plan, h *topology.Host) []*FirmwareSetting {
 	return out
 }
 
-// ethernetChips are those that cannot do InfiniBand, so that no board with one has a type of link. Source: pci.ids, and
-// NVIDIA's data sheets.
+// ethernetChips cannot do InfiniBand, so no board with one has LINK_TYPE. Source: pci.ids and NVIDIA's data sheets.
 var ethernetChips = map[topology.ID16]string{0x1015: "ConnectX-4 Lx", 0x101d: "ConnectX-6 Dx", 0x101f: "ConnectX-6 Lx"}
 
-// ethernetOnly reports whether a card is known to be for Ethernet alone.
 func ethernetOnly(h *topology.Host, a topology.PCIAddr) bool {
 	if d := h.Device(a); d != nil && d.Device != nil {
 		return ethernetChips[*d.Device] != ""
@@ -128,12 +125,11 @@ func ethernetOnly(h *topology.Host, a topology.PCIAddr) bool {
 	})
 }
 
-// isMellanox reports whether the tools know the card.
 func isMellanox(h *topology.Host, a topology.PCIAddr) bool {
 	if d := h.Device(a); d != nil {
 		return d.Vendor != nil && *d.Vendor == topology.VendorMellanox
 	}
-	// A dump of another tool may have no vendors.
+	// Dumps of other tools may lack vendors.
 	n := h.NIC(a)
 	return n != nil && (strings.HasPrefix(n.Driver, "mlx") || strings.Contains(n.Model, "ConnectX") ||
 		strings.Contains(n.Model, "BlueField"))
@@ -145,7 +141,6 @@ func (f *FirmwareSetting) Kind() string { return kindFirmware }
 // Subject implements change.Op.
 func (f *FirmwareSetting) Subject() string { return f.Card.String() + " " + f.Parameter }
 
-// firmwareAbsent is the state of a parameter that the card does not have.
 const firmwareAbsent change.State = "absent"
 
 // Read implements change.Op. The state is the value that the card will have after its next reset.
@@ -157,7 +152,7 @@ func (f *FirmwareSetting) Read(ctx context.Context, s *change.System) (change.St
 	return change.State(columns[len(columns)-1]), nil
 }
 
-// tool runs mstconfig, or mlxconfig where that is what there is.
+// tool runs mstconfig, or mlxconfig if only that is installed.
 func (f *FirmwareSetting) tool(ctx context.Context, run func(context.Context, ...string) ([]byte, error),
 	args ...string) ([]byte, error) {
 	for _, name := range firmwareTools {
@@ -170,8 +165,8 @@ func (f *FirmwareSetting) tool(ctx context.Context, run func(context.Context, ..
 		"(without --firmware)")
 }
 
-// query returns the numbers of the parameter's line: that of the next boot, and before it, with
-// all, the default and the current one. There are none where the card does not have it.
+// query returns the value of the parameter for the next boot, or none if the card lacks the parameter. With all, the
+// default and the current value come before it.
 func (f *FirmwareSetting) query(ctx context.Context, s *change.System, all bool) ([]string, error) {
 	args := []string{"query", f.Parameter}
 	if all {
@@ -188,9 +183,8 @@ func (f *FirmwareSetting) query(ctx context.Context, s *change.System, all bool)
 	return nil, err
 }
 
-// parseFirmware finds the line of a parameter in what mstconfig prints, and returns its numbers: "*
-// NUM_OF_VFS 8" is 8, "SRIOV_EN True(1)" is 1. A star stands before what is changed and waits for a
-// reset.
+// parseFirmware returns the numbers in a parameter's line of mstconfig's output: "* NUM_OF_VFS 8" is 8, "SRIOV_EN
+// True(1)" is 1. A star marks a changed value that waits for a reset.
 func parseFirmware(text, parameter string) []string {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "*"))
@@ -221,9 +215,9 @@ func (f *FirmwareSetting) Done(state change.State) bool {
 	return err == nil && (n == f.Value || f.AtLeast && n > f.Value)
 }
 
-// InForce reports whether the card works with the value already. It does not where the tool cannot tell.
+// InForce reports whether the card already works with the value. It returns false if the tool cannot tell.
 func (f *FirmwareSetting) InForce(ctx context.Context, s *change.System) (bool, error) {
-	const currentAndNext = 3 // and the default before them
+	const currentAndNext = 3 // preceded by the default
 	columns, err := f.query(ctx, s, true)
 	if err != nil || len(columns) == 0 {
 		return f.Optional, err
@@ -236,7 +230,7 @@ func (f *FirmwareSetting) Do(ctx context.Context, s *change.System) error {
 	return f.set(ctx, s, strconv.Itoa(f.Value))
 }
 
-// Restore implements change.Op. A value that is right already is not written again: it is in the flash of the card.
+// Restore implements change.Op. It does not rewrite a correct value, to spare the card's flash.
 func (f *FirmwareSetting) Restore(ctx context.Context, s *change.System, before change.State) error {
 	if before == firmwareAbsent {
 		return nil
@@ -247,14 +241,14 @@ func (f *FirmwareSetting) Restore(ctx context.Context, s *change.System, before 
 	return f.set(ctx, s, string(before))
 }
 
-// Merge implements change.Merger. More than was set will do for a plan, and is somebody else's all the same.
+// Merge implements change.Merger. A value above the one set satisfies the plan, but still counts as somebody else's.
 func (f *FirmwareSetting) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed,
 	error) {
 	set := strconv.Itoa(f.Value)
 	return u.Whole(f, string(u.Now) == set, change.Changed{What: f.Subject(), Found: string(u.Now), Set: set})
 }
 
-// Shell implements change.Manual. The tool asks before it writes.
+// Shell implements change.Manual. The tool asks for confirmation before it writes.
 func (f *FirmwareSetting) Shell() []string {
 	good := strconv.Itoa(f.Value)
 	if f.AtLeast {

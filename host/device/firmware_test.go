@@ -16,9 +16,9 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A mellanox is a card with its tool. What it prints has the form of mstconfig 4.2x; the values are made up.
+// A mellanox is a simulated card and its tool. The output has the form of mstconfig 4.2x; the values are invented.
 type mellanox struct {
-	tool          string // the one that is installed
+	tool          string
 	next, current map[string]string
 	sets          []string
 }
@@ -85,7 +85,7 @@ func TestFirmwareIsShown(t *testing.T) {
 	t.Parallel()
 	m := newSim(t)
 	p, _ := mellanoxPlan(t, m)
-	p.VFs = append(p.VFs, plan.PFCount{PF: "0000:81:00.1", Count: 2}) // the other port, of a vendor that is not known
+	p.VFs = append(p.VFs, plan.PFCount{PF: "0000:81:00.1", Count: 2}) // the other port, whose vendor is unknown
 	got := Firmware(p, m.host)
 	want := []string{
 		"mstconfig -d 0000:81:00.0 set SRIOV_EN=1 (without it the card offers no virtual functions)",
@@ -114,8 +114,8 @@ func TestFirmwareFitsTheCard(t *testing.T) {
 		fiveVF: "MT27800 Family [ConnectX-5 Virtual Function]"}
 	for _, c := range []struct {
 		what    string
-		there   map[string]uint16 // functions of the host
-		numbers bool              // whether the host tells device numbers
+		there   map[string]uint16 // functions of the host, by device number
+		numbers bool              // whether the host reports device numbers
 		given   []string
 		want    string
 	}{
@@ -188,7 +188,7 @@ func TestFirmwareIsSetWhereAskedToAndComesBack(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			// After the reboot the card offers more.
+			// After the reboot the card offers more virtual functions.
 			card.current = map[string]string{paramSRIOV: "True(1)", paramVFs: "5", "LINK_TYPE_P1": "ETH(2)"}
 			m.put(m.function(simPF).path(fileTotal), "5")
 			b.must(b.make(steps))

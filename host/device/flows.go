@@ -15,24 +15,23 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A flow is something that the host reaches over the network and needs.
+// A flow is a network connection that the host needs.
 type flow struct {
 	what          string // "the ssh session from 192.0.2.7"
 	fix           string
-	local, remote netip.Addr // local is not always known
-	netdev        string     // through which it goes, where that is known without its addresses
-	soft          bool       // --yes-really cuts it off
+	local, remote netip.Addr // local may be unknown
+	netdev        string     // outgoing device, if known without the addresses
+	soft          bool       // --yes-really overrides the refusal
 }
 
-// A carried flow goes through a function.
 type carried struct {
 	text string
 	soft bool
 }
 
-// carriedFlows returns the flows of the host by the PCI functions that they go through: those of
-// the network device that has the local address, and of the one that packets to the other end leave
-// by, through VLANs, bridges and bonds.
+// carriedFlows returns the flows of the host by the PCI functions that carry them. These are behind the network
+// device with the local address and behind the outgoing device of packets to the remote end, through VLANs, bridges
+// and bonds.
 func carriedFlows(ctx context.Context, s *change.System, k *kernel, pid int) (map[topology.PCIAddr][]carried, error) {
 	flows, err := allFlows(s, pid)
 	if err != nil || len(flows) == 0 {
@@ -69,7 +68,6 @@ func carriedFlows(ctx context.Context, s *change.System, k *kernel, pid int) (ma
 	return found, nil
 }
 
-// netdevs returns the network devices that a flow goes through.
 func (f *flow) netdevs(ctx context.Context, network Network) (netdevs []string, err error) {
 	if f.remote.IsLoopback() {
 		return nil, nil
@@ -80,7 +78,7 @@ func (f *flow) netdevs(ctx context.Context, network Network) (netdevs []string, 
 	if zone := f.remote.Zone(); zone != "" {
 		netdevs = append(netdevs, zone)
 	}
-	// There is no route to a link-local address without its device.
+	// A link-local address has no route without its device.
 	if f.remote.IsValid() && !(f.remote.Is6() && f.remote.IsLinkLocalUnicast()) {
 		routed, err := network.RouteTo(ctx, f.remote.WithZone(""))
 		if err != nil {
@@ -100,7 +98,8 @@ func (f *flow) netdevs(ctx context.Context, network Network) (netdevs []string, 
 	return lists.Distinct(netdevs), nil
 }
 
-// possible returns the network devices that a flow without a route may come back to: those with an address of its kind.
+// possible returns the network devices that a flow without a route may come back on: all that have an address of the
+// same IP version.
 func (f *flow) possible(ctx context.Context, network Network) (netdevs []string, err error) {
 	addresses, err := network.Addresses(ctx)
 	for _, a := range addresses {
@@ -111,7 +110,7 @@ func (f *flow) possible(ctx context.Context, network Network) (netdevs []string,
 	return netdevs, err
 }
 
-// allFlows returns what must not be cut off: ssh connections, network storage, and name servers.
+// allFlows returns the flows that must not be cut off: ssh connections, network storage, and name servers.
 func allFlows(s *change.System, pid int) ([]flow, error) {
 	peers, err := sshPeers(s, pid)
 	if err != nil {
@@ -137,14 +136,14 @@ func allFlows(s *change.System, pid int) ([]flow, error) {
 	return flows, nil
 }
 
-// networkMounts are the file systems that are on other machines, with what people call them.
+// networkMounts maps the types of network file systems to their common names.
 var networkMounts = map[string]string{"nfs": "NFS", "nfs4": "NFS", "cifs": "SMB", "smb3": "SMB", "ceph": "CephFS",
 	"fuse.ceph": "CephFS", "glusterfs": "GlusterFS", "fuse.glusterfs": "GlusterFS", "lustre": "Lustre", "9p": "9p",
 	"afs": "AFS", "fuse.sshfs": "SSHFS"}
 
-// mountFlows returns the servers of file systems. The kernel lists their addresses among the options (addr=), or as
-// part of the source ("10.0.0.1:6789,10.0.0.2:6789:/"). The mounts of the first process are looked at, too: rackless
-// may run in a namespace of its own.
+// mountFlows returns the servers of file systems, listed in the options (addr=) or the source
+// ("10.0.0.1:6789,10.0.0.2:6789:/"). It also reads the mounts of process 1, because rackless may run in a namespace
+// of its own.
 func mountFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 	var flows []flow
 	for _, path := range []string{"/proc/self/mountinfo", "/proc/1/mountinfo"} {
@@ -153,8 +152,8 @@ func mountFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 			return nil, err
 		}
 		for line := range strings.Lines(text) {
-			// "36 35 98:0 /root /at rw,noatime shared:1 - nfs4 source rw,addr=10.0.0.1" (proc(5)).
-			// procfs refuses a whole table for one line that it does not understand.
+			// "36 35 98:0 /root /at rw,noatime shared:1 - nfs4 source rw,addr=10.0.0.1" (proc(5)). procfs rejects the
+			// whole table if it does not understand one line.
 			before, after, _ := strings.Cut(line, " - ")
 			mount, of := strings.Fields(before), strings.Fields(after)
 			if len(mount) < 5 || len(of) < 3 {
@@ -168,7 +167,6 @@ func mountFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 	return flows, nil
 }
 
-// serversOf returns the servers of one mount.
 func serversOf(at, kind, source, options string) []flow {
 	kind = networkMounts[kind]
 	if kind == "" {
@@ -189,12 +187,12 @@ func serversOf(at, kind, source, options string) []flow {
 		func(a netip.Addr) flow { return flow{what: fmt.Sprintf("%s from %s", what, a), fix: fix, remote: a} })
 }
 
-// addressesIn returns the IP addresses in the source of a mount or in a list of options, with ports or without.
+// addressesIn returns the IP addresses, with or without ports, in the source or the options of a mount.
 func addressesIn(text string) []netip.Addr {
 	var all []netip.Addr
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",;/=@ ", r) }) {
 		word = strings.TrimSuffix(word, ":")
-		_, rest, _ := strings.Cut(word, ":") // after Ceph's "v2:", or the network of Lustre's server before
+		_, rest, _ := strings.Cut(word, ":") // after Ceph's "v2:", or before Lustre's network name
 		for _, text := range []string{word, rest} {
 			a, err := netip.ParseAddr(strings.Trim(text, "[]"))
 			if err != nil {
@@ -209,21 +207,20 @@ func addressesIn(text string) []netip.Addr {
 	return all
 }
 
-// portals are where the kernel lists the servers of block devices: of iSCSI and iSER (scsi_transport_iscsi.c), and the
-// monitors of Ceph (Documentation/ABI/testing/sysfs-bus-rbd).
+// portals lists the kernel's files for the servers of block devices: iSCSI and iSER (scsi_transport_iscsi.c), and
+// Ceph's monitors (Documentation/ABI/testing/sysfs-bus-rbd).
 var portals = []struct{ dir, file, what, fix string }{
 	{"/sys/class/iscsi_connection", "address", "the iSCSI session", "log out first (iscsiadm -m node -u)"},
 	{"/sys/class/iscsi_connection", "persistent_address", "the iSCSI session", "log out first (iscsiadm -m node -u)"},
 	{"/sys/bus/rbd/devices", "config_info", "a RADOS block device", "rbd unmap it first"},
 }
 
-// portalFlows returns the servers in portals.
 func portalFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 	r := reader{s: s}
 	var flows []flow
 	for _, p := range portals {
 		for _, name := range r.list(p.dir) {
-			text, _ := s.Value(p.dir + "/" + name + "/" + p.file) // not known while it is set up
+			text, _ := s.Value(p.dir + "/" + name + "/" + p.file) // unknown during setup
 			for _, a := range addressesIn(text) {
 				flows = append(flows, flow{what: fmt.Sprintf("%s with %s", p.what, a), remote: a,
 					fix: p.fix + ", or choose another NIC"})
@@ -240,7 +237,7 @@ func nvmeFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 	names, err := s.List(class)
 	var flows []flow
 	for _, name := range names {
-		text, _ := s.Value(class + "/" + name + "/address") // that of a local disk is a PCI address
+		text, _ := s.Value(class + "/" + name + "/address") // the address of a local disk is a PCI address
 		f := flow{fix: "nvme disconnect -d " + name + " first, or choose another NIC"}
 		for option := range strings.SplitSeq(text, ",") {
 			key, value, _ := strings.Cut(option, "=")
@@ -261,19 +258,19 @@ func nvmeFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 	return flows, err
 }
 
-// nbdFlows returns the servers of network block devices: the connections of the process that serves each.
+// nbdFlows returns the servers of network block devices. They are the peers of the process that serves each device.
 func nbdFlows(s *change.System, proc procfs.FS) ([]flow, error) {
 	const class = "/sys/block"
 	names, err := s.List(class)
 	var flows []flow
 	for _, name := range names {
-		pid, readErr := s.Number(class + "/" + name + "/pid") // there while it is connected
+		pid, readErr := s.Number(class + "/" + name + "/pid") // exists while the device is connected
 		if !strings.HasPrefix(name, "nbd") || readErr != nil {
 			continue
 		}
 		p, err := proc.Proc(int(pid))
 		if err != nil {
-			continue // connected by netlink: the sockets are the kernel's
+			continue // connected by netlink; the kernel has the sockets
 		}
 		sockets := map[uint64]bool{}
 		if err := addSockets(p, sockets); err != nil {
@@ -291,24 +288,22 @@ func nbdFlows(s *change.System, proc procfs.FS) ([]flow, error) {
 	return flows, err
 }
 
-// A portRange is the TCP ports of a kind of network storage.
 type portRange struct {
 	first, last uint64
 	kind        string
 }
 
-// storagePorts are from IANA, and from the manuals of Ceph and DRBD.
+// storagePorts come from IANA and from the manuals of Ceph and DRBD.
 var storagePorts = []portRange{{2049, 2049, "NFS"}, {139, 139, "SMB"}, {445, 445, "SMB"}, {3260, 3260, "iSCSI"},
 	{4420, 4420, "NVMe/TCP"}, {8009, 8009, "NVMe/TCP"}, {10809, 10809, "NBD"}, {3300, 3300, "Ceph"},
 	{6789, 6789, "Ceph"}, {6800, 7568, "Ceph"}, {7788, 7799, "DRBD"}, {24007, 24007, "GlusterFS"}}
 
-// storagePort returns the kind of storage at a port, "" for other ports.
 func storagePort(port uint64) string {
 	return lists.Find(storagePorts, func(r portRange) bool { return port >= r.first && port <= r.last }).kind
 }
 
-// storageConnections returns the TCP connections at ports of network storage, and all that the kernel itself has: those
-// have no inode. A connection that no program has accepted yet has none either.
+// storageConnections returns the TCP connections on ports of network storage, and all connections of the kernel
+// itself, which have no inode. A connection that no program has accepted yet has no inode either.
 func storageConnections(_ *change.System, proc procfs.FS) ([]flow, error) {
 	lines, err := tcpLines(proc)
 	if err != nil {
@@ -332,7 +327,8 @@ func storageConnections(_ *change.System, proc procfs.FS) ([]flow, error) {
 	return flows, nil
 }
 
-// nameServers returns the DNS servers of the host; with systemd-resolved, which is its own server, those that it asks.
+// nameServers returns the DNS servers of the host, including the upstream servers of systemd-resolved, which is
+// itself a local server.
 func nameServers(s *change.System, _ procfs.FS) ([]flow, error) {
 	var flows []flow
 	for _, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {

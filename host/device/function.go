@@ -17,16 +17,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Where the kernel shows PCI functions and their drivers. Source: Documentation/ABI/testing/sysfs-bus-pci of Linux.
+// Sysfs paths of PCI functions and drivers. Source: Documentation/ABI/testing/sysfs-bus-pci of Linux.
 const (
 	pciDevices = "/sys/bus/pci/devices"
 	pciDrivers = "/sys/bus/pci/drivers"
-	// driversProbe takes the address of a function that the driver in its override, or any, may take.
+	// driversProbe binds the function written to it to its override driver, or to any matching driver.
 	driversProbe = "/sys/bus/pci/drivers_probe"
 	vfioPCI      = "vfio-pci"
 )
 
-// A function is a PCI function as sysfs shows it now.
+// A function is a PCI function as sysfs shows it.
 type function struct {
 	s *change.System
 	k *kernel
@@ -37,13 +37,13 @@ func (f function) path(name string) string { return pciDevices + "/" + f.a.Strin
 
 func (f function) there() bool { return f.s.Exists(pciDevices + "/" + f.a.String()) }
 
-// driver returns the driver that the function is bound to; "" where there is none.
+// driver returns the driver that the function is bound to, or "".
 func (f function) driver() (string, error) { return f.s.LinkName(f.path("driver")) }
 
-// group returns the number of the IOMMU group; "" where the function is in none.
+// group returns the number of the IOMMU group, or "".
 func (f function) group() (string, error) { return f.s.LinkName(f.path("iommu_group")) }
 
-// override returns the only driver that may take the function; "" where any may.
+// override returns the only driver that may bind to the function, or "" if any may.
 func (f function) override() (string, error) {
 	text, err := f.s.ValueOr(f.path("driver_override"), "")
 	if text == "(null)" {
@@ -52,7 +52,7 @@ func (f function) override() (string, error) {
 	return text, err
 }
 
-// optional reads a file that not every function has; nil where there is none.
+// optional reads a file that not every function has, or returns nil.
 func (f function) optional(name string) (*string, error) {
 	text, err := f.s.Value(f.path(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +64,6 @@ func (f function) optional(name string) (*string, error) {
 	return &text, nil
 }
 
-// setOptional gives a value to a file that not every function has.
 func (f function) setOptional(name, value string) error {
 	if now, err := f.optional(name); err != nil || now == nil || *now == value {
 		return err
@@ -72,7 +71,8 @@ func (f function) setOptional(name, value string) error {
 	return f.k.write(f.s, f.path(name), value)
 }
 
-// number reads a count; 0 where the kernel has no such file, as functions without SR-IOV have no sriov_numvfs.
+// number reads a count. It returns 0 if there is no such file; for example, functions without SR-IOV lack
+// sriov_numvfs.
 func (f function) number(name string) (int, error) {
 	n, err := f.s.Number(f.path(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,7 +81,7 @@ func (f function) number(name string) (int, error) {
 	return int(n), err
 }
 
-// An identity is what a card says it is. The zero value is not known.
+// An identity holds the IDs that a card reports. The zero value is unknown.
 type identity struct {
 	Vendor *topology.ID16 `json:"vendor,omitempty"`
 	Device *topology.ID16 `json:"device,omitempty"`
@@ -94,8 +94,8 @@ func (i identity) String() string {
 	return fmt.Sprintf("%04x:%04x", uint16(*i.Vendor), uint16(*i.Device))
 }
 
-// check returns an error where another card is at the address than the plan was made for. Addresses
-// move when a card is added or taken out.
+// check returns an error if the card at the address is not the one in the plan. Addresses change if a card is added
+// or removed.
 func (f function) check(want identity) error {
 	if !f.there() {
 		return fmt.Errorf("%s is not there: %w; put the card back, or make a new plan (rackless plan)", f.a,
@@ -123,14 +123,14 @@ func (f function) check(want identity) error {
 	return nil
 }
 
-// setOverride names the only driver that may take the function, or lifts that where it is "", and
-// looks whether it took.
+// setOverride sets the only driver that may bind to the function, or lifts the restriction if driver is "". It reads
+// the override back to check it.
 func (f function) setOverride(driver string) error {
 	now, err := f.override()
 	if err != nil || now == driver {
 		return err
 	}
-	// An empty write never reaches the kernel's driver; a newline alone does, and lifts the override.
+	// The kernel's handler never sees an empty write. A single newline reaches it and lifts the override.
 	value := cmp.Or(driver, "\n")
 	if err := f.k.write(f.s, f.path("driver_override"), value); err != nil {
 		return err
@@ -142,15 +142,15 @@ func (f function) setOverride(driver string) error {
 	return err
 }
 
-// unbind takes the function from its driver, if it has one. The link to the driver is what counts, and not whether the
-// write went well: somebody else may do the same at that moment.
+// unbind detaches the function from its driver, if any. Success depends on the link to the driver, not on the write,
+// because somebody else may unbind it at the same moment.
 func (f function) unbind(ctx context.Context) error {
 	driver, err := f.driver()
 	if err != nil || driver == "" {
 		return err
 	}
 	if err := f.k.write(f.s, pciDrivers+"/"+driver+"/unbind", f.a.String()); err != nil {
-		// Somebody else may have been quicker (ENODEV).
+		// Somebody else may have been first (ENODEV).
 		if now, readErr := f.driver(); readErr != nil || now != "" {
 			return err
 		}
@@ -165,8 +165,8 @@ func (f function) unbind(ctx context.Context) error {
 	return err
 }
 
-// bind gives the function to a driver, whose module it loads if need be. A write to "bind" fails if the driver has the
-// function already, as that of a module does which was just loaded: so the link to the driver is read before and after.
+// bind binds the function to a driver, and loads the driver's module if necessary. Writing to "bind" fails if the
+// driver already has the function, for example from a module just loaded, so bind checks the link before and after.
 func (f function) bind(ctx context.Context, driver string) error {
 	bound := func() (bool, error) {
 		now, err := f.driver()
@@ -175,7 +175,6 @@ func (f function) bind(ctx context.Context, driver string) error {
 	if err := f.load(ctx, driver); err != nil {
 		return err
 	}
-	// A module that was just loaded may have taken it already.
 	if ok, err := bound(); ok || err != nil {
 		return err
 	}
@@ -196,9 +195,8 @@ func (f function) bind(ctx context.Context, driver string) error {
 
 func orNone(driver string) string { return cmp.Or(driver, "no driver") }
 
-// load makes sure that the kernel has a driver. Drivers are usually named like their modules; where
-// one is not (xhci_hcd is in xhci_pci) the function's alias, by which it is loaded at boot, leads
-// to it.
+// load ensures that the kernel has a driver. Most drivers have the name of their module; for others (xhci_hcd is in
+// xhci_pci) it uses the function's alias, as at boot.
 func (f function) load(ctx context.Context, driver string) error {
 	if f.s.Exists(pciDrivers + "/" + driver) {
 		return nil
@@ -219,7 +217,7 @@ func (f function) load(ctx context.Context, driver string) error {
 		"or load it", f.a, driver), first, second)
 }
 
-// vfioFile returns the file through which the function's IOMMU group is used.
+// vfioFile returns the device file of the function's IOMMU group.
 func (f function) vfioFile() (string, error) {
 	group, err := f.group()
 	if err != nil || group == "" {
@@ -228,9 +226,8 @@ func (f function) vfioFile() (string, error) {
 	return "/dev/vfio/" + group, nil
 }
 
-// giveToVFIO hands the function to vfio-pci: the override first, so that from then on no other
-// driver can take it, whoever loads one. Where that fails, the function goes back to the driver
-// that it had at the start.
+// giveToVFIO binds the function to vfio-pci. It sets the override first, so that a driver loaded meanwhile cannot
+// bind. If it fails, the function goes back to its earlier driver.
 func (f function) giveToVFIO(ctx context.Context) error {
 	was, err1 := f.driver()
 	overrideWas, err2 := f.override()
@@ -267,8 +264,8 @@ func (f function) toVFIO(ctx context.Context) error {
 	return err
 }
 
-// backTo brings a driver and an override back, "" being none. While the driver is bound, the
-// override names it, so that no other takes the function.
+// backTo restores a driver and an override; "" means none. During binding the override names the driver, so that no
+// other driver binds.
 func (f function) backTo(ctx context.Context, driver, override string) error {
 	now, err := f.driver()
 	if err != nil {
@@ -280,7 +277,7 @@ func (f function) backTo(ctx context.Context, driver, override string) error {
 				return err
 			}
 		}
-		// Without a driver of before, the override stays until nothing has the function any more.
+		// If there was no driver before, the override stays until the function is unbound.
 		if driver != "" {
 			if err := f.setOverride(driver); err != nil {
 				return err
@@ -298,8 +295,8 @@ func (f function) backTo(ctx context.Context, driver, override string) error {
 	return f.setOverride(override)
 }
 
-// released returns an error while a process has the function's group open: the kernel would wait
-// for its end, and whoever took the function away would hang with it.
+// released returns an error if a process has the function's group open. The kernel would wait for the process to end,
+// and the unbinding program would hang.
 func (f function) released() error {
 	files, err := f.deviceFiles()
 	if err != nil {
@@ -316,7 +313,7 @@ func (f function) released() error {
 	return nil
 }
 
-// idle returns an error while somebody uses the function: a process, or the host as a network device with addresses.
+// idle returns an error if the function is in use: by a process, or by the host as a network device with addresses.
 func (f function) idle(ctx context.Context) error {
 	if err := f.released(); err != nil {
 		return err
@@ -328,7 +325,7 @@ func (f function) idle(ctx context.Context) error {
 	return err
 }
 
-// virtual returns the virtual functions that exist, by index.
+// virtual returns the existing virtual functions, by index.
 func (f function) virtual() ([]topology.PCIAddr, error) {
 	n, err := f.number("sriov_numvfs")
 	if err != nil {
@@ -345,7 +342,6 @@ func (f function) virtual() ([]topology.PCIAddr, error) {
 	return out, nil
 }
 
-// vf returns the address of a virtual function.
 func (f function) vf(index int) (topology.PCIAddr, error) {
 	name, err := f.s.LinkName(f.path("virtfn" + strconv.Itoa(index)))
 	if err != nil {
@@ -357,8 +353,8 @@ func (f function) vf(index int) (topology.PCIAddr, error) {
 	return topology.ParsePCIAddr(name)
 }
 
-// netdevs returns the network devices of the function, sorted. Those of virtio and of subfunctions are one level
-// further down.
+// netdevs returns the network devices of the function, sorted. Network devices of virtio and of subfunctions are one
+// directory further down.
 func (f function) netdevs() ([]string, error) {
 	r := reader{s: f.s}
 	all := r.list(f.path("net"))
@@ -370,15 +366,15 @@ func (f function) netdevs() ([]string, error) {
 	return all, r.err
 }
 
-// port returns the network device of a physical function, not those that stand for its virtual ones
-// (phys_port_name "pf0vf3") or subfunctions; "" where there is none.
+// port returns the network device of a physical function, or "". It skips representors of virtual functions
+// (phys_port_name "pf0vf3") and of subfunctions.
 func (f function) port() (string, error) {
 	names, err := f.netdevs()
 	if err != nil {
 		return "", err
 	}
 	for _, name := range names {
-		// Devices without the notion answer with an error (EOPNOTSUPP).
+		// Devices without a port name return EOPNOTSUPP.
 		physical, err := f.s.Value("/sys/class/net/" + name + "/phys_port_name")
 		if err == nil && (strings.Contains(physical, "vf") || strings.Contains(physical, "sf")) {
 			continue
@@ -391,13 +387,12 @@ func (f function) port() (string, error) {
 const fixIOMMU = "switch VT-d or AMD-Vi on in the machine's firmware, and the IOMMU in the kernel (rackless plan " +
 	"shows the arguments)"
 
-// alone is for a function that goes to a guest without any other.
+// alone is the argument of viable for a function that goes to a guest without any other function.
 func alone(topology.PCIAddr) bool { return false }
 
-// viable returns an error where the function's IOMMU group has functions that the host uses and
-// that ours does not name: VFIO takes a group whole or not at all ("group N is not viable").
-// Bridges count where their driver is not one of those that leave memory alone: since Linux 5.19
-// that is what the kernel asks (driver_managed_dma), and before it asked less.
+// viable returns an error if the host uses another function of the IOMMU group for which ours is false. VFIO takes a
+// group whole or not at all ("group N is not viable"). A bridge counts unless its driver leaves memory alone: since
+// Linux 5.19 the kernel checks driver_managed_dma, and before it checked less.
 func (f function) viable(ours func(topology.PCIAddr) bool) error {
 	group, err := f.group()
 	if err != nil {
@@ -439,8 +434,7 @@ func (f function) viable(ours func(topology.PCIAddr) bool) error {
 	return nil
 }
 
-// lastFunction returns the last PCI address in a path below /sys/devices: the function that what
-// the path names belongs to.
+// lastFunction returns the last PCI address in a path below /sys/devices, which is the function of the path's device.
 func lastFunction(path string) (topology.PCIAddr, bool) {
 	for path != "/" && path != "." {
 		name := filepath.Base(path)
@@ -452,25 +446,23 @@ func lastFunction(path string) (topology.PCIAddr, bool) {
 	return topology.PCIAddr{}, false
 }
 
-// A kernel is how ops reach the kernel, beside the files that a change.System shows: tests put a
-// simulated one in its place.
+// A kernel is the ops' access to the kernel beyond the files of a change.System. Tests replace it by a simulation.
 type kernel struct {
-	net Network
-	// write writes to a file that the kernel made.
+	net   Network
 	write func(s *change.System, path, value string) error
-	// patience is how long the kernel may take to bind a driver or to make a device file.
+	// patience limits how long the kernel may take to bind a driver or to make a device file.
 	patience time.Duration
 }
 
-// patience covers the slowest drivers that are known: mlx5_core and nvidia take seconds to bind
-// where the card's firmware is busy.
+// patience covers the slowest known drivers: mlx5_core and nvidia take seconds to bind if the card's firmware is
+// busy.
 const patience = 30 * time.Second
 
 func realKernel() *kernel {
 	return &kernel{net: netlinkNetwork{}, write: (*change.System).WriteValue, patience: patience}
 }
 
-// orReal returns the kernel itself, or the real one for an op that was made as a literal.
+// orReal returns k, or the real kernel if k is nil, as in an op made by a literal.
 func (k *kernel) orReal() *kernel {
 	if k == nil {
 		return realKernel()
@@ -478,7 +470,7 @@ func (k *kernel) orReal() *kernel {
 	return k
 }
 
-// wait repeats a test until it is true, for as long as the kernel may take. It reports how the last one came out.
+// wait repeats test until it returns true or the kernel's patience is over. It returns the last result.
 func (k *kernel) wait(ctx context.Context, test func() (bool, error)) (bool, error) {
 	const pause = 10 * time.Millisecond
 	limited, cancel := context.WithTimeout(ctx, k.patience)
@@ -490,7 +482,7 @@ func (k *kernel) wait(ctx context.Context, test func() (bool, error)) (bool, err
 	return err == nil, err
 }
 
-// Kinds returns the ops of this package by kind, to read journals with.
+// Kinds returns the ops of this package by kind, for reading journals.
 func Kinds() change.Kinds { return kindsWith(realKernel()) }
 
 func kindsWith(k *kernel) change.Kinds {
@@ -504,7 +496,6 @@ func kindsWith(k *kernel) change.Kinds {
 	}
 }
 
-// The kinds of ops, as journals name them.
 const (
 	kindModule    = "module"
 	kindDriver    = "pci-driver"

@@ -13,16 +13,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// guards look at the machine as it is now, right before something is done to it, and refuse what
-// would hurt the host or a tenant.
+// guards inspect the machine right before a change, and refuse a change that would hurt the host or a tenant.
 type guards struct {
 	o Options
 	k *kernel
-	// ours are the functions that the plan gives to lab nodes whole: with them, an IOMMU group may go.
+	// ours are the functions that the plan passes through whole. An IOMMU group may contain them all.
 	ours map[topology.PCIAddr]bool
-	// emptied are physical functions whose virtual ones a step before takes away.
+	// emptied are physical functions whose virtual functions an earlier step removes.
 	emptied map[topology.PCIAddr]bool
-	pid     int // of the process whose session must not be cut
+	pid     int // the process in whose session rackless runs
 }
 
 func newGuards(o Options, k *kernel) *guards {
@@ -30,7 +29,7 @@ func newGuards(o Options, k *kernel) *guards {
 		pid: os.Getpid()}
 }
 
-// A scene is the machine at one moment.
+// A scene is the state of the machine at one moment.
 type scene struct {
 	g     *guards
 	s     *change.System
@@ -52,7 +51,7 @@ func (g *guards) look(ctx context.Context, s *change.System) (*scene, error) {
 	})
 }
 
-// unread refuses to judge where the machine did not tell what it needs.
+// unread returns an error if a part of the machine that the guards need could not be read.
 func unread(live *topology.Host) error {
 	needed := []string{
 		"proc/self/mountinfo", "proc/1/mountinfo", "proc/self/mounts", "proc/mounts", "proc/swaps", "sys/class/block",
@@ -68,8 +67,8 @@ func unread(live *topology.Host) error {
 
 func (sc *scene) function(a topology.PCIAddr) function { return function{sc.s, sc.g.k, a} }
 
-// ask returns a guard that looks at the machine and refuses for all reasons that judge finds. A nil
-// among them is none.
+// ask returns a guard that inspects the machine and refuses for all reasons that judge returns. It ignores nil
+// reasons.
 func (g *guards) ask(judge func(context.Context, *scene) []error) func(context.Context, *change.System) error {
 	return func(ctx context.Context, s *change.System) error {
 		sc, err := g.look(ctx, s)
@@ -80,13 +79,13 @@ func (g *guards) ask(judge func(context.Context, *scene) []error) func(context.C
 	}
 }
 
-// whole refuses to hand a function to a guest where that hurts.
+// whole refuses to hand a function to a guest if that would hurt the host.
 func (g *guards) whole(d *Driver) func(context.Context, *change.System) error {
 	return g.ask(func(ctx context.Context, sc *scene) []error { return sc.whole(ctx, d) })
 }
 
-// whole collects all reasons at once, so that whoever plans again sees all of them. Another card at the address makes
-// the rest meaningless, and is the only one then.
+// whole collects all reasons at once, so that the user sees all of them before planning again. If another card is at
+// the address, that is the only reason, because the rest is meaningless.
 func (sc *scene) whole(ctx context.Context, d *Driver) []error {
 	f := sc.function(d.Address)
 	if err := f.check(d.Card); err != nil {
@@ -98,7 +97,7 @@ func (sc *scene) whole(ctx context.Context, d *Driver) []error {
 	return append(errs, sc.virtual(ctx, f)...)
 }
 
-// answers refuses a function that answers every read with ones.
+// answers refuses a function whose reads all return ones.
 func (sc *scene) answers(a topology.PCIAddr) error {
 	if d := sc.live.Device(a); d != nil && d.Dead {
 		return fmt.Errorf("%s does not answer (every read gives ones): switch the machine off and on, then look "+
@@ -107,8 +106,8 @@ func (sc *scene) answers(a topology.PCIAddr) error {
 	return nil
 }
 
-// direct refuses a function that the firmware wants to have memory of the host: the kernel refuses
-// it too, with error 22 when the guest starts.
+// direct refuses a function for which the firmware demands host memory. The kernel would refuse it too, with error 22
+// when the guest starts.
 func (sc *scene) direct(a topology.PCIAddr) error {
 	for _, g := range sc.live.IOMMU.Groups {
 		if slices.Contains(g.Devices, a) && len(g.Reserved) > 0 {
@@ -120,8 +119,8 @@ func (sc *scene) direct(a topology.PCIAddr) error {
 	return nil
 }
 
-// hostUses refuses what the host needs: disks, the default route, ssh sessions, network storage; and what tenants
-// have.
+// hostUses refuses functions that the host needs for disks, the default route, ssh sessions or network storage, and
+// functions that tenants use.
 func (sc *scene) hostUses(a topology.PCIAddr) []error {
 	var errs []error
 	for _, disk := range sc.live.Storage {
@@ -156,7 +155,7 @@ func (sc *scene) hostUses(a topology.PCIAddr) []error {
 	return errs
 }
 
-// route refuses the NIC of the default route. Other routes are not looked at: losing one does not cut the host off.
+// route refuses the NIC of the default route. It ignores other routes, because losing one does not cut the host off.
 func (sc *scene) route(a topology.PCIAddr) error {
 	for _, r := range sc.live.Routes {
 		if slices.Contains(r.PCI, a.String()) {
@@ -167,13 +166,13 @@ func (sc *scene) route(a topology.PCIAddr) error {
 	return nil
 }
 
-// needed refuses the NIC of ssh sessions, network storage and name servers.
 func (sc *scene) needed(a topology.PCIAddr) error {
 	hard := lists.Filter(sc.flows[a], func(c carried) bool { return !c.soft || !sc.g.o.YesReally })
 	return errors.Join(lists.Map(hard, func(c carried) error { return errors.New(c.text) })...)
 }
 
-// processes refuses a function that a process has open, whatever was asked for: taking a GPU from one hangs for ever.
+// processes refuses a function that a process has open, even with --yes-really: taking a GPU from a process hangs
+// forever.
 func (sc *scene) processes(f function) error {
 	err := f.released()
 	if err == nil {
@@ -186,7 +185,6 @@ func (sc *scene) processes(f function) error {
 	return err
 }
 
-// yesReally ends the messages of what may be done all the same.
 const yesReally = "--yes-really does it all the same"
 
 func (sc *scene) screen(f function) error {
@@ -213,7 +211,7 @@ func (sc *scene) network(ctx context.Context, f function) error {
 	return err
 }
 
-// virtual refuses to hand over a physical function with virtual ones, which would go with it.
+// virtual refuses to hand over a physical function with virtual functions, which would go with it.
 func (sc *scene) virtual(ctx context.Context, f function) []error {
 	vfs, err := f.virtual()
 	if err != nil {
@@ -226,7 +224,6 @@ func (sc *scene) virtual(ctx context.Context, f function) []error {
 	return sc.idle(ctx, f.a, vfs)
 }
 
-// idle refuses to take virtual functions that are in use.
 func (sc *scene) idle(ctx context.Context, pf topology.PCIAddr, vfs []topology.PCIAddr) []error {
 	var errs []error
 	for i, a := range vfs {
@@ -235,18 +232,17 @@ func (sc *scene) idle(ctx context.Context, pf topology.PCIAddr, vfs []topology.P
 	return errs
 }
 
-// ofVirtual says of errors which virtual function they are about.
 func ofVirtual(index int, pf topology.PCIAddr, errs []error) []error {
 	errs = lists.Filter(errs, func(err error) bool { return err != nil })
 	return lists.Map(errs, func(err error) error { return fmt.Errorf("virtual function %d of %s: %w", index, pf, err) })
 }
 
-// sriov refuses to change virtual functions that are in use, and to disturb the port that the host is reached through.
+// sriov refuses to change virtual functions that are in use, or to disturb the port of the host's own connection.
 func (g *guards) sriov(o *SRIOV) func(context.Context, *change.System) error {
 	return g.ask(func(ctx context.Context, sc *scene) []error { return sc.sriov(ctx, o) })
 }
 
-// sriov looks at the port only where the number changes: to set addresses of functions that exist does not touch it.
+// sriov checks the port only if the number of functions changes, because setting addresses does not disturb it.
 func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
 	f := sc.function(o.PF)
 	if err := f.check(o.Card); err != nil {
@@ -283,7 +279,7 @@ func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
 	}
 	for _, want := range o.VFs {
 		if want.Index >= len(st.VFs) {
-			continue // Do says so
+			continue // Do reports it
 		}
 		have := st.VFs[want.Index]
 		if have.Driver == vfioPCI && len(differences(have.Settings, want.Settings)) == 0 {
@@ -296,7 +292,8 @@ func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
 	return errs
 }
 
-// disturb refuses what may take a port down for a moment while the host uses it, or one of its virtual functions.
+// disturb refuses changes that may take a port down for a moment while the host uses the port or one of its virtual
+// functions.
 func (sc *scene) disturb(ctx context.Context, a topology.PCIAddr, why string) error {
 	if sc.g.o.YesReally {
 		return nil
@@ -313,7 +310,6 @@ func (sc *scene) disturb(ctx context.Context, a topology.PCIAddr, why string) er
 	return nil
 }
 
-// link refuses to change the MTU of a port that the host uses.
 func (g *guards) link(l *Link) func(context.Context, *change.System) error {
 	return func(ctx context.Context, s *change.System) error {
 		_, st, err := l.read(s)
@@ -334,7 +330,8 @@ func (g *guards) link(l *Link) func(context.Context, *change.System) error {
 	}
 }
 
-// nvidia refuses to unload NVIDIA's driver while a GPU that stays has it, or a process uses a GPU.
+// nvidia refuses to unload NVIDIA's driver while a GPU that stays with the host is bound to it, or a process uses a
+// GPU.
 func (g *guards) nvidia(name string) func(context.Context, *change.System) error {
 	return func(_ context.Context, s *change.System) error {
 		r := reader{s: s}

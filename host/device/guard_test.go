@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Each guard refuses with a text of its own, before anything is done.
+// Each guard refuses with its own text, before any change.
 func TestGuardsRefuse(t *testing.T) {
 	t.Parallel()
 	nic := wholeCard(plan.KindNIC, simNIC)
@@ -56,7 +56,7 @@ func TestGuardsRefuse(t *testing.T) {
 			m.sshSession("192.0.2.7", "192.0.2.1", "br0")
 		}, "0000:61:00.0 carries the ssh session from 192.0.2.7 (through br0)", false},
 		{"an ssh connection of somebody else's", nic, func(m *sim) {
-			// 192.0.2.1:22 from 198.51.100.9, and one that is not of a server.
+			// 192.0.2.1:22 from 198.51.100.9, and a connection of another server.
 			m.put("/proc/net/tcp", "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   "+
 				"uid  timeout inode\n"+
 				"   0: 010200C0:0016 096433C6:D431 01 00000000:00000000 02:00099D9F 00000000     0        0 4711 2 "+
@@ -213,13 +213,13 @@ func TestGuardsRefuse(t *testing.T) {
 	}
 }
 
-// A guardCase is a machine on which a card must not be given away, and why.
+// A guardCase is a machine and the reason, if any, for not giving a card away.
 type guardCase struct {
 	name   string
 	card   plan.NodeDevice
 	change func(*sim)
-	want   string // "": it may be given away
-	really bool   // --yes-really does it
+	want   string // "" if it may be given away
+	really bool   // --yes-really overrides the refusal
 }
 
 func (c guardCase) run(t *testing.T) {
@@ -265,10 +265,9 @@ func (c guardCase) run(t *testing.T) {
 	}
 }
 
-// sshSession makes the session that this process is in one over ssh.
 func (m *sim) sshSession(remote, local, netdev string) {
 	m.net.routes[netip.MustParseAddr(remote)] = []string{netdev}
-	// sudo has taken it out of our own environment.
+	// sudo has removed it from our own environment.
 	dir := "/proc/" + strconv.Itoa(os.Getpid())
 	m.put(dir+"/environ", "PATH=/bin\x00")
 	m.put(dir+"/stat", strconv.Itoa(os.Getpid())+" (a (name) 7) S 100 1 1")
@@ -278,7 +277,7 @@ func (m *sim) sshSession(remote, local, netdev string) {
 func TestGuardsLetGoWhatIsFree(t *testing.T) {
 	t.Parallel()
 	m := newSim(t)
-	// Much is in use, and nothing of it is asked for.
+	// Many devices are in use, but the plan asks for none of them.
 	m.host.Routes = []topology.Route{{Family: "ipv4", Netdev: "eno4", PCI: []string{simPF}}}
 	m.host.Storage = []topology.Disk{{Name: "nvme0n1", PCI: new(addr(simDisk)), Mounts: []string{"/"}}, {Name: "sda"}}
 	m.host.Tenants = []topology.Tenant{{Name: "old", State: "shut off",

@@ -24,7 +24,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// testInside is what is tested with a real kernel, as root, in a machine that nobody else uses.
+// testInside runs the tests for a real kernel, as root, in a machine reserved for them.
 func testInside(t *testing.T) {
 	for _, module := range []string{"igb", "igbvf", "bochs", "nvme"} { // as udev does
 		run(t, "modprobe", module)
@@ -37,7 +37,6 @@ func testInside(t *testing.T) {
 	t.Run("cut off anywhere", insideFaults)
 }
 
-// run runs a program of the machine.
 func run(t *testing.T, argv ...string) {
 	t.Helper()
 	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
@@ -52,7 +51,6 @@ func write(t *testing.T, path, value string) {
 	}
 }
 
-// live looks at the machine.
 func live(ctx context.Context) (*topology.Host, error) { return inspect.Read(ctx, inspect.Live()) }
 
 const (
@@ -61,8 +59,7 @@ const (
 	insideScreen = "0000:03:00.0"
 )
 
-// insideSteps are those of a lab in which one node gets a NIC and a screen, and the other two of
-// three virtual functions.
+// insideSteps returns the steps of a lab: one node gets a NIC and a screen, the other two of three virtual functions.
 func insideSteps(t *testing.T, o Options) []change.Step {
 	t.Helper()
 	h, err := live(t.Context())
@@ -82,7 +79,6 @@ func insideSteps(t *testing.T, o Options) []change.Step {
 	return steps
 }
 
-// same compares the machine with what it was.
 func (b *bench) same(before []string) {
 	b.t.Helper()
 	if diff := cmp.Diff(before, snapshot(b.t)); diff != "" {
@@ -90,11 +86,10 @@ func (b *bench) same(before []string) {
 	}
 }
 
-// newInside returns a bench with this machine.
 func newInside(t *testing.T) *bench { return newBench(t, &change.System{Root: "/"}, Kinds()) }
 
-// volatile are files that differ although nothing does: counters, times, numbers that the kernel
-// gives out in order, and registers that a driver's reset leaves as it likes.
+// volatile matches files that change on an unchanged machine: counters, times, numbers that the kernel assigns in
+// order, and registers that a driver's reset leaves undefined.
 var volatile = regexp.MustCompile(
 	`/(statistics|msi_irqs|power|wakeup|queues|ptp|hwmon|i2c-\d+|graphics|drm|vtcon\d+|config|irq|ifindex|iflink|` +
 		`carrier_(changes|up_count|down_count)|tx_queue_len|aer_\w+|uevent|consistent_dma_mask_bits|carrier|speed|` +
@@ -102,8 +97,8 @@ var volatile = regexp.MustCompile(
 
 var numbered = regexp.MustCompile(`/eth\d+`)
 
-// snapshot reads all that sysfs shows of the machine's PCI functions and network ports, of modules,
-// and the files below /etc that might have changed.
+// snapshot reads all of sysfs about the machine's PCI functions, network ports and modules, and the files below /etc
+// that may have changed.
 func snapshot(t testing.TB) []string {
 	t.Helper()
 	var lines []string
@@ -121,7 +116,7 @@ func snapshot(t testing.TB) []string {
 				}
 				return nil
 			}
-			// Without udev, a port that comes back has the first name that is free.
+			// Without udev, a port that comes back gets the first free name.
 			name := numbered.ReplaceAllString(path, "/ethN")
 			switch {
 			case d.Type()&fs.ModeSymlink != 0:
@@ -131,7 +126,7 @@ func snapshot(t testing.TB) []string {
 			case d.IsDir():
 				lines = append(lines, name+"/")
 			case d.Type().IsRegular():
-				// What cannot be read is so before and after.
+				// Unreadable files are unreadable before and after.
 				b, err := os.ReadFile(path)
 				if err != nil {
 					b = []byte("error")
@@ -179,12 +174,11 @@ func snapshot(t testing.TB) []string {
 	return lines
 }
 
-// insidePort is the network device of the physical function.
-// linkUp has a port up, and waits for its link.
+// linkUp sets a port up and waits for its link.
 func linkUp(t *testing.T, port string) {
 	t.Helper()
 	run(t, "ip", "link", "set", port, "up")
-	for range 1200 { // two minutes, for an emulated machine on a host under load
+	for range 1200 { // two minutes, for an emulated machine on a busy host
 		if carrier, err := os.ReadFile("/sys/class/net/" + port + "/carrier"); err == nil && string(carrier) == "1\n" {
 			return
 		}
@@ -251,15 +245,13 @@ func insideRoundTrip(t *testing.T) {
 	b.same(before)
 }
 
-// giveAddresses makes two virtual functions, as an administrator would, with settings of his own.
-// The second has no driver.
 func giveAddresses(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	pf := insideFunction(insidePF)
 	write(t, pf.path(fileCount), "2")
 	port := insidePort(t)
-	linkUp(t, port) // igb takes a rate of a port with a link alone
+	linkUp(t, port) // igb accepts a rate only on a port with a link
 	network := netlinkNetwork{}
 	for _, set := range []struct {
 		index   int
@@ -301,8 +293,8 @@ func insideAfterReboot(t *testing.T) {
 	b := newInside(t)
 	before := snapshot(t)
 	b.must(b.make(insideSteps(t, Options{})))
-	// What is in sysfs after a reboot: the virtual functions are gone, and the port's MTU; of the
-	// rest the udev rule has made vfio-pci the first driver, as it is now.
+	// The state of sysfs after a reboot: the virtual functions and the port's MTU are gone, and the udev rule has
+	// made vfio-pci the first driver of the rest, as now.
 	bootAgain(t)
 	pf := insideFunction(insidePF)
 	write(t, pf.path(fileCount), "0")
@@ -312,7 +304,7 @@ func insideAfterReboot(t *testing.T) {
 	b.same(before)
 }
 
-// bootAgain gives the machine another boot ID, by which rollback knows that it was booted.
+// bootAgain changes the machine's boot ID, so that rollback sees a reboot.
 func bootAgain(t *testing.T) {
 	t.Helper()
 	const id = "/proc/sys/kernel/random/boot_id"
@@ -366,7 +358,7 @@ func insideGuards(t *testing.T) {
 	b := newInside(t)
 	nic, err := insideFunction(insideNIC).port()
 	b.must(err)
-	// The default route, and the address that it leaves by.
+	// The default route, and its source address.
 	up := func() {
 		run(t, "ip", "addr", "add", "192.0.2.2/24", "dev", nic)
 		run(t, "ip", "link", "set", nic, "up")
@@ -392,7 +384,7 @@ func insideGuards(t *testing.T) {
 	}
 	down()
 
-	// A disk that is mounted, one that is the root of whoever asks, and one with swap.
+	// A mounted disk, a disk with the root of the calling process, and a disk with swap.
 	h, err := live(t.Context())
 	b.must(err)
 	disk := h.Storage[slices.IndexFunc(h.Storage, func(d topology.Disk) bool { return d.Name == "nvme0n1" })]
@@ -426,7 +418,6 @@ func insideGuards(t *testing.T) {
 	b.must(file.Close())
 	b.must(g.whole(&Driver{Address: *disk.PCI})(t.Context(), b.s))
 
-	// The console.
 	screen := insideFunction("0000:00:02.0").a
 	err = g.whole(&Driver{Address: screen})(t.Context(), b.s)
 	if err == nil || !strings.Contains(err.Error(), screen.String()+
@@ -436,7 +427,7 @@ func insideGuards(t *testing.T) {
 	really := newGuards(Options{Inspect: live, YesReally: true}, realKernel())
 	b.must(really.whole(&Driver{Address: screen})(t.Context(), b.s))
 
-	// Which goes all the same, and comes back.
+	// With --yes-really it goes anyway, and comes back.
 	before := snapshot(t)
 	b.must(b.make([]change.Step{{Op: &Driver{Address: screen}, What: "the console",
 		Guard: really.whole(&Driver{Address: screen})}}))
@@ -444,7 +435,6 @@ func insideGuards(t *testing.T) {
 	run(t, "rmmod", "vfio_pci", "vfio_pci_core", "vfio_virqfd", "irqbypass", "vfio")
 	b.same(before)
 
-	// A virtual function with an address.
 	pf := insideFunction(insidePF)
 	write(t, pf.path(fileCount), "2")
 	vf, err := pf.vf(0)
@@ -457,7 +447,7 @@ func insideGuards(t *testing.T) {
 	write(t, pf.path(fileCount), "0")
 }
 
-// insideRoot does something while a directory is the root of this process, with the kernel's file systems below it.
+// insideRoot calls do with dir as the root of this process, with the kernel's file systems mounted.
 func insideRoot(t *testing.T, dir string, do func()) {
 	t.Helper()
 	for _, fs := range []string{"/proc", "/sys", "/dev"} {

@@ -11,21 +11,21 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Link is the port of a physical function whose virtual ones go to guests: it has to be up, and
-// to carry the fabric's packets.
+// A Link is the port of a physical function whose virtual functions go to guests. The port must be up and carry the
+// fabric's packets.
 type Link struct {
 	PF topology.PCIAddr `json:"pf"`
-	// MTU is the least, in bytes: a port drops frames of its virtual functions that are larger than its own MTU.
+	// MTU is the least acceptable MTU in bytes. A port drops frames of its virtual functions that are larger than its
+	// own MTU.
 	MTU int `json:"mtu"`
 
 	k *kernel
 }
 
-// linkState is how a port is.
 type linkState struct {
 	Missing bool `json:"missing,omitempty"` // the function has no network device
 	MTU     int  `json:"mtu,omitempty"`
-	Up      bool `json:"up,omitempty"` // as its administrator wants it, whatever the cable says
+	Up      bool `json:"up,omitempty"` // administrative state, independent of the cable
 }
 
 // Kind implements change.Op.
@@ -46,7 +46,8 @@ func (l *Link) Read(_ context.Context, s *change.System) (change.State, error) {
 // flagUp is IFF_UP of include/uapi/linux/if.h.
 const flagUp = 1
 
-// read reads the port that the physical function has now: its name may be another one after its driver was away.
+// read reads the port that the physical function has now; its name can change if its driver is unbound and bound
+// again.
 func (l *Link) read(s *change.System) (netdev string, st linkState, err error) {
 	netdev, err = function{s, l.k.orReal(), l.PF}.port()
 	if err != nil || netdev == "" {
@@ -57,7 +58,7 @@ func (l *Link) read(s *change.System) (netdev string, st linkState, err error) {
 	return netdev, linkState{MTU: int(mtu), Up: flags&flagUp != 0}, errors.Join(err1, err2)
 }
 
-// netFile is where sysfs has a file of a network device. Source: Documentation/ABI/testing/sysfs-class-net.
+// netFile returns the sysfs path of a network device's file. Source: Documentation/ABI/testing/sysfs-class-net.
 func netFile(netdev, file string) string { return "/sys/class/net/" + netdev + "/" + file }
 
 // Done implements change.Op.
@@ -85,17 +86,15 @@ func (l *Link) Shell() []string {
 		"ip link set dev $dev up"}
 }
 
-// netdevOf is the command that finds the network device of a physical function.
+// netdevOf returns the shell command that finds the network device of a physical function.
 func netdevOf(pf topology.PCIAddr) string {
 	return fmt.Sprintf("dev=$(ls %s/%s/net | head -n 1)", pciDevices, pf)
 }
 
-// noPort is the error of a physical function without a network device.
 func noPort(pf topology.PCIAddr) error {
 	return fmt.Errorf("%s has no network device: load its driver, or take it from whoever has it", pf)
 }
 
-// set writes what differs.
 func (l *Link) set(s *change.System, netdev string, have, want linkState) error {
 	k := l.k.orReal()
 	if have.MTU != want.MTU {
@@ -106,7 +105,7 @@ func (l *Link) set(s *change.System, netdev string, have, want linkState) error 
 	if have.Up == want.Up {
 		return nil
 	}
-	// Read again: of the flags only one is ours.
+	// Read again, because only one of the flags is ours.
 	flags, err := s.Number(netFile(netdev, "flags"))
 	if err != nil {
 		return err
@@ -121,7 +120,7 @@ func (l *Link) set(s *change.System, netdev string, have, want linkState) error 
 	return nil
 }
 
-// Merge implements change.Merger: the MTU and whether the link is up, each for itself.
+// Merge implements change.Merger. It treats the MTU and the link separately.
 func (l *Link) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	want, err1 := change.Decode[linkState](u.Before)
 	now, err2 := change.Decode[linkState](u.Now)
@@ -134,7 +133,7 @@ func (l *Link) Merge(_ context.Context, _ *change.System, u change.Undo) (change
 			Found: strconv.Itoa(now.MTU), Set: strconv.Itoa(made)})
 		want.MTU = now.MTU
 	}
-	if !now.Up && want.Up && !u.Cut { // a boot may not have come to it yet
+	if !now.Up && want.Up && !u.Cut { // after a boot, the port may not be up yet
 		changed = append(changed, change.Changed{What: "port of " + l.PF.String(), Found: "down", Set: "up"})
 		want.Up = false
 	}
@@ -142,8 +141,8 @@ func (l *Link) Merge(_ context.Context, _ *change.System, u change.Undo) (change
 	return state, changed, err
 }
 
-// Restore implements change.Op. Without a network device before and now there is nothing to do. With one at one of the
-// two times only, its values cannot be brought back, which is an error.
+// Restore implements change.Op. Without a network device before and now, it does nothing. With one at only one of the
+// two times, the values cannot be restored, and it returns an error.
 func (l *Link) Restore(_ context.Context, s *change.System, before change.State) error {
 	want, err := change.Decode[linkState](before)
 	if err != nil {
@@ -162,8 +161,8 @@ func (l *Link) Restore(_ context.Context, s *change.System, before change.State)
 	return l.set(s, netdev, have, want)
 }
 
-// isInfiniBand reports whether a network device is of InfiniBand, where GUIDs stand for MAC
-// addresses (ARPHRD_INFINIBAND of include/uapi/linux/if_arp.h).
+// isInfiniBand reports whether a network device is InfiniBand, which has GUIDs instead of MAC addresses
+// (ARPHRD_INFINIBAND of include/uapi/linux/if_arp.h).
 func isInfiniBand(s *change.System, netdev string) (bool, error) {
 	text, err := s.ValueOr(netFile(netdev, "type"), "")
 	return strings.TrimSpace(text) == "32", err

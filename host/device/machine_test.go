@@ -24,15 +24,14 @@ import (
 	"github.com/rackless/rackless/vm/kerneltest"
 )
 
-// insideEnv is set where this test binary runs in the machine that it has booted.
+// insideEnv is set if this test binary runs in the machine that it has booted.
 const insideEnv = "RACKLESS_DEVICE_INSIDE"
 
-// partEnv names the tests to run in the machine, as go test -run does: all of them take minutes.
+// partEnv selects the tests to run in the machine, as go test -run does, because all of them take minutes.
 const partEnv = "RACKLESS_DEVICE_PART"
 
-// machineArgs describe a host: an IOMMU, two NICs with virtual functions, a screen that is not the
-// console and one that is, and a disk, each in a slot of its own. The NICs are on one wire, so that
-// their links are up.
+// machineArgs describe a host with an IOMMU, two NICs with virtual functions, a screen that is not the console and
+// one that is, and a disk, each in its own slot. One wire connects the NICs, so that their links are up.
 var machineArgs = strings.Fields(`-machine q35,kernel-irqchip=split -cpu qemu64 -m 1024 -smp 2
 -device intel-iommu,intremap=on
 -netdev hubport,id=n0,hubid=0 -netdev hubport,id=n1,hubid=0
@@ -42,7 +41,7 @@ var machineArgs = strings.Fields(`-machine q35,kernel-irqchip=split -cpu qemu64 
 -device pcie-root-port,id=rp2,chassis=3,slot=3,bus=pcie.0,addr=0x6 -device secondary-vga,bus=rp2
 -device pcie-root-port,id=rp3,chassis=4,slot=4,bus=pcie.0,addr=0x7 -device nvme,bus=rp3,serial=test,drive=d0`)
 
-// insideInit mounts what a machine has, and runs this test binary there.
+// insideInit mounts the kernel's file systems and runs this test binary.
 const insideInit = `#!/bin/sh
 b=/bin/busybox
 export PATH=/sbin:/usr/sbin:/bin:/usr/bin
@@ -59,12 +58,12 @@ echo END
 $b sleep 600
 `
 
-// insideModules are the modules that the tests in the machine load; the image has none of them.
+// insideModules are loaded by the tests in the machine; the image contains none of them.
 var insideModules = []string{"igb", "igbvf", "vfio", "vfio_iommu_type1", "vfio_pci", "bochs", "nvme", "ext4",
 	"crc32c_generic"}
 
-// A real kernel reacts as only it does: this test boots one with the node image and runs itself
-// inside. What is tested is in inside_test.go.
+// This test boots a real kernel with the node image and runs itself inside, because only a real kernel reacts like
+// one. The tests are in inside_test.go.
 func TestInAMachineWithARealKernel(t *testing.T) {
 	if os.Getenv(insideEnv) != "" {
 		testInside(t)
@@ -75,7 +74,7 @@ func TestInAMachineWithARealKernel(t *testing.T) {
 	}
 	m := kerneltest.Find(t)
 	disk := filepath.Join(t.TempDir(), "disk")
-	// Without checksums of its own, ext4 does without a module for them.
+	// Without checksums, ext4 needs no module for them.
 	if out, err := exec.Command("/sbin/mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum,^has_journal", disk,
 		"16M").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -89,7 +88,6 @@ func TestInAMachineWithARealKernel(t *testing.T) {
 	}
 }
 
-// insideFiles are this test binary and the modules, for the machine's initial file system.
 func insideFiles(t *testing.T, img *image.Image) []cpio.Record {
 	t.Helper()
 	return append([]cpio.Record{
@@ -100,8 +98,8 @@ func insideFiles(t *testing.T, img *image.Image) []cpio.Record {
 	}, keptModules(t, img)...)
 }
 
-// keptModules returns the modules for the machine as files. They are kept in the cache beside the images, since the
-// package of the kernel takes nearly as long to unpack as the kernel to boot.
+// keptModules returns the modules for the machine as files. It keeps them in the cache beside the images, because
+// unpacking the kernel package takes nearly as long as booting the kernel.
 func keptModules(t *testing.T, img *image.Image) []cpio.Record {
 	t.Helper()
 	d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
@@ -132,7 +130,6 @@ func keptModules(t *testing.T, img *image.Image) []cpio.Record {
 	return records
 }
 
-// moduleFiles makes the files of keptModules from the package of the kernel.
 func moduleFiles(t *testing.T, img *image.Image) (records []cpio.Record) {
 	t.Helper()
 	dir := modulesOf(t, img)
@@ -146,8 +143,7 @@ func moduleFiles(t *testing.T, img *image.Image) (records []cpio.Record) {
 	return append(records, cpio.StaticFile("lib/modules/"+img.KernelVer+"/modules.builtin", string(builtin), 0o644))
 }
 
-// modulesOf returns the directory with all modules of the image's kernel, from the very package
-// that the kernel is from.
+// modulesOf returns the directory with all modules of the image's kernel, from the same package as the kernel.
 func modulesOf(t *testing.T, img *image.Image) string {
 	t.Helper()
 	at := slices.IndexFunc(img.Packages, func(p string) bool { return strings.HasPrefix(p, "linux-image-") })
@@ -175,7 +171,7 @@ func modulesOf(t *testing.T, img *image.Image) string {
 	return ""
 }
 
-// moduleClosure returns modules and what they depend on, by name.
+// moduleClosure returns the wanted modules and their dependencies, by name.
 func moduleClosure(t *testing.T, dir string, wanted []string) map[string][]byte {
 	t.Helper()
 	paths := map[string]string{}
@@ -212,7 +208,6 @@ func moduleClosure(t *testing.T, dir string, wanted []string) map[string][]byte 
 	return found
 }
 
-// dependencies reads what a module says that it needs.
 func dependencies(module []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(module))
 	if err != nil {

@@ -10,25 +10,26 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Module is a module of the kernel that is to be loaded, or to be gone. One that is built in counts as loaded.
+// A Module is a kernel module to be loaded or unloaded. A built-in module counts as loaded.
 type Module struct {
 	Name string `json:"name"` // as /proc/modules has it: "vfio_pci"
 	Gone bool   `json:"gone,omitempty"`
-	// With are the modules that come with it and have no other use: they go with it, too, where nothing uses them.
+	// With lists modules that are loaded along with it and serve nothing else. They are unloaded with it if they are
+	// unused.
 	With []string `json:"with,omitempty"`
 }
 
-// The states of a module.
+// States of a module.
 const (
 	moduleLoaded  change.State = "loaded"
 	moduleBuiltIn change.State = "built in"
 	moduleAbsent  change.State = "not loaded"
 )
 
-// vfioModules are loaded in this order. Without the first no group can be used on x86 and Arm
-// (Documentation/driver-api/vfio.rst of Linux); both need vfio, which has to come and go with the
-// first: as a module of its own it loads vfio_iommu_type1 by itself, in the background, which then
-// holds it and is nobody's to unload. The one that goes last takes it along.
+// vfioModules returns the modules in loading order. On x86 and Arm, no group can be used without the first
+// (Documentation/driver-api/vfio.rst of Linux). Both need vfio, which is loaded and unloaded with the first: if
+// loaded separately, vfio loads vfio_iommu_type1 in the background, which then holds it and could not be unloaded.
+// The module that is unloaded last also unloads vfio.
 func vfioModules() []*Module {
 	return []*Module{
 		{Name: "vfio_iommu_type1", With: []string{"vfio"}},
@@ -36,10 +37,9 @@ func vfioModules() []*Module {
 	}
 }
 
-// nvidiaDriver is the name of NVIDIA's driver on the PCI bus.
 const nvidiaDriver = "nvidia"
 
-// nvidiaModules are NVIDIA's stack in the order in which it can be unloaded: each holds those after it.
+// nvidiaModules returns NVIDIA's modules in unloading order: each uses those after it.
 func nvidiaModules() []string {
 	return []string{"nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem", "nvidia"}
 }
@@ -57,7 +57,7 @@ func (m *Module) Read(_ context.Context, s *change.System) (change.State, error)
 
 func moduleState(s *change.System, name string) (change.State, error) {
 	dir := "/sys/module/" + name
-	// Only what was loaded has a state of loading; built-in modules have a directory for their parameters, if any.
+	// Only loadable modules have initstate. Built-in modules have a directory for their parameters, if any.
 	if s.Exists(dir + "/initstate") {
 		return moduleLoaded, nil
 	}
@@ -77,7 +77,7 @@ func moduleState(s *change.System, name string) (change.State, error) {
 	return moduleAbsent, r.err
 }
 
-// moduleName returns the name of a module by the path of its file: "kernel/drivers/vfio/pci/vfio-pci.ko" is vfio_pci.
+// moduleName returns the module's name for the path of its file: vfio_pci for "kernel/drivers/vfio/pci/vfio-pci.ko".
 func moduleName(path string) string {
 	base := path[strings.LastIndexByte(path, '/')+1:]
 	base, _, _ = strings.Cut(base, ".ko")
@@ -95,8 +95,8 @@ func (m *Module) Do(ctx context.Context, s *change.System) error {
 	return m.load(ctx, s)
 }
 
-// Restore implements change.Op. A module that somebody uses stays, which is an error that names the
-// user: the machine is as good with it, and at the latest a reboot takes it away.
+// Restore implements change.Op. A module in use stays loaded, and the error names its users. That does no harm, and
+// the next reboot removes the module.
 func (m *Module) Restore(ctx context.Context, s *change.System, before change.State) error {
 	if before == moduleAbsent {
 		return m.unload(ctx, s)
@@ -104,8 +104,8 @@ func (m *Module) Restore(ctx context.Context, s *change.System, before change.St
 	return m.load(ctx, s)
 }
 
-// Merge implements change.Merger. A module is loaded or not, and one of the two is as it was. Those of VFIO stay for
-// functions that a rollback leaves with vfio-pci.
+// Merge implements change.Merger. A module is either loaded or absent, so there is no third state to keep. VFIO's
+// modules stay loaded for functions that a rollback leaves with vfio-pci.
 func (m *Module) Merge(_ context.Context, s *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	if !u.Left || u.Before != moduleAbsent || u.Now != moduleLoaded {
 		return u.Before, nil, nil
@@ -137,8 +137,8 @@ func (m *Module) load(ctx context.Context, s *change.System) error {
 	return nil
 }
 
-// unload takes the module away, and those that came with it. Nothing is forced: a module in use stays, and the error
-// names its users. The order is that of the dependencies, so that each one has lost its users before its turn comes.
+// unload unloads the module and its companions in With, in dependency order. It forces nothing: a module in use
+// stays, and the error names its users.
 func (m *Module) unload(ctx context.Context, s *change.System) error {
 	for i, name := range append([]string{m.Name}, m.With...) {
 		state, err := moduleState(s, name)
@@ -153,8 +153,8 @@ func (m *Module) unload(ctx context.Context, s *change.System) error {
 			return err
 		}
 		if !m.Gone {
-			// Its functions would lose their driver with it. Where it is to be gone, they are ours,
-			// and that is the purpose.
+			// Unloading would take the driver from these functions. If the module is to be gone, they belong to the
+			// lab, and losing the driver is the purpose.
 			bound, err := moduleFunctions(s, name)
 			if err != nil {
 				return err
@@ -163,7 +163,7 @@ func (m *Module) unload(ctx context.Context, s *change.System) error {
 		}
 		if len(users) > 0 {
 			if i > 0 {
-				continue // it has another use than m after all
+				continue // another module uses it too
 			}
 			if m.Gone {
 				return fmt.Errorf("module %s cannot be unloaded: it is used by %s", name, strings.Join(users, ", "))
@@ -171,7 +171,7 @@ func (m *Module) unload(ctx context.Context, s *change.System) error {
 			return fmt.Errorf("module %s stays loaded: it is used by %s; that does no harm, and the next boot is "+
 				"without it", name, strings.Join(users, ", "))
 		}
-		// Not modprobe -r, which would also take away what was loaded before m and is not used now.
+		// Not modprobe -r, which also unloads unused modules that were loaded before m.
 		if _, err := s.Program(ctx, "rmmod", name); err != nil {
 			return err
 		}
@@ -179,14 +179,14 @@ func (m *Module) unload(ctx context.Context, s *change.System) error {
 	return nil
 }
 
-// moduleUsers returns who uses a module: other modules, and whoever else the kernel counts.
+// moduleUsers returns the users of a module: other modules, and other references that the kernel counts.
 func moduleUsers(s *change.System, name string) ([]string, error) {
 	dir := "/sys/module/" + name
 	holders, err := s.List(dir + "/holders")
 	if err != nil || len(holders) > 0 {
 		return holders, err
 	}
-	count, err := s.ValueOr(dir+"/refcnt", "0") // a kernel that cannot unload modules has none; rmmod will say so
+	count, err := s.ValueOr(dir+"/refcnt", "0") // missing in a kernel without module unloading; rmmod will report it
 	if err == nil && count != "0" {
 		return []string{count + " users that the kernel does not name"}, nil
 	}
@@ -194,7 +194,7 @@ func moduleUsers(s *change.System, name string) ([]string, error) {
 }
 
 // moduleFunctions returns the PCI functions that are bound to a module's drivers. The kernel does not count them as
-// users, and would unload the module under them.
+// users, and would unload the module anyway.
 func moduleFunctions(s *change.System, name string) ([]string, error) {
 	r := reader{s: s}
 	dir := "/sys/module/" + name + "/drivers"

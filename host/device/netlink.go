@@ -25,7 +25,7 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 )
 
-// netlinkNetwork is the machine's own network.
+// netlinkNetwork is the machine's own network, by netlink.
 type netlinkNetwork struct{}
 
 // VFs implements Network.
@@ -37,9 +37,8 @@ func (netlinkNetwork) VFs(_ context.Context, netdev string) ([]VFSettings, error
 	return parseVFs(attributes)
 }
 
-// askVFs returns the attributes of a network device with those of its virtual functions. The
-// library's own VfInfo cannot say that a driver does not know a setting, and lacks GUIDs, so that
-// they are read here.
+// askVFs returns the attributes of a network device, including its virtual functions. It reads them itself because
+// the library's VfInfo has no GUIDs and cannot mark settings that a driver does not report.
 func askVFs(netdev string) ([]byte, error) {
 	link, err := net.InterfaceByName(netdev)
 	if err != nil {
@@ -60,19 +59,17 @@ func askVFs(netdev string) ([]byte, error) {
 	return answers[0][unix.SizeofIfInfomsg:], nil
 }
 
-// An attribute is one of a netlink message.
 type attribute struct {
 	kind  int
 	value []byte
 }
 
-// parseAttributes splits a message: length with its header, kind, value, and padding to four bytes
-// (include/uapi/linux/netlink.h). The library's own parser panics where the padding of the last one
-// is missing.
+// parseAttributes splits a message into attributes: length with header, kind, value, and padding to four bytes
+// (include/uapi/linux/netlink.h). The library's own parser panics if the last one lacks its padding.
 func parseAttributes(b []byte) ([]attribute, error) {
 	const (
 		header = 4
-		kinds  = 1<<14 - 1 // NLA_TYPE_MASK: the bits above are flags
+		kinds  = 1<<14 - 1 // NLA_TYPE_MASK; the bits above are flags
 	)
 	var out []attribute
 	for len(b) > 0 {
@@ -89,7 +86,6 @@ func parseAttributes(b []byte) ([]attribute, error) {
 	return out, nil
 }
 
-// parseVFs reads the list of virtual functions from the attributes of a network device.
 func parseVFs(b []byte) ([]VFSettings, error) {
 	attributes, err := parseAttributes(b)
 	if err != nil {
@@ -119,8 +115,8 @@ func parseVFs(b []byte) ([]VFSettings, error) {
 	return vfs, nil
 }
 
-// unknown32 is what the kernel gives for a setting that the driver does not report
-// (rtnl_fill_vfinfo in net/core/rtnetlink.c presets -1).
+// unknown32 is the kernel's value of a setting that the driver does not report (rtnl_fill_vfinfo in
+// net/core/rtnetlink.c presets -1).
 const unknown32 = 1<<32 - 1
 
 // parseVF reads one virtual function. All structures begin with its number (include/uapi/linux/if_link.h).
@@ -141,7 +137,7 @@ func parseVF(fields []attribute, index int) (VFSettings, error) {
 		}
 		switch f.kind {
 		case nl.IFLA_VF_MAC:
-			// The field has room for the address of any medium; where GUIDs stand for it (InfiniBand) it is zeros.
+			// The field has room for the address of any medium. On InfiniBand, which has GUIDs instead, it is zero.
 			vf.MAC = net.HardwareAddr(f.value[4:10]).String()
 		case nl.IFLA_VF_VLAN:
 			vf.VLAN, vf.QoS = new(int(word(1))), new(int(word(2)))
@@ -165,7 +161,7 @@ func parseVF(fields []attribute, index int) (VFSettings, error) {
 	return vf, nil
 }
 
-// vfStructs are the attributes that are read, with their sizes in bytes.
+// vfStructs maps the attributes that are read to their sizes in bytes.
 var vfStructs = map[int]int{
 	nl.IFLA_VF_MAC: 36, nl.IFLA_VF_VLAN: 12, nl.IFLA_VF_VLAN_LIST: 18, nl.IFLA_VF_RATE: 12, nl.IFLA_VF_SPOOFCHK: 8,
 	nl.IFLA_VF_TRUST:      8,
@@ -179,8 +175,8 @@ func knownFlag(v uint32) *bool {
 	return new(v != 0)
 }
 
-// SetVF implements Network. One setting is one message: drivers refuse a whole message for one setting that they do not
-// know, and then it is not clear which of the others were made.
+// SetVF implements Network. It sends one message per setting: drivers refuse a whole message for one unknown setting,
+// and then it is not clear which of the others were applied.
 func (netlinkNetwork) SetVF(ctx context.Context, netdev string, index int, setting VFSetting, to VFSettings) error {
 	link, err := netlink.LinkByName(netdev)
 	if err != nil {
@@ -227,8 +223,8 @@ func (netlinkNetwork) SetVF(ctx context.Context, netdev string, index int, setti
 	return nil
 }
 
-// setVLAN sets the VLAN of a virtual function with its priority. Few drivers take another protocol than 802.1Q, or
-// being told of it.
+// setVLAN sets the VLAN of a virtual function and its priority. Few drivers accept a protocol other than 802.1Q, or
+// any explicit protocol.
 func setVLAN(link netlink.Link, index int, to VFSettings) error {
 	var vlan, qos int
 	if to.VLAN != nil {
@@ -243,12 +239,10 @@ func setVLAN(link netlink.Link, index int, to VFSettings) error {
 	return netlink.LinkSetVfVlanQos(link, index, vlan, qos)
 }
 
-// linkWait is how long a port's link is waited for.
 const linkWait = 10 * time.Second
 
-// setRate sets the rates of a virtual function, in Mb/s. Some drivers (igb) take none while the
-// port has no link, which it has just lost where the number of virtual functions was changed; a
-// port that is up is waited for.
+// setRate sets the rates of a virtual function, in Mb/s. Some drivers (igb) refuse while the port has no link, which
+// it loses if the number of virtual functions changes, so setRate waits for the link of a port that is up.
 func setRate(ctx context.Context, link netlink.Link, index, least, most int) error {
 	name := link.Attrs().Name
 	for deadline := time.Now().Add(linkWait); ; {
@@ -266,7 +260,7 @@ func setRate(ctx context.Context, link netlink.Link, index, least, most int) err
 	}
 }
 
-// guidBytes writes a GUID as people do, the highest byte first: zeros for none.
+// guidBytes returns a GUID in the usual order, highest byte first, or zeros for nil.
 func guidBytes(guid *uint64) net.HardwareAddr {
 	b := make(net.HardwareAddr, 8)
 	if guid != nil {
@@ -301,8 +295,7 @@ func (netlinkNetwork) Addresses(context.Context) ([]Address, error) {
 	return all, nil
 }
 
-// RouteTo implements Network. A route with several hops leaves by all of them, one connection by one and the next by
-// another, so that all count.
+// RouteTo implements Network. A route with several hops spreads its connections over all of them, so all count.
 func (netlinkNetwork) RouteTo(_ context.Context, to netip.Addr) ([]string, error) {
 	routes, err := netlink.RouteGet(to.Unmap().AsSlice())
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
@@ -336,7 +329,7 @@ func (netlinkNetwork) RouteTo(_ context.Context, to netip.Addr) ([]string, error
 	return names, nil
 }
 
-// RDMA implements Network. A kernel without RDMA has no answer.
+// RDMA implements Network. It returns nil on a kernel without RDMA.
 func (netlinkNetwork) RDMA(context.Context) (map[string]map[string]uint64, error) {
 	all, err := netlink.RdmaResourceList()
 	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
@@ -352,8 +345,8 @@ func (netlinkNetwork) RDMA(context.Context) (map[string]map[string]uint64, error
 	return used, err
 }
 
-// Foreign implements Network. It looks into the namespaces of all processes, and into those that
-// are kept by a mount, as ip netns makes them.
+// Foreign implements Network. It looks into the namespaces of all processes, and into namespaces kept by a mount,
+// such as those made by ip netns.
 func (netlinkNetwork) Foreign(context.Context) ([]Foreign, error) {
 	processes, err1 := filepath.Glob("/proc/[0-9]*/ns/net")
 	named, err2 := filepath.Glob("/run/*/netns/*")
@@ -376,7 +369,7 @@ func (netlinkNetwork) Foreign(context.Context) ([]Foreign, error) {
 		}
 		seen = append(seen, info)
 		links, err := linksIn(path)
-		if isGone(err) || errors.Is(err, unix.EINVAL) { // ended, or a file that is no namespace
+		if isGone(err) || errors.Is(err, unix.EINVAL) { // process ended, or the file is not a namespace
 			continue
 		}
 		if err != nil {
@@ -384,7 +377,7 @@ func (netlinkNetwork) Foreign(context.Context) ([]Foreign, error) {
 		}
 		owner := filepath.Base(path)
 		if process, ok := strings.CutSuffix(path, "/ns/net"); ok {
-			name, _ := os.ReadFile(process + "/comm") // empty where it has ended meanwhile
+			name, _ := os.ReadFile(process + "/comm") // empty if the process has ended
 			owner = fmt.Sprintf("%s (%s)", strings.TrimSpace(string(name)), filepath.Base(process))
 		}
 		all = append(all, foreignOf(links, owner)...)
@@ -392,7 +385,6 @@ func (netlinkNetwork) Foreign(context.Context) ([]Foreign, error) {
 	return all, nil
 }
 
-// linksIn lists the network devices of a namespace.
 func linksIn(path string) (links []netlink.Link, err error) {
 	onLostThread(func() {
 		f, openErr := os.Open(path)
@@ -403,7 +395,7 @@ func linksIn(path string) (links []netlink.Link, err error) {
 		if err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
 			return
 		}
-		for range 3 { // devices that come and go meanwhile interrupt it
+		for range 3 { // devices appearing or vanishing interrupt it
 			if links, err = netlink.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 				return
 			}
@@ -412,8 +404,8 @@ func linksIn(path string) (links []netlink.Link, err error) {
 	return links, err
 }
 
-// onLostThread calls f on a thread that does not come back: Go ends it with its goroutine. The first thread cannot end,
-// and is what /proc/self/net shows: it is kept busy meanwhile.
+// onLostThread calls f on a thread that Go ends with its goroutine. The first thread cannot end, and /proc/self/net
+// shows its namespace, so it is kept busy meanwhile.
 func onLostThread(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -429,8 +421,8 @@ func onLostThread(f func()) {
 	<-done
 }
 
-// foreignOf picks what stands on PCI functions or on our network devices. A device whose lower one is in another
-// namespace has that one's number; of a veth, it is the other end.
+// foreignOf selects devices that belong to PCI functions or stand on our network devices. If the lower device is in
+// another namespace, ParentIndex is its index there; for a veth it is the peer.
 func foreignOf(links []netlink.Link, owner string) []Foreign {
 	var all []Foreign
 	for _, link := range links {
@@ -451,22 +443,22 @@ func foreignOf(links []netlink.Link, owner string) []Foreign {
 	return all
 }
 
-// A Network is what only netlink shows and changes: the settings of virtual functions, addresses
-// and routes.
+// A Network reads and changes the state that only netlink offers: the settings of virtual functions, addresses and
+// routes.
 type Network interface {
-	// VFs returns the settings of the virtual functions of a physical function's network device, by
-	// index. There are none without SR-IOV.
+	// VFs returns the settings of the virtual functions of a physical function's network device, by index, or none
+	// without SR-IOV.
 	VFs(ctx context.Context, netdev string) ([]VFSettings, error)
 	// SetVF changes one setting of a virtual function.
 	SetVF(ctx context.Context, netdev string, index int, setting VFSetting, to VFSettings) error
 	// Addresses returns the addresses of all network devices.
 	Addresses(ctx context.Context) ([]Address, error)
-	// RouteTo returns the network devices through which packets leave for an address; none where it cannot be reached.
+	// RouteTo returns the outgoing network devices for an address, or none if it is unreachable.
 	RouteTo(ctx context.Context, to netip.Addr) ([]string, error)
-	// Foreign returns the network devices of other network namespaces that are of PCI functions, or stand on network
-	// devices of this one.
+	// Foreign returns the network devices in other network namespaces that belong to PCI functions or stand on
+	// network devices of this namespace.
 	Foreign(ctx context.Context) ([]Foreign, error)
-	// RDMA returns how many resources of each kind RDMA devices have in use, as rdma resource does.
+	// RDMA returns the number of resources in use per RDMA device and kind, as rdma resource does.
 	RDMA(ctx context.Context) (map[string]map[string]uint64, error)
 }
 
@@ -475,7 +467,7 @@ type Foreign struct {
 	Netdev, Kind string // "eth0", "macvlan"
 	Owner        string // "nginx (812)", or the name of the namespace
 	Function     string // its PCI function; "" if it has none or the kernel does not say (before 5.14)
-	Lower        string // the network device of this namespace that it stands on; "" if there is none
+	Lower        string // the network device of this namespace below it, or ""
 }
 
 // An Address is an IP address of a network device.
@@ -484,10 +476,10 @@ type Address struct {
 	Addr   netip.Addr
 }
 
-// VFSettings are the settings of a virtual function that its physical function keeps. What the
-// driver does not tell is nil or empty, and is not set either.
+// VFSettings are the settings of a virtual function that its physical function keeps. A setting that the driver does
+// not report is nil or empty, and is not written.
 type VFSettings struct {
-	MAC       string  `json:"mac,omitempty"` // lower case with colons; zeros until somebody sets it
+	MAC       string  `json:"mac,omitempty"` // lower case with colons; zeros if never set
 	VLAN      *int    `json:"vlan,omitempty"`
 	QoS       *int    `json:"qos,omitempty"`
 	VLANProto *int    `json:"vlan_proto,omitempty"` // 0x8100 or 0x88a8
@@ -500,13 +492,13 @@ type VFSettings struct {
 	PortGUID  *uint64 `json:"port_guid,omitempty"`
 }
 
-// noMAC is the address of a virtual function that nobody has given one.
+// noMAC is the address of a virtual function whose address was never set.
 const noMAC = "00:00:00:00:00:00"
 
-// A VFSetting names one of [VFSettings], or those that are set together.
+// A VFSetting names one field of [VFSettings], or several that are set together.
 type VFSetting string
 
-// The settings.
+// Names of settings.
 const (
 	SettingMAC       VFSetting = "mac"
 	SettingVLAN      VFSetting = "vlan"
@@ -518,8 +510,8 @@ const (
 	SettingPortGUID  VFSetting = "port_guid"
 )
 
-// differences lists what is to be set on a virtual function that has one set of settings, and is to
-// have another, in an order in which drivers take it. What either side does not know is left alone.
+// differences lists the settings in which have differs from want, in an order that drivers accept. It leaves out
+// settings unknown to either side.
 func differences(have, want VFSettings) []VFSetting {
 	var out []VFSetting
 	add := func(s VFSetting, differs bool) {
@@ -539,7 +531,7 @@ func differences(have, want VFSettings) []VFSetting {
 	return out
 }
 
-// take takes a setting over from another set of them.
+// take copies one setting from another VFSettings.
 func (s *VFSettings) take(setting VFSetting, from VFSettings) {
 	switch setting {
 	case SettingMAC:
@@ -561,13 +553,12 @@ func (s *VFSettings) take(setting VFSetting, from VFSettings) {
 	}
 }
 
-// only returns a setting without the others.
 func (s VFSettings) only(setting VFSetting) (one VFSettings) {
 	one.take(setting, s)
 	return one
 }
 
-// text lists the settings that are known, as JSON has them.
+// text returns the known settings in JSON.
 func (s VFSettings) text() string {
 	text, err := json.Marshal(s)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// encode writes one attribute as netlink has them: length, type, value, filled up to four bytes.
+// encode returns a netlink attribute: length, type, value, and padding to four bytes.
 func encode(kind uint16, value []byte) []byte {
 	b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(value)))
 	b = binary.NativeEndian.AppendUint16(b, kind)
@@ -32,7 +32,6 @@ func native32(v ...uint32) []byte {
 	return b
 }
 
-// vfList writes the answer for one virtual function.
 func vfList(fields ...[]byte) []byte {
 	return encode(unix.IFLA_VFINFO_LIST|unix.NLA_F_NESTED, encode(nl.IFLA_VF_INFO|unix.NLA_F_NESTED,
 		bytes.Join(fields, nil)))
@@ -65,7 +64,7 @@ func TestVirtualFunctionsAreReadFromNetlink(t *testing.T) {
 	}
 }
 
-// What a kernel really sends.
+// A recorded answer of a real kernel.
 func TestAnAnswerOfARealKernel(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/igb-vfinfo.hex")
@@ -85,7 +84,7 @@ func TestAnAnswerOfARealKernel(t *testing.T) {
 		got = append(got, describeVF(vf))
 	}
 	want := []string{
-		// igbvf has taken it, and drawn an address
+		// igbvf is bound to it, and has drawn an address
 		"2e:bc:08:94:2b:ae vlan 0 qos 0 rate 0-0 spoofchk true trust false state 0",
 		"52:54:00:c8:9c:0e vlan 0 qos 0 rate 0-0 spoofchk false trust true state 0",
 		"52:54:00:00:e7:f0 vlan 0 qos 0 rate 0-0 spoofchk false trust true state 0",
@@ -126,8 +125,7 @@ func TestGUIDsAreWrittenTheHighestByteFirst(t *testing.T) {
 	}
 }
 
-// Settings that were brought to what they are to be differ no more, and what a driver does not know
-// is never asked of it.
+// After applying the differences there are no more, and settings unknown to a driver are never written.
 func TestDifferencesOfSettings(t *testing.T) {
 	t.Parallel()
 	number := rapid.Custom(func(r *rapid.T) *int {
@@ -165,7 +163,7 @@ func TestDifferencesOfSettings(t *testing.T) {
 	})
 }
 
-// Whatever is done to a thread that is lost, /proc/self stays what it was: that of the first thread.
+// Changes to a lost thread do not affect /proc/self, which shows the first thread.
 func TestTheFirstThreadIsNotLost(t *testing.T) {
 	t.Parallel()
 	for range 200 {
@@ -195,7 +193,7 @@ func TestForeignDevices(t *testing.T) {
 		&netlink.Device{LinkAttrs: link("lo", 0, -1, "")},
 		&netlink.Device{LinkAttrs: link("eth1", 0, -1, simNIC)},
 		&netlink.Macvlan{LinkAttrs: link("eth0", own.Index, 0, "")},
-		&netlink.Vlan{LinkAttrs: link("eth1.5", own.Index, -1, "")}, // on one of its own namespace
+		&netlink.Vlan{LinkAttrs: link("eth1.5", own.Index, -1, "")}, // on a device of its own namespace
 		&netlink.Veth{LinkAttrs: link("veth0", own.Index, 0, "")},
 	}, "nginx (812)")
 	want := []Foreign{{Netdev: "eth1", Kind: "device", Owner: "nginx (812)", Function: simNIC},

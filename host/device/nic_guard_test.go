@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// stand makes a network device on others, as the kernel links them.
+// stand makes a network device on top of others, with the kernel's links.
 func (m *sim) stand(upper, kind string, lowers ...string) {
 	dir := "/sys/devices/virtual/net/" + upper
 	m.put(dir+"/uevent", "DEVTYPE="+kind)
@@ -22,19 +22,18 @@ func (m *sim) stand(upper, kind string, lowers ...string) {
 	}
 }
 
-// address gives a network device an address.
 func (m *sim) address(netdev, addr string) {
 	m.net.addresses = append(m.net.addresses, Address{netdev, netip.MustParseAddr(addr)})
 }
 
-// mount mounts a file system of a server that is reached through a network device.
+// mount mounts a file system from a server that is reached through a network device.
 func (m *sim) mount(at, kind, source, options, server, netdev string) {
 	m.put("/proc/self/mountinfo", fmt.Sprintf("21 1 8:1 / /boot rw shared:1 - ext4 /dev/sda1 rw\n"+
 		"1 1 0:20 / %s rw,relatime - %s %s %s", at, kind, source, options))
 	m.net.routes[netip.MustParseAddr(server)] = []string{netdev}
 }
 
-// connections makes the table of TCP sockets, of "state local:port remote:port inode" each.
+// connections makes the table of TCP sockets from strings of the form "state local:port remote:port inode".
 func (m *sim) connections(all ...string) {
 	table := "  sl  local_address ..."
 	for i, text := range all {
@@ -53,7 +52,6 @@ func (m *sim) connections(all ...string) {
 	m.put("/proc/net/tcp", table)
 }
 
-// file makes a device file of a function.
 func (m *sim) file(function, subsystem, name, device string) {
 	dir := m.function(function).path(subsystem + "/" + name)
 	m.put(dir+"/dev", "249:0")
@@ -61,13 +59,12 @@ func (m *sim) file(function, subsystem, name, device string) {
 	m.link(dir+"/subsystem", "/sys/class/"+subsystem)
 }
 
-// rdmaDevice makes an RDMA device of a function.
 func (m *sim) rdmaDevice(function, name, layer string) {
 	m.put(m.function(function).path("infiniband/"+name+"/ports/1/link_layer"), layer)
 	m.link("/sys/class/infiniband/"+name, m.function(function).path("infiniband/"+name))
 }
 
-// Whatever uses a NIC is named, and how to go on; the same on the other NIC is nobody's business.
+// Each use of a NIC is refused with its name and a fix. The same use of another NIC does not matter.
 func TestGuardsOfNICsInUse(t *testing.T) {
 	t.Parallel()
 	nic, vf, pf := wholeCard(plan.KindNIC, simNIC), vfCard(simPF, 1), wholeCard(plan.KindNIC, simPF)
@@ -75,7 +72,7 @@ func TestGuardsOfNICsInUse(t *testing.T) {
 	busy := "0000:61:00.0 is in use by the host: "
 	cases := []struct {
 		guardCase
-		near func(*sim) // much the same, and no use of the card
+		near func(*sim) // a similar state in which the card is unused
 	}{
 		{guardCase{"an IPv4 link-local address", nic, func(m *sim) { m.address("eno3", "169.254.10.1") },
 			busy + "eno3 has address 169.254.10.1; take that from it, or choose another NIC", true},
@@ -104,7 +101,7 @@ func TestGuardsOfNICsInUse(t *testing.T) {
 			m.gone(m.function(simNIC).path("net"))
 			m.rdmaDevice(simNIC, "mlx5_0", "Ethernet")
 		}, busy + "driver igb has it, and its network device is in another network namespace", true}, func(m *sim) {
-			m.gone(m.function(simNIC).path("net")) // InfiniBand without IP, whose link layer is not told
+			m.gone(m.function(simNIC).path("net")) // InfiniBand without IP, with an unknown link layer
 			m.put(m.function(simNIC).path("class"), "0x020700")
 			m.rdmaDevice(simNIC, "mlx5_0", "")
 		}},
@@ -201,7 +198,7 @@ func TestGuardsOfNICsInUse(t *testing.T) {
 			m.connections("01 192.0.2.1:7789 10.0.0.1:40000 77")
 			m.net.routes[netip.MustParseAddr(server)] = []string{"eno3"}
 		}, "carries a connection with 10.0.0.1 for DRBD (through eno3)", false}, func(m *sim) {
-			// One that waits, one that is over, and one to a web server.
+			// A listening socket, a closed connection, and a connection to a web server.
 			m.connections("0A 0.0.0.0:2049 0.0.0.0:0 5", "06 192.0.2.1:700 10.0.0.1:2049 0",
 				"01 192.0.2.1:701 10.0.0.1:443 6")
 			m.net.routes[netip.MustParseAddr(server)] = []string{"eno3"}

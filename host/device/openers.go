@@ -20,18 +20,18 @@ import (
 // A deviceFile is a file below /dev through which programs use a function.
 type deviceFile struct {
 	path string // "/dev/dri/card0"
-	// number is major and minor number; nil where they are not known. Containers have device files under other names.
+	// number holds the major and minor number, or nil if unknown. Containers have device files under other names.
 	number *uint64
 	block  bool
 }
 
-// subsystems are those whose files mean that somebody uses the card itself. Input devices behind
-// USB controllers are not among them: a login manager has every keyboard open.
+// subsystems are the kernel subsystems whose device files mean use of the card itself. Input devices behind USB
+// controllers are left out, because a login manager has every keyboard open.
 var subsystems = []string{"accel", "block", "drm", "fwctl", "infiniband_mad", "infiniband_verbs", "mlx5ctl", "nvme",
 	"nvme-generic", "ptp", "sound", "uio", "vfio-dev", "vhost-vdpa"}
 
-// deviceFiles returns the files through which the function is used: those that the kernel lists
-// below it, that of its IOMMU group, and NVIDIA's, which the kernel does not list.
+// deviceFiles returns the files through which programs use the function: the files that the kernel lists below it,
+// the file of its IOMMU group, and NVIDIA's, which the kernel does not list.
 func (f function) deviceFiles() ([]deviceFile, error) {
 	files, err1 := f.listedFiles()
 	driver, err2 := f.driver()
@@ -55,7 +55,7 @@ func (f function) deviceFiles() ([]deviceFile, error) {
 	return files, nil
 }
 
-// named returns a device file by its name, with its number where it is there.
+// named returns a device file by its name, with its number if the file exists.
 func (f function) named(path string) deviceFile {
 	file := deviceFile{path: path}
 	var st unix.Stat_t
@@ -65,7 +65,6 @@ func (f function) named(path string) deviceFile {
 	return file
 }
 
-// listedFiles returns what the kernel lists below the function.
 func (f function) listedFiles() ([]deviceFile, error) {
 	top, err := filepath.EvalSymlinks(f.s.Path(pciDevices + "/" + f.a.String()))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,8 +77,7 @@ func (f function) listedFiles() ([]deviceFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Disks that can be reached through several NVMe controllers are below none of them, but below
-	// what the kernel calls a subsystem.
+	// A disk that is reached through several NVMe controllers is below none of them, but below an NVMe subsystem.
 	controllers, err := f.s.List(f.path("nvme"))
 	if err != nil || len(controllers) == 0 {
 		return files, err
@@ -107,13 +105,13 @@ func (f function) listedFiles() ([]deviceFile, error) {
 	return files, nil
 }
 
-// filesBelow walks a directory of a device. Every device in it with a file has its number in "dev"
-// and its name in "uevent" (Documentation/ABI/testing/sysfs-uevent and sysfs-dev).
+// filesBelow returns the device files of all devices below a sysfs directory. Each has its number in "dev" and its
+// name in "uevent" (Documentation/ABI/testing/sysfs-uevent and sysfs-dev).
 func filesBelow(top string) ([]deviceFile, error) {
 	var files []deviceFile
 	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it went away while we looked
+			return nil // removed meanwhile
 		}
 		if err != nil {
 			return err
@@ -145,8 +143,8 @@ func filesBelow(top string) ([]deviceFile, error) {
 	return files, err
 }
 
-// readDeviceFile reads what "dev" and "uevent" say of a device. DEVNAME is the path that udev makes below /dev; without
-// one the file is named like the device.
+// readDeviceFile reads "dev" and "uevent" of a device. DEVNAME is the path that udev makes below /dev; without it the
+// file is named like the device.
 func readDeviceFile(dir string) (deviceFile, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "dev"))
 	if err != nil {
@@ -171,8 +169,8 @@ func readDeviceFile(dir string) (deviceFile, error) {
 	return file, nil
 }
 
-// nvidiaMinor returns the number of a GPU's device file. Source: the driver's own README, "Device
-// Minor" of /proc/driver/nvidia/gpus/*/information.
+// nvidiaMinor returns the number of a GPU's device file. Source: the driver's README, "Device Minor" of
+// /proc/driver/nvidia/gpus/*/information.
 func nvidiaMinor(s *change.System, a topology.PCIAddr) (string, error) {
 	path := "/proc/driver/nvidia/gpus/" + a.String() + "/information"
 	text, err := s.ReadFile(path)
@@ -189,21 +187,20 @@ func nvidiaMinor(s *change.System, a topology.PCIAddr) (string, error) {
 	return "", fmt.Errorf("who uses GPU %s cannot be told: %s has no \"Device Minor\"", a, path)
 }
 
-// openers returns the processes that have one of the files open, each with the file:
-// "qemu-system-x86 (1234) has /dev/vfio/17 open". They are found by what the files are, since
-// containers name them otherwise, and by their names. It is an error where processes cannot be
-// looked into, as for all but root.
+// openers returns the processes that have one of the files open: "qemu-system-x86 (1234) has /dev/vfio/17 open". It
+// matches device numbers, because containers use other names, and also names. It returns an error if processes cannot
+// be read, as for any user but root.
 func openers(s *change.System, files []deviceFile) ([]string, error) {
 	if len(files) == 0 {
 		return nil, nil
 	}
 	dirs, err := filepath.Glob(s.Path("/proc/[0-9]*"))
-	if err != nil { // a pattern that is wrong
+	if err != nil { // a bad pattern
 		panic(err)
 	}
 	var users []string
 	for _, dir := range dirs {
-		// The files of a process are listed as "fd", and go with it at any moment.
+		// The entries of "fd" can vanish at any moment with the process.
 		fds, err := os.ReadDir(filepath.Join(dir, "fd"))
 		if isGone(err) {
 			continue
@@ -224,20 +221,20 @@ func openers(s *change.System, files []deviceFile) ([]string, error) {
 		if len(open) == 0 {
 			continue
 		}
-		comm, _ := os.ReadFile(filepath.Join(dir, "comm")) // empty where the process has ended meanwhile
+		comm, _ := os.ReadFile(filepath.Join(dir, "comm")) // empty if the process has ended
 		users = append(users, fmt.Sprintf("%s (%s) has %s open", strings.TrimSpace(string(comm)), filepath.Base(dir),
 			strings.Join(open, " ")))
 	}
 	return users, nil
 }
 
-// isGone reports whether an error says that a process ended while it was looked at: its directory is gone, or is empty
-// and answers with ESRCH.
+// isGone reports whether an error means that the process ended while it was read: its directory is missing, or empty
+// and returning ESRCH.
 func isGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// whichFile returns the name of the file that a descriptor is of; "" where it is of none.
+// whichFile returns the name of the file behind a descriptor, or "" if it is not in files.
 func whichFile(fd string, files []deviceFile) string {
 	to, err := os.Readlink(fd)
 	if err != nil || !strings.HasPrefix(to, "/") {
@@ -249,8 +246,7 @@ func whichFile(fd string, files []deviceFile) string {
 		}
 	}
 	if !strings.HasPrefix(to, "/dev/") {
-		// Elsewhere there may be device files, too, but looking at each open file would mean to
-		// wait for network file systems.
+		// Device files elsewhere are ignored: examining every open file could block on network file systems.
 		return ""
 	}
 	var st unix.Stat_t

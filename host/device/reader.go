@@ -2,8 +2,8 @@ package device
 
 import "github.com/rackless/rackless/host/change"
 
-// A reader reads files of a machine until one cannot be read: from then on it returns nothing, and err says why. What
-// only reads looks at err once, at its end.
+// A reader reads files until the first error. From then on it returns nothing, and err holds the error, so that
+// callers check it once, at the end.
 type reader struct {
 	s   *change.System
 	err error
@@ -16,13 +16,13 @@ func read[T any](r *reader, get func(path string) (T, error), path string) (valu
 	return value
 }
 
-// list returns the names in a directory, none where there is no such directory.
+// list returns the names in a directory, or none if there is no directory.
 func (r *reader) list(path string) []string { return read(r, r.s.List, path) }
 
-// link returns the last name of what a link leads to, "" where there is none.
+// link returns the last path element of a link's target, or "" if there is no link.
 func (r *reader) link(path string) string { return read(r, r.s.LinkName, path) }
 
-// value returns what a file holds, "" where there is none.
+// value returns the content of a file, or "" if there is no file.
 func (r *reader) value(path string) string {
 	return read(r, func(path string) (string, error) { return r.s.ValueOr(path, "") }, path)
 }

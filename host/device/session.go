@@ -19,12 +19,11 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A peer is the two ends of an ssh connection to this machine.
+// A peer holds both ends of an ssh connection to this machine.
 type peer struct{ local, remote netip.Addr }
 
-// sshPeers returns the ssh connections that must not be cut: the one that process pid was started
-// in, and every other one that a server has established. sudo and su take SSH_CONNECTION out of the
-// environment, so that it is looked for in the processes above as well.
+// sshPeers returns the ssh connections that must not be cut: the connection in which process pid was started, and all
+// established connections of ssh servers.
 func sshPeers(s *change.System, pid int) ([]peer, error) {
 	var peers []peer
 	if p, ok := sessionPeer(s, pid); ok {
@@ -40,10 +39,10 @@ func sshPeers(s *change.System, pid int) ([]peer, error) {
 	return peers, nil
 }
 
-// sessionPeer finds SSH_CONNECTION ("client port server port", ssh(1)) in the environment of a
-// process or of one above it.
+// sessionPeer finds SSH_CONNECTION ("client port server port", ssh(1)) in the environment of a process or its
+// ancestors. It needs the ancestors because sudo and su remove the variable.
 func sessionPeer(s *change.System, pid int) (peer, bool) {
-	const deepest = 64 // of a tree of processes; a loop in a made-up one ends here
+	const deepest = 64 // limit for a tree of processes; also ends a loop in a simulated one
 	for range deepest {
 		if pid <= 1 {
 			break
@@ -51,7 +50,7 @@ func sessionPeer(s *change.System, pid int) (peer, bool) {
 		dir := "/proc/" + strconv.Itoa(pid)
 		environ, err := s.ReadFile(dir + "/environ")
 		if err != nil {
-			break // somebody else's, above which nothing is to be seen either
+			break // another user's process; its ancestors are unreadable too
 		}
 		for v := range bytes.SplitSeq(environ, []byte{0}) {
 			if value, ok := strings.CutPrefix(string(v), "SSH_CONNECTION="); ok {
@@ -64,7 +63,7 @@ func sessionPeer(s *change.System, pid int) (peer, bool) {
 		if err != nil {
 			break
 		}
-		// "pid (name) state parent ...": the name may have anything in it (proc(5)).
+		// "pid (name) state parent ...": the name may contain anything (proc(5)).
 		_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
 		fields := strings.Fields(rest)
 		if len(fields) < 2 {
@@ -77,8 +76,8 @@ func sessionPeer(s *change.System, pid int) (peer, bool) {
 	return peer{}, false
 }
 
-// parseConnection reads the value of SSH_CONNECTION. Zones are dropped and mapped addresses unmapped: sshd writes them
-// so, and network devices list their addresses without.
+// parseConnection reads the value of SSH_CONNECTION. It drops zones and unmaps mapped addresses, which sshd writes
+// but network devices do not list.
 func parseConnection(text string) (peer, bool) {
 	fields := strings.Fields(text)
 	if len(fields) != 4 {
@@ -89,10 +88,9 @@ func parseConnection(text string) (peer, bool) {
 	return peer{local.Unmap().WithZone(""), remote.Unmap().WithZone("")}, err1 == nil && err2 == nil
 }
 
-// sshServers are what the processes of ssh servers are called. OpenSSH 9.8 moved connections to a program of their own.
+// sshServers are the process names of ssh servers. Since OpenSSH 9.8, connections are served by sshd-session.
 var sshServers = []string{"sshd", "sshd-session", "dropbear"}
 
-// serverPeers returns the established TCP connections of ssh servers.
 func serverPeers(s *change.System) ([]peer, error) {
 	proc, err := procfs.NewFS(s.Path("/proc"))
 	if err != nil {
@@ -117,7 +115,6 @@ func serverPeers(s *change.System) ([]peer, error) {
 	return establishedPeers(proc, sockets)
 }
 
-// addSockets adds the inodes of the sockets of a process.
 func addSockets(p procfs.Proc, sockets map[uint64]bool) error {
 	files, err := p.FileDescriptorTargets()
 	for _, file := range files {
@@ -132,7 +129,6 @@ func addSockets(p procfs.Proc, sockets map[uint64]bool) error {
 	return err
 }
 
-// establishedPeers returns the established TCP connections whose sockets are among those given, by inode.
 func establishedPeers(proc procfs.FS, sockets map[uint64]bool) ([]peer, error) {
 	lines, err := tcpLines(proc)
 	var peers []peer
@@ -144,12 +140,11 @@ func establishedPeers(proc procfs.FS, sockets map[uint64]bool) ([]peer, error) {
 	return peers, err
 }
 
-// A tcpLine is a TCP socket of this network namespace.
 type tcpLine struct {
 	peer
 	localPort, remotePort uint64
 	state                 uint64
-	inode                 uint64 // 0 where no program has it
+	inode                 uint64 // 0 if no program has it
 }
 
 // States of TCP (include/net/tcp_states.h).
@@ -158,10 +153,10 @@ const (
 	tcpListen      = 10
 )
 
-// tcpLines returns all TCP sockets. A table that cannot be read is an error: what is not known must not be cut off.
+// tcpLines returns all TCP sockets. An unreadable table is an error, because unknown connections must not be cut off.
 func tcpLines(proc procfs.FS) ([]tcpLine, error) {
 	var all []tcpLine
-	// Files and not netlink, which procfs recommends: the machine may be a simulated one.
+	// procfs recommends netlink instead of these files, but the machine may be simulated.
 	//lint:ignore SA1019 netlink knows this machine only
 	for _, table := range []func() (procfs.NetTCP, error){proc.NetTCP, proc.NetTCP6} {
 		lines, err := table()
@@ -183,8 +178,8 @@ func tcpLines(proc procfs.FS) ([]tcpLine, error) {
 	return all, nil
 }
 
-// functionsBehind returns the PCI functions that a network device stands on, through bridges, bonds
-// and VLANs: the kernel links each to those below it ("lower_eth0").
+// functionsBehind returns the PCI functions below a network device, through bridges, bonds and VLANs. The kernel
+// links each device to its lower devices ("lower_eth0").
 func functionsBehind(s *change.System, netdev string) ([]topology.PCIAddr, error) {
 	var out []topology.PCIAddr
 	seen := map[string]bool{}

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// program is modprobe and rmmod, and nothing else.
+// program simulates modprobe and rmmod, and nothing else.
 func (m *sim) program(_ context.Context, argv []string) ([]byte, error) {
 	m.programs = append(m.programs, strings.Join(argv, " "))
 	name := strings.ReplaceAll(argv[len(argv)-1], "-", "_")
@@ -45,7 +45,7 @@ func (m *sim) program(_ context.Context, argv []string) ([]byte, error) {
 	return nil, fmt.Errorf("%s: not there", argv[0])
 }
 
-// load puts a module and what it needs into the kernel; its driver takes what it can.
+// load loads a module and its dependencies, and binds its driver to all matching functions.
 func (m *sim) load(module string) {
 	for _, need := range m.needs[module] {
 		m.load(need)
@@ -101,7 +101,6 @@ func (m *sim) unload(module string) {
 	m.gone("/sys/module/" + module)
 }
 
-// A simNetwork is the network of a sim.
 type simNetwork struct {
 	m         *sim
 	vfs       map[int]VFSettings

@@ -19,21 +19,20 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A sim is a machine below a directory whose files react to writes as a kernel's do. What it does
-// was seen in the machine of machine_test.go; it is there for what that machine lacks, and because
-// it takes no time.
+// A sim is a simulated machine below a directory; its files react to writes as the kernel's do, as observed in the
+// machine of machine_test.go. It is fast, and has devices that that machine lacks.
 type sim struct {
 	t    testing.TB
 	s    *change.System
 	k    *kernel
 	net  *simNetwork
-	host *topology.Host // what an inspection finds
+	host *topology.Host // result of an inspection
 
-	natives  map[topology.PCIAddr]string // the driver that a function gets where it has no override
-	modules  map[string]string           // module of a driver
-	needs    map[string][]string         // what a module is loaded with
-	refuses  map[string]error            // writes to files that fail
-	programs []string                    // that were run
+	natives  map[topology.PCIAddr]string // the driver that a function gets without an override
+	modules  map[string]string           // modules by driver
+	needs    map[string][]string         // dependencies of a module
+	refuses  map[string]error            // errors of writes, by file
+	programs []string                    // programs that were run
 }
 
 const (
@@ -55,8 +54,8 @@ func addr(text string) topology.PCIAddr {
 	return a
 }
 
-// newSim makes a host with a GPU that has an audio function, a NIC, another with virtual functions,
-// a disk and a screen.
+// newSim makes a host with a GPU that has an audio function, a NIC, a NIC with virtual functions, a disk and a
+// screen.
 func newSim(t testing.TB) *sim {
 	t.Helper()
 	m := &sim{
@@ -140,7 +139,7 @@ func newSim(t testing.TB) *sim {
 	return m
 }
 
-// unpack writes a tree to the disk, since ops change it there.
+// unpack writes a tree to the disk, because ops change it there.
 func (m *sim) unpack(tree *machinetest.Tree) {
 	m.t.Helper()
 	files := tree.FS()
@@ -170,8 +169,7 @@ func (m *sim) unpack(tree *machinetest.Tree) {
 	}
 }
 
-// put writes a file, link writes a link, gone removes what is there: as the kernel or an
-// administrator would, not through the System.
+// put writes a file. Like link and gone, it acts as the kernel or an administrator, not through the System.
 func (m *sim) put(path, text string) {
 	m.t.Helper()
 	full := m.s.Path(path)
@@ -181,7 +179,7 @@ func (m *sim) put(path, text string) {
 	}
 }
 
-// link makes a link to a path of the machine, relative as those of sysfs.
+// link makes a link to a path of the machine, relative like the links of sysfs.
 func (m *sim) link(path, to string) {
 	m.t.Helper()
 	full := m.s.Path(path)
@@ -225,7 +223,6 @@ func (m *sim) driverOf(a topology.PCIAddr) string {
 	return driver
 }
 
-// write is what the kernel does with a write.
 func (m *sim) write(s *change.System, path, value string) error {
 	if s.Fault != nil {
 		s.Fault(fmt.Sprintf("write %q to %s", value, path))
@@ -291,7 +288,7 @@ func (m *sim) bind(a topology.PCIAddr, driver string) error {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	// The kernel matches by the override alone where there is one, and vfio-pci has no numbers of its own.
+	// If there is an override, the kernel matches only that. vfio-pci has no IDs of its own.
 	if !m.s.Exists(pciDrivers+"/"+driver) || m.driverOf(a) != "" || override != "" && override != driver ||
 		override == "" && m.natives[a] != driver {
 		return syscall.ENODEV
@@ -316,7 +313,6 @@ func (m *sim) bind(a topology.PCIAddr, driver string) error {
 	return nil
 }
 
-// probe finds a driver for a function, if there is one.
 func (m *sim) probe(a topology.PCIAddr) error {
 	driver, err := function{m.s, m.k, a}.override()
 	if err != nil {
@@ -326,12 +322,12 @@ func (m *sim) probe(a topology.PCIAddr) error {
 		driver = m.natives[a]
 	}
 	if driver != "" && m.driverOf(a) == "" {
-		_ = m.bind(a, driver) // drivers_probe does not say whether there was one
+		_ = m.bind(a, driver) // drivers_probe succeeds even without a matching driver
 	}
 	return nil
 }
 
-// setCount makes and unmakes virtual functions: at devices 0x10 and up, each in a group of its own.
+// setCount sets the number of virtual functions. They are at devices 0x10 and up, each in its own group.
 func (m *sim) setCount(pf topology.PCIAddr, n int) error {
 	f := function{m.s, m.k, pf}
 	now, err := f.number(fileCount)
@@ -397,7 +393,6 @@ func (m *sim) vfAddr(pf topology.PCIAddr, i int) topology.PCIAddr {
 	return pf
 }
 
-// process makes a process that has files open.
 func (m *sim) process(pid int, comm string, open ...string) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	m.put(dir+"/comm", comm)
@@ -409,7 +404,6 @@ func (m *sim) process(pid int, comm string, open ...string) {
 	}
 }
 
-// inspect is what guards look at the machine with.
 func (m *sim) inspect(context.Context) (*topology.Host, error) { return m.host, nil }
 
 // tree lists all files below /sys, /dev and /etc.
@@ -428,7 +422,7 @@ func (m *sim) tree() map[string]string {
 			name := strings.TrimPrefix(path, m.s.Root)
 			switch {
 			case d.Type()&fs.ModeSymlink != 0:
-				// Where it leads to: the kernel writes its links in one way, a test in another.
+				// The link's target, because the kernel writes links in one way and a test in another.
 				to, err := filepath.EvalSymlinks(path)
 				all[name] = strings.TrimPrefix(to, root)
 				return err

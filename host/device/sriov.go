@@ -12,18 +12,17 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// SRIOV is the virtual functions of a physical one: how many there are, what they are known by on
-// the wire, and who has them. It is one thing and not several, since the number only changes by way
-// of 0, with which all the rest is gone.
+// SRIOV sets the virtual functions of a physical function: their number, their addresses, and their drivers. It is a
+// single op because the number changes only by way of 0, which discards everything else.
 type SRIOV struct {
 	PF    topology.PCIAddr `json:"pf"`
 	Card  identity         `json:"card,omitzero"`
 	Count int              `json:"count"`
-	// Autoprobe is whether the host's drivers take new virtual functions by themselves, as it was
-	// when the plan was made. It is off while functions are made, so that none of these drivers
-	// sees an address of zeros; RDMA takes its node GUID from it.
+	// Autoprobe tells whether the host's drivers bind to new virtual functions, as when the plan was made. It is off
+	// while functions are created, so that no driver sees an all-zero address; RDMA derives its node GUID from the
+	// address.
 	Autoprobe bool    `json:"autoprobe"`
-	VFs       []LabVF `json:"vfs"` // those that go to lab nodes
+	VFs       []LabVF `json:"vfs"` // virtual functions that go to lab nodes
 
 	k *kernel
 }
@@ -34,7 +33,6 @@ type LabVF struct {
 	Settings VFSettings `json:"settings"`
 }
 
-// sriovState is all that the kernel knows of the virtual functions of a physical one.
 type sriovState struct {
 	Gone      bool      `json:"gone,omitempty"` // no function is at the address
 	Count     int       `json:"numvfs"`
@@ -42,7 +40,6 @@ type sriovState struct {
 	VFs       []vfState `json:"vfs,omitempty"`       // by index
 }
 
-// vfState is a virtual function that exists.
 type vfState struct {
 	Address  topology.PCIAddr `json:"address"`
 	Driver   string           `json:"driver"` // "": none
@@ -50,7 +47,7 @@ type vfState struct {
 	Settings VFSettings       `json:"settings,omitzero"`
 }
 
-// The files of a physical function. Source: Documentation/ABI/testing/sysfs-bus-pci of Linux.
+// Files of a physical function. Source: Documentation/ABI/testing/sysfs-bus-pci of Linux.
 const (
 	fileCount     = "sriov_numvfs"
 	fileTotal     = "sriov_totalvfs"
@@ -81,8 +78,8 @@ func parseSRIOVState(state change.State) (*sriovState, error) {
 	return &st, nil
 }
 
-// sriov reads the virtual functions of a physical one. Drivers may list settings of fewer functions than there are, or
-// of none: what is not known is left out of the state, and not restored.
+// sriov reads the virtual functions of a physical function. Drivers may list the settings of only some functions, or
+// of none; missing settings are left out of the state and not restored.
 func (f function) sriov(ctx context.Context) (*sriovState, error) {
 	st := &sriovState{}
 	if !f.there() {
@@ -116,8 +113,8 @@ func (f function) sriov(ctx context.Context) (*sriovState, error) {
 	return st, nil
 }
 
-// settings returns what the physical function keeps of its virtual ones, without what its port
-// cannot set: none where there is no network device.
+// settings returns the settings that the physical function keeps for its virtual functions, without settings that its
+// port cannot change. Without a network device it returns nil.
 func (f function) settings(ctx context.Context) ([]VFSettings, error) {
 	netdev, err := f.port()
 	if err != nil || netdev == "" {
@@ -132,8 +129,7 @@ func (f function) settings(ctx context.Context) ([]VFSettings, error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
-	// With a switch in the NIC (switchdev mode) these are the business of the switch's ports, and
-	// the kernel refuses them here (EOPNOTSUPP).
+	// In switchdev mode the switch ports hold the other settings, and the kernel refuses them here (EOPNOTSUPP).
 	id, err := f.s.Value(netFile(netdev, "phys_switch_id"))
 	switched := err == nil && id != ""
 	for i := range all {
@@ -148,7 +144,7 @@ func (f function) settings(ctx context.Context) ([]VFSettings, error) {
 	return all, nil
 }
 
-// network returns the network, which is the machine's own only for the machine itself.
+// network returns the network. It refuses the machine's own network if the files are not the machine's own.
 func (k *kernel) network(s *change.System) (Network, error) {
 	if _, real := k.net.(netlinkNetwork); real && s.Root != "/" {
 		return nil, fmt.Errorf("files are below %s, and the network is that of this machine: they are not of "+
@@ -157,7 +153,7 @@ func (k *kernel) network(s *change.System) (Network, error) {
 	return k.net, nil
 }
 
-// Done implements change.Op. Functions that no lab node gets are not looked at: the host may use them as it likes.
+// Done implements change.Op. It ignores functions that no lab node gets, because the host may use them freely.
 func (o *SRIOV) Done(state change.State) bool {
 	st, err := parseSRIOVState(state)
 	if err != nil || st.Gone || st.Count != o.Count || st.Autoprobe != nil && *st.Autoprobe != flagText(o.Autoprobe) {
@@ -208,16 +204,15 @@ func (o *SRIOV) Do(ctx context.Context, s *change.System) error {
 			return fmt.Errorf("virtual function %d (%s): %w", vf.Index, st.VFs[vf.Index].Address, err)
 		}
 	}
-	// Before anything is bound: where autoprobe is off, the kernel lets no driver take a function
-	// that has no override, and before Linux 5.3 not even with one.
+	// This precedes binding: with autoprobe off, the kernel binds no driver to a function without an override, and
+	// before Linux 5.3 not even to one with an override.
 	if err := f.setOptional(fileAutoprobe, flagText(o.Autoprobe)); err != nil {
 		return err
 	}
 	if fresh && o.Autoprobe {
 		for i, vf := range st.VFs {
 			if !ours[i] && vf.Driver == "" && vf.Override == "" {
-				// Those that stay with the host get its drivers. One that no driver wants stays
-				// without, as it would have.
+				// Functions that stay with the host get its drivers. An error only means that no driver wants it.
 				_ = f.k.write(s, "/sys/bus/pci/drivers_probe", vf.Address.String())
 			}
 		}
@@ -230,8 +225,8 @@ func (o *SRIOV) Do(ctx context.Context, s *change.System) error {
 	return nil
 }
 
-// Shell implements change.Manual. The order is that of Do: addresses come before any driver, and the kernel takes
-// another number only by way of 0.
+// Shell implements change.Manual. The order is the same as in Do: addresses are set before any driver is bound, and
+// the kernel changes the number only by way of 0.
 func (o *SRIOV) Shell() []string {
 	dir := pciDevices + "/" + o.PF.String() + "/"
 	lines := []string{fmt.Sprintf("cat %s%s   # are there %d already? then leave out the lines with %s", dir, fileCount,
@@ -260,7 +255,6 @@ func (o *SRIOV) Shell() []string {
 	return lines
 }
 
-// shell returns the commands that set what a virtual function is known by.
 func (vf *LabVF) shell() []string {
 	ip := fmt.Sprintf("ip link set dev $dev vf %d ", vf.Index)
 	guid := guidBytes(vf.Settings.NodeGUID).String()
@@ -277,9 +271,9 @@ func (vf *LabVF) shell() []string {
 	}
 }
 
-// unfinished reports whether functions have to be made, or were made by us before we were cut off:
-// autoprobe is still off, or a function is meant for vfio-pci and not with it. Where it is neither,
-// a function of the host without a driver is so because somebody wants it so.
+// unfinished reports whether functions must be created, or an earlier run created them and was cut off: autoprobe is
+// still off, or a function is reserved for vfio-pci but not bound to it. Otherwise a host function without a driver
+// is intentional.
 func (o *SRIOV) unfinished(st *sriovState) bool {
 	if st.Count != o.Count || st.Autoprobe != nil && *st.Autoprobe != flagText(o.Autoprobe) {
 		return true
@@ -289,8 +283,8 @@ func (o *SRIOV) unfinished(st *sriovState) bool {
 	})
 }
 
-// remake changes the number of virtual functions, by way of 0 as the kernel wants it, and leaves
-// the new ones without drivers.
+// remake changes the number of virtual functions, by way of 0 as the kernel requires. The new functions have no
+// drivers.
 func (f function) remake(ctx context.Context, st *sriovState, count int) (*sriovState, error) {
 	for i, vf := range st.VFs {
 		if err := (function{f.s, f.k, vf.Address}).idle(ctx); err != nil {
@@ -332,7 +326,7 @@ func (f function) remake(ctx context.Context, st *sriovState, count int) (*sriov
 	return f.sriov(ctx)
 }
 
-// settle gives a virtual function its settings while no driver has it, and keeps it for vfio-pci.
+// settle writes a virtual function's settings while it has no driver, and reserves it for vfio-pci.
 func (f function) settle(ctx context.Context, want LabVF, have vfState) error {
 	changes, err := f.changes(have.Settings, want.Settings)
 	if err != nil || have.Driver == vfioPCI && len(changes) == 0 {
@@ -357,7 +351,7 @@ func (f function) settle(ctx context.Context, want LabVF, have vfState) error {
 	return f.set(ctx, want.Index, changes, want.Settings)
 }
 
-// changes is [differences], and GUIDs that an older kernel does not show.
+// changes returns the differences, plus the GUIDs if an older kernel does not show them.
 func (f function) changes(have, want VFSettings) ([]VFSetting, error) {
 	changes := differences(have, want)
 	if have.NodeGUID != nil || want.NodeGUID == nil {
@@ -374,7 +368,6 @@ func (f function) changes(have, want VFSettings) ([]VFSetting, error) {
 	return changes, err
 }
 
-// set writes settings of a virtual function.
 func (f function) set(ctx context.Context, index int, changes []VFSetting, to VFSettings) error {
 	if len(changes) == 0 {
 		return nil
@@ -401,8 +394,8 @@ func (f function) set(ctx context.Context, index int, changes []VFSetting, to VF
 	return nil
 }
 
-// Merge implements change.Merger. The number of functions changes by way of 0 only, with which all that somebody has
-// set on one of them would be gone: all of them stay then.
+// Merge implements change.Merger. The number of functions changes only by way of 0, which would discard any setting
+// that somebody made on one of them, so in that case all functions stay.
 func (o *SRIOV) Merge(_ context.Context, s *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	want, err1 := parseSRIOVState(u.Before)
 	now, err2 := parseSRIOVState(u.Now)
@@ -410,7 +403,7 @@ func (o *SRIOV) Merge(_ context.Context, s *change.System, u change.Undo) (chang
 		return "", nil, err
 	}
 	if want.Gone || u.Cut && now.Count == 0 || o.function(s).check(o.Card) != nil {
-		return u.Before, nil, nil // Restore says what is wrong
+		return u.Before, nil, nil // Restore reports the error
 	}
 	var changed []change.Changed
 	if set := flagText(o.Autoprobe); !u.Cut && want.Autoprobe != nil && now.Autoprobe != nil && *now.Autoprobe != set &&
@@ -440,8 +433,8 @@ func (o *SRIOV) Merge(_ context.Context, s *change.System, u change.Undo) (chang
 	return state, changed, err
 }
 
-// mergeVFs lists what somebody has changed on the functions of lab nodes, and takes it over into want if that has as
-// many functions. The host's own functions are its business: its drivers change them, too.
+// mergeVFs lists changes by others to the functions of lab nodes, and copies them to want if it has as many
+// functions. It ignores the host's own functions, which their drivers change too.
 func (o *SRIOV) mergeVFs(made change.State, want, now *sriovState) (changed []change.Changed, err error) {
 	after := &sriovState{}
 	if made != "" {
@@ -467,7 +460,7 @@ func (o *SRIOV) mergeVFs(made change.State, want, now *sriovState) (changed []ch
 		}
 		for _, setting := range differences(vf.Settings, set) {
 			if setting == SettingMAC && vf.Settings.MAC == noMAC {
-				continue // the port's driver was started again
+				continue // the port's driver was reloaded
 			}
 			if want.Count == now.Count && len(differences(vf.Settings.only(setting), before.Settings)) == 0 {
 				continue
@@ -483,9 +476,9 @@ func (o *SRIOV) mergeVFs(made change.State, want, now *sriovState) (changed []ch
 	return changed, nil
 }
 
-// Restore implements change.Op. The order is that of Do: the number first, since it makes all functions again; then
-// settings, while no driver has the functions; then autoprobe, without which older kernels bind none; then drivers, and
-// at last what these have changed in the settings.
+// Restore implements change.Op. The order is that of Do: first the number, which recreates all functions; then
+// settings, while no driver is bound; then autoprobe, without which older kernels bind nothing; then drivers; and
+// last any settings that the drivers have changed.
 func (o *SRIOV) Restore(ctx context.Context, s *change.System, before change.State) error {
 	want, err := parseSRIOVState(before)
 	if err != nil || want.Gone {
@@ -519,7 +512,7 @@ func (o *SRIOV) Restore(ctx context.Context, s *change.System, before change.Sta
 			return fmt.Errorf("virtual function %d: %w", i, err)
 		}
 	}
-	// Drivers of virtual functions change some settings when they take theirs.
+	// Drivers of virtual functions change some settings when they bind.
 	all, err := f.settings(ctx)
 	if err != nil {
 		return err
@@ -532,7 +525,7 @@ func (o *SRIOV) Restore(ctx context.Context, s *change.System, before change.Sta
 	return nil
 }
 
-// unsettle brings back the settings of a virtual function while no driver has it.
+// unsettle restores the settings of a virtual function while no driver is bound.
 func (f function) unsettle(ctx context.Context, index int, have, want vfState) error {
 	changes := differences(have.Settings, want.Settings)
 	if len(changes) == 0 {
@@ -544,7 +537,7 @@ func (f function) unsettle(ctx context.Context, index int, have, want vfState) e
 			return err
 		}
 	} else if have.Driver != "" {
-		// A driver looks at the address once, when it takes the function.
+		// A driver reads the address only when it binds.
 		if err := vf.setOverride(have.Driver); err != nil {
 			return err
 		}

@@ -40,8 +40,7 @@ func TestANICThatGoesWholeGivesUpItsVirtualFunctionsFirst(t *testing.T) {
 	}
 }
 
-// Whatever virtual functions there are before, with whatever settings and drivers, they are there
-// again after a rollback.
+// A rollback restores the earlier virtual functions, whatever their number, settings and drivers.
 func TestVirtualFunctionsOfBeforeComeBack(t *testing.T) {
 	t.Parallel()
 	m := newSim(t)

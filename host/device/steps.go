@@ -18,21 +18,21 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// Options say how devices are prepared.
+// Options control the preparation of devices.
 type Options struct {
-	// Inspect reads the machine as it is now. Guards judge by that, not by the host that the plan
-	// was made for. It has to be set.
+	// Inspect reads the current machine, which the guards judge instead of the host in the plan. It is required.
 	Inspect func(ctx context.Context) (*topology.Host, error)
-	// YesReally lets the boot console go, NICs that have addresses, and a port's link for a moment.
+	// YesReally permits taking the boot console and NICs that have addresses, and interrupting a port's link for a
+	// moment.
 	YesReally bool
-	// Firmware makes settings in the firmware of NICs, which are only shown by [Firmware] otherwise.
+	// Firmware makes the settings in the firmware of NICs that [Firmware] otherwise only lists.
 	Firmware bool
-	// Made is what the files say that made them, in one line; "" is rackless without a version.
+	// Made is one line for generated files that names their maker. If it is "", they name rackless without a version.
 	Made string
 }
 
-// Steps returns what a plan asks of the devices of a host. They follow from the plan, the lab and
-// the host as it was when the plan was made, and come out the same at any time.
+// Steps returns the changes that a plan needs on the devices of a host. They depend only on the arguments, not on the
+// machine's present state.
 func Steps(p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) ([]change.Step, error) {
 	return stepsOn(realKernel(), p, l, h, o)
 }
@@ -55,13 +55,12 @@ func stepsOn(k *kernel, p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) (
 	if err != nil {
 		return nil, fmt.Errorf("devices: %w", err)
 	}
-	// VFIO comes first, because the guard of its first step looks at everything. NVIDIA's driver lets go of all
-	// its GPUs before the first of them is handed over, and physical functions lose their virtual ones before
-	// they go themselves. Why the files for the next boot come last is said in bootFiles.
+	// VFIO comes first, because the guard of its first step checks everything. NVIDIA's driver releases all its GPUs
+	// before the first is handed over, and physical functions lose their virtual functions before they go. bootFiles
+	// explains why the files for the next boot come last.
 	return slices.Concat(b.modules(), b.firmware(), b.unloadNVIDIA(), b.emptyPFs(), b.drivers(), b.virtual(), boot), nil
 }
 
-// A builder makes the steps.
 type builder struct {
 	k      *kernel
 	p      *plan.Plan
@@ -71,14 +70,14 @@ type builder struct {
 	guards *guards
 	whole  []given
 	pfs    []*SRIOV
-	takers map[topology.PCIAddr][]string // by physical function: the nodes that get its virtual ones
+	takers map[topology.PCIAddr][]string // nodes that get virtual functions, by physical function
 }
 
 // A given is a function that goes to a lab node whole.
 type given struct {
 	op   *Driver
 	node string
-	what string // "GPU", "NIC", or "with GPU 0000:01:00.0"
+	what string // "GPU", "NIC, MODEL", or "comes with 0000:01:00.0"
 }
 
 func (b *builder) card(a topology.PCIAddr) identity {
@@ -88,8 +87,8 @@ func (b *builder) card(a topology.PCIAddr) identity {
 	return identity{}
 }
 
-// collect finds the functions that go to lab nodes whole, bridges left out: they stay with the kernel. All functions of
-// a card go together, the audio of a GPU with it: they share an IOMMU group, and often a reset.
+// collect finds the functions that go to lab nodes whole, except bridges, which stay with the kernel. All functions
+// of a card go together, such as a GPU's audio, because they share an IOMMU group and often a reset.
 func (b *builder) collect() error {
 	var errs []error
 	for i := range b.p.Nodes {
@@ -127,8 +126,8 @@ func (b *builder) collect() error {
 	return errors.Join(errs...)
 }
 
-// collectVFs finds the virtual functions of lab nodes. Ports of a node are its NICs first, then its
-// virtual functions, as everywhere in a plan.
+// collectVFs finds the virtual functions of lab nodes. A node's ports are its NICs first, then its virtual functions,
+// as everywhere in a plan.
 func (b *builder) collectVFs() error {
 	b.takers = map[topology.PCIAddr][]string{}
 	byPF := map[topology.PCIAddr]*SRIOV{}
@@ -169,16 +168,15 @@ func (b *builder) collectVFs() error {
 	return nil
 }
 
-// labSettings are those of a virtual function that a lab node has to itself. Guests of a lab are
-// their owner's: they may change their addresses and listen to everything, as bridges and tcpdump
-// in them need. A VLAN, a limit or a forced link that somebody left there would be in the way.
+// labSettings returns the settings of a lab node's virtual function. Its guests may change addresses and receive all
+// frames, because bridges and tcpdump in them need it. Any VLAN, limit or forced link left by others is removed.
 func labSettings(mac string) (VFSettings, error) {
 	b, err := net.ParseMAC(mac)
 	if err != nil || len(b) != 6 {
 		return VFSettings{}, fmt.Errorf("MAC address %q: want six bytes with colons", mac)
 	}
-	// The modified EUI-64 of RFC 4291, appendix A: ff:fe in the middle, and the bit for "locally
-	// administered" turned over.
+	// The modified EUI-64 of RFC 4291, appendix A: ff:fe in the middle, and the bit for "locally administered"
+	// inverted.
 	guid := binary.BigEndian.Uint64([]byte{b[0] ^ 2, b[1], b[2], 0xff, 0xfe, b[3], b[4], b[5]})
 	const tagged = 0x8100 // 802.1Q
 	return VFSettings{
@@ -187,7 +185,7 @@ func labSettings(mac string) (VFSettings, error) {
 	}, nil
 }
 
-// autoprobe returns whether new virtual functions got drivers on the host; they do unless somebody switched that off.
+// autoprobe returns whether new virtual functions get drivers on the host, which is the kernel's default.
 func (b *builder) autoprobe(a topology.PCIAddr) bool {
 	if d := b.h.Device(a); d != nil && d.SRIOV != nil && d.SRIOV.Autoprobe != nil {
 		return *d.SRIOV.Autoprobe
@@ -198,8 +196,8 @@ func (b *builder) autoprobe(a topology.PCIAddr) bool {
 	return true
 }
 
-// modules load VFIO. Their guard looks at all devices: it is the first step, and the one that can
-// be made before the IOMMU is on.
+// modules returns the steps that load VFIO. The guard of the first checks all devices, because this step can be made
+// before the IOMMU is on.
 func (b *builder) modules() []change.Step {
 	var steps []change.Step
 	for i, m := range vfioModules() {
@@ -212,7 +210,7 @@ func (b *builder) modules() []change.Step {
 	return steps
 }
 
-// everything asks all guards that can be asked now.
+// everything runs all guards that can be judged now.
 func (b *builder) everything(ctx context.Context, s *change.System) error {
 	sc, err := b.guards.look(ctx, s)
 	if err != nil {
@@ -229,7 +227,7 @@ func (b *builder) everything(ctx context.Context, s *change.System) error {
 		}
 		if ready, err := b.ready(w.op.Address)(ctx, s); err != nil || !ready {
 			errs = append(errs, err)
-			// Without an IOMMU there is nothing to say of groups, but what the host needs is known.
+			// Without an IOMMU there are no groups to check, but the host's needs are known.
 			errs = append(errs, sc.hostUses(w.op.Address)...)
 			continue
 		}
@@ -238,8 +236,8 @@ func (b *builder) everything(ctx context.Context, s *change.System) error {
 	return errors.Join(errs...)
 }
 
-// firmware makes settings of NICs, if that was asked for. Each takes effect at the card's next reset, which a reboot
-// brings, so that the steps that need them wait for it.
+// firmware returns the steps that set the firmware of NICs, if the options ask for them. A setting takes effect at
+// the card's next reset, for example a reboot, so the steps that need it wait.
 func (b *builder) firmware() []change.Step {
 	if !b.o.Firmware {
 		return nil
@@ -255,9 +253,8 @@ func (b *builder) firmware() []change.Step {
 	return steps
 }
 
-// unloadNVIDIA unloads NVIDIA's driver where all GPUs that it has go to lab nodes: its modules hold
-// GPUs for the console and for CUDA, and one that is held cannot be taken. With a GPU that stays,
-// the driver stays.
+// unloadNVIDIA unloads NVIDIA's driver if all its GPUs go to lab nodes. Its modules hold GPUs for the console and for
+// CUDA, and a held GPU cannot be taken. If one GPU stays, so does the driver.
 func (b *builder) unloadNVIDIA() []change.Step {
 	gpus := lists.Filter(b.h.PCI, func(d topology.PCIDevice) bool { return d.Driver == nvidiaDriver })
 	stays := func(d topology.PCIDevice) bool { return !b.guards.ours[d.Address] }
@@ -276,7 +273,6 @@ func (b *builder) unloadNVIDIA() []change.Step {
 	return steps
 }
 
-// emptyPFs takes away the virtual functions of NICs that go to lab nodes whole.
 func (b *builder) emptyPFs() []change.Step {
 	var steps []change.Step
 	for _, w := range b.whole {
@@ -295,7 +291,6 @@ func (b *builder) emptyPFs() []change.Step {
 	return steps
 }
 
-// drivers hand functions to vfio-pci.
 func (b *builder) drivers() []change.Step {
 	var steps []change.Step
 	for _, w := range b.whole {
@@ -313,7 +308,7 @@ func (b *builder) drivers() []change.Step {
 	return steps
 }
 
-// risk says what the host loses with a function, by its class.
+// risk describes the host's loss with a function, by its class.
 func (b *builder) risk(a topology.PCIAddr) string {
 	if d := b.h.Device(a); d != nil && d.Class != nil {
 		switch d.Class.Base() {
@@ -328,9 +323,9 @@ func (b *builder) risk(a topology.PCIAddr) string {
 	return "the host cannot use it any more"
 }
 
-// ready reports whether a function can be handed over now: it is in an IOMMU group, or the kernel
-// was started with all that the plan asks for it to be, and then the guard says what is wrong.
-// Before, the reboot that brings the arguments comes first.
+// ready reports whether a function can be handed over now: it is in an IOMMU group, or the kernel was started with
+// all IOMMU arguments of the plan, and the guard reports any problem. Otherwise a reboot with the arguments comes
+// first.
 func (b *builder) ready(a topology.PCIAddr) func(context.Context, *change.System) (bool, error) {
 	return func(_ context.Context, s *change.System) (bool, error) {
 		if group, err := (function{s, b.k, a}).group(); err != nil || group != "" {
@@ -351,7 +346,6 @@ func (b *builder) ready(a topology.PCIAddr) func(context.Context, *change.System
 	}
 }
 
-// virtual makes virtual functions.
 func (b *builder) virtual() []change.Step {
 	var steps []change.Step
 	for _, op := range b.pfs {
@@ -384,7 +378,7 @@ func nodeList(nodes []string) string {
 	return "nodes " + strings.Join(nodes, ", ")
 }
 
-// vfsReady is ready, and waits for the firmware of the NIC where that was set to offer more.
+// vfsReady is like ready, and also waits for the NIC's firmware to offer enough functions if the firmware was set.
 func (b *builder) vfsReady(op *SRIOV) func(context.Context, *change.System) (bool, error) {
 	return func(ctx context.Context, s *change.System) (bool, error) {
 		if ok, err := b.ready(op.PF)(ctx, s); err != nil || !ok {
@@ -401,9 +395,8 @@ func (b *builder) vfsReady(op *SRIOV) func(context.Context, *change.System) (boo
 	}
 }
 
-// bootFiles keep other drivers away from the functions while the machine boots. They come last:
-// with the udev rule in place before the functions were first handed over, a reboot in between
-// would hand them over, and nobody would know what they were before.
+// bootFiles returns the steps that keep other drivers off the functions during boot. They come last: if the udev rule
+// came first, a reboot could hand the functions over before their earlier state was recorded.
 func (b *builder) bootFiles() ([]change.Step, error) {
 	files, err := render.HostFiles(render.Input{Plan: b.p, Lab: b.l, Host: b.h, Made: b.o.Made})
 	if err != nil {
@@ -428,7 +421,7 @@ func (b *builder) bootFiles() ([]change.Step, error) {
 			step.What = "have vfio-pci loaded before the drivers of the functions"
 			step.Why = "so that it is there when the udev rule names it"
 		default:
-			continue // units, which are others' steps
+			continue // units are steps of other packages
 		}
 		steps = append(steps, step)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// simSteps are those of a lab in which one node gets the GPU and a NIC, and the other two of three virtual functions.
+// simSteps returns the steps of a lab: one node gets the GPU and a NIC, the other two of three virtual functions.
 func simSteps(t testing.TB, m *sim, o Options) []change.Step {
 	t.Helper()
 	p, l := testPlan(t, []plan.PFCount{{PF: simPF, Count: 3, Lab: 2}},
@@ -286,13 +286,13 @@ func TestAFunctionThatDoesNotGoToVFIOIsBackWithItsDriver(t *testing.T) {
 func TestADriverIsLoadedForItsFunctionToComeBack(t *testing.T) {
 	t.Parallel()
 	m := newSim(t)
-	m.modules["igb"] = "intel_gigabit" // as xhci_hcd is in xhci_pci
+	m.modules["igb"] = "intel_gigabit" // like xhci_hcd in xhci_pci
 	m.unload("igb")
 	m.load("intel_gigabit")
 	b := m.bench(t)
 	before := m.tree()
 	p, l := testPlan(t, nil, wish{"a", []plan.NodeDevice{wholeCard(plan.KindNIC, simNIC)}})
-	m.unbind(addr(simPF)) // would keep the module
+	m.unbind(addr(simPF)) // it would hold the module
 	b.must(b.make(m.steps(t, p, l, Options{})))
 	m.unload("intel_gigabit")
 	b.must(b.rollback())
@@ -321,7 +321,7 @@ func TestAFunctionThatIsGoneIsSaidToBe(t *testing.T) {
 // newBenchWithoutCleanup is for tests in which a rollback fails.
 func newBenchWithoutCleanup(t *testing.T, m *sim) *bench {
 	b := m.bench(t)
-	t.Cleanup(func() { os.RemoveAll(filepath.Dir(b.journal)) }) // before the rollback of newBench
+	t.Cleanup(func() { os.RemoveAll(filepath.Dir(b.journal)) }) // runs before the rollback of newBench
 	return b
 }
 

@@ -17,19 +17,18 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A handiwork is what somebody does to a machine after it was prepared.
+// A handiwork is a manual change to a machine after it was prepared.
 type handiwork struct {
 	name  string
-	group string // of those with one group, one is done
+	group string // only one of each group is done
 	do    func(m *sim, card *mellanox)
-	// left are the beginnings of what a rollback says of it.
+	// left lists the beginnings of the rollback's messages about the change.
 	left []string
 
-	// of reports whether a path of the machine is as it then is, and not as it was before prepare.
+	// of reports whether a path keeps its changed state, instead of its state before the preparation.
 	of func(m *sim, path string) bool
 }
 
-// ofFunction reports whether a path is about how a function is bound.
 func ofFunction(address string) func(*sim, string) bool {
 	return func(m *sim, path string) bool {
 		group, err := m.function(address).group()
@@ -38,7 +37,7 @@ func ofFunction(address string) func(*sim, string) bool {
 	}
 }
 
-// ofVFs reports whether a path is about the virtual functions, or what they need.
+// ofVFs reports whether a path belongs to the virtual functions, or to something that they need.
 func ofVFs(m *sim, path string) bool {
 	virtual := strings.Contains(path, "virtfn") || strings.HasSuffix(path, fileCount) ||
 		strings.HasPrefix(path, "vf ") || strings.Contains(path, "/iommu_groups/10") ||
@@ -51,7 +50,6 @@ func ofVFs(m *sim, path string) bool {
 
 func nothing(*sim, string) bool { return false }
 
-// rebind gives a function to a driver that is not its own.
 func (m *sim) rebind(address, driver string) {
 	f := m.function(address)
 	m.unbind(f.a)
@@ -61,7 +59,7 @@ func (m *sim) rebind(address, driver string) {
 	}
 }
 
-// vfIndex is a function that a lab node has in simSteps.
+// labVF returns the index of a virtual function that a lab node has in simSteps.
 func (m *sim) labVF() int {
 	for i := range simTotal {
 		if m.net.vfs[i].MAC != "" && m.driverOf(m.vfAddr(addr(simPF), i)) == vfioPCI {
@@ -134,7 +132,6 @@ func handiworks() []handiwork {
 	}
 }
 
-// netFile is a file of the port of simPF.
 func (m *sim) netFile(file string) string {
 	m.t.Helper()
 	netdev, err := m.function(simPF).port()
@@ -144,7 +141,6 @@ func (m *sim) netFile(file string) string {
 	return netFile(netdev, file)
 }
 
-// handSteps are steps of all kinds that this package has.
 func handSteps(t *testing.T, m *sim) []change.Step {
 	t.Helper()
 	for i := range m.host.PCI {
@@ -159,8 +155,8 @@ func handSteps(t *testing.T, m *sim) []change.Step {
 	return m.steps(t, p, l, Options{Firmware: true})
 }
 
-// Whatever somebody does by hand to what prepare has changed, one thing or several, chosen by chance: a rollback leaves
-// it and says so, and all else is as it was.
+// After one or several random manual changes to the results of a preparation, a rollback leaves and reports them, and
+// restores everything else.
 func TestWhatIsSetByHandSurvivesARollback(t *testing.T) {
 	t.Parallel()
 	all := handiworks()
@@ -174,7 +170,7 @@ func TestWhatIsSetByHandSurvivesARollback(t *testing.T) {
 	}
 	for range more {
 		set := rand.Perm(len(all))[:2+rand.IntN(3)]
-		slices.Sort(set) // a function is rebound before its slot's power is set
+		slices.Sort(set) // a function is rebound before the power setting of its slot
 		sets = append(sets, set)
 	}
 	for _, set := range sets {
@@ -266,8 +262,7 @@ func byHand(t *testing.T, work []handiwork) {
 	}
 }
 
-// A function without a driver, that is kept for vfio-pci, is nobody else's: an undo may have been cut off there, or a
-// boot.
+// An unbound function that is reserved for vfio-pci goes back: an undo or a boot may have been cut off there.
 func TestAFunctionThatIsFreeGoesBack(t *testing.T) {
 	t.Parallel()
 	m := newSim(t)
@@ -281,7 +276,7 @@ func TestAFunctionThatIsFreeGoesBack(t *testing.T) {
 	}
 }
 
-// A boot takes virtual functions away and gives functions to their own drivers, and nobody has chosen that.
+// A boot removes virtual functions and binds functions to their own drivers; neither counts as somebody's choice.
 func TestWhatABootBringsIsUndoneAsBefore(t *testing.T) {
 	t.Parallel()
 	m := newSim(t)
@@ -301,7 +296,7 @@ func TestWhatABootBringsIsUndoneAsBefore(t *testing.T) {
 	}
 }
 
-// The driver of a port that is started again forgets the addresses that were set.
+// A restarted driver of the port forgets the addresses that were set.
 func TestAVirtualFunctionWithoutAnAddressIsNobodyElses(t *testing.T) {
 	t.Parallel()
 	m := newSim(t)
@@ -317,7 +312,7 @@ func TestAVirtualFunctionWithoutAnAddressIsNobodyElses(t *testing.T) {
 	}
 }
 
-// With as many virtual functions before as the lab has, each goes back for itself.
+// With as many virtual functions before as the lab has, each is restored on its own.
 func TestOneVirtualFunctionOfSeveralIsKept(t *testing.T) {
 	t.Parallel()
 	m := newSim(t)

@@ -15,26 +15,24 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 )
 
-// bootUnitName is the unit that goes on with the preparation at each boot.
+// bootUnitName is the unit that resumes the preparation at each boot.
 const bootUnitName = "rackless-prepare.service"
 
-// bootUnitLimit bounds the wait for the unit: a host of hundreds of devices is prepared in minutes.
+// bootUnitLimit bounds the wait for the unit: preparing a host with hundreds of devices takes minutes.
 const bootUnitLimit = 20 * time.Minute
 
-// hasJob matches the number of a unit's job; systemctl may print the property without one.
+// hasJob matches the number of a unit's job; systemctl may print the property without a number.
 var hasJob = lazyregexp.New(`(?m)^Job=[1-9]`)
 
-// AwaitBootUnit returns when the unit does not work: after a boot it goes on with the preparation, which takes some
-// seconds. waits is called if it works or is about to, with what is waited for. Without systemd there is no unit to
-// wait
-// for.
+// AwaitBootUnit waits until the boot unit is not running: after a boot it resumes the preparation, which takes some
+// seconds. If it has to wait, it first calls waits with a message.
 func AwaitBootUnit(ctx context.Context, s *change.System, waits func(what string)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootUnitLimit, fmt.Errorf("%s still works after %v: see journalctl "+
 		"-u %s", bootUnitName, bootUnitLimit, bootUnitName))
 	defer cancel()
 	for first := true; ; first = false {
 		state, err := s.Query(ctx, "systemctl", "show", "--property=ActiveState,Job", bootUnitName)
-		// A unit of type oneshot is activating while its program runs. Before that, a boot has a job to start it.
+		// A oneshot unit is activating while its program runs. Earlier in the boot it has a start job.
 		if err != nil || !strings.Contains(string(state), "=activating") && !hasJob.Match(state) {
 			return context.Cause(ctx)
 		}
@@ -49,9 +47,8 @@ func AwaitBootUnit(ctx context.Context, s *change.System, waits func(what string
 	}
 }
 
-// BootUnit returns the steps that have a program ("/usr/local/bin/rackless") called with "prepare
-// --resume" at each boot. They are refused for a program that others than root could replace: it
-// runs as root.
+// BootUnit returns the step that makes systemd run binary ("/usr/local/bin/rackless") with "prepare --resume" at each
+// boot. The step is refused if anybody but root could replace the program, because it runs as root.
 func BootUnit(binary string) []change.Step {
 	return []change.Step{{
 		Op:   bootedUnit(bootUnitName, bootUnit(binary)),
@@ -64,29 +61,26 @@ func BootUnit(binary string) []change.Step {
 	}}
 }
 
-// bootUnitText is the unit, with PROGRAM for rackless and MADE-BY for who made it.
+// bootUnitText is the unit, with the placeholders PROGRAM for rackless and MADE-BY for [MadeBy].
 //
-// The order is that of the units of render, all of them in one: after the drivers of devices and
-// the network, which sets up physical functions and asks for interrupts, and after services that
-// set governors or move interrupts by themselves; before anything starts a guest. It has no
-// ExecStop: a shutdown undoes what a boot would have to make again.
+// It runs after device drivers and the network setup, which configures physical functions and requests interrupts,
+// and after services that set governors or move interrupts, but before anything starts a guest. It has no ExecStop,
+// because the next boot would have to redo everything that a shutdown undid.
 //
 //go:embed boot.service
 var bootUnitText string
 
-// bootUnit returns the unit's bytes.
 func bootUnit(binary string) []byte {
-	// systemd.unit(5), specifiers; the guard refuses what else would need care
+	// systemd.unit(5), specifiers; the guard refuses other special characters
 	word := strings.ReplaceAll(binary, "%", "%%")
 	return []byte(strings.NewReplacer("MADE-BY", MadeBy, "PROGRAM", word).Replace(bootUnitText))
 }
 
-// maxLinks is how many links are followed in a path, as the kernel does (path_resolution(7)).
+// maxLinks limits the links in a path, as the kernel does (path_resolution(7)).
 const maxLinks = 40
 
-// guardProgram refuses a program whose path is not plain, which is none, or which somebody whom
-// trusted does not trust could write or replace: the file, each directory that leads to it, and
-// those that lead to what links point to.
+// guardProgram refuses a program that has special characters in its path, that is not executable, or that untrusted
+// users could write or replace. It checks the file, the directories that lead to it, and the targets of links.
 func guardProgram(s *change.System, program string, trusted func(uid uint32) bool) error {
 	for _, c := range program {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
@@ -112,7 +106,7 @@ func guardProgram(s *change.System, program string, trusted func(uid uint32) boo
 			if err != nil {
 				return err
 			}
-			// The link itself is as safe as the directory that it is in.
+			// Replacing the link requires write access to its directory, which was checked.
 			target := path.Join(path.Dir(done), to)
 			if path.IsAbs(to) {
 				target = path.Clean(to)
@@ -139,17 +133,16 @@ func guardProgram(s *change.System, program string, trusted func(uid uint32) boo
 	}
 }
 
-// A GoOn has a command called at each boot, after the host is prepared, until it is taken away. It
-// is no part of what a host is prepared with: whoever installs it takes it away.
+// A GoOn runs a command at each boot, after the host is prepared, until it is removed. It is not part of the
+// preparation: the caller installs it and removes it.
 type GoOn struct {
-	Name        string // of the unit, without ".service"
+	Name        string // unit name, without ".service"
 	Description string
-	Argv        []string // the program by its absolute path
-	Dir         string   // where it is called
+	Argv        []string // program (an absolute path) and arguments
+	Dir         string   // working directory
 	Env         []string // NAME=VALUE
 }
 
-// bytes returns the file of the unit. A boot does not wait for the command.
 func (g *GoOn) bytes() ([]byte, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Made by rackless, which takes it away when the command has come to its "+
@@ -160,7 +153,7 @@ func (g *GoOn) bytes() ([]byte, error) {
 			return nil, fmt.Errorf("%q has %q in it, which does not go into a unit of systemd", text, text[i])
 		}
 	}
-	// systemd.exec(5): the directory is taken as it is, but for specifiers.
+	// systemd.exec(5): the directory is taken literally, except for specifiers.
 	fmt.Fprintf(&b, "WorkingDirectory=%s\n", strings.ReplaceAll(g.Dir, "%", "%%"))
 	for _, e := range g.Env {
 		fmt.Fprintf(&b, "Environment=%s\n", unitWord(e))
@@ -178,7 +171,8 @@ func unitWord(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%").Replace(s) + `"`
 }
 
-// Install has it called from the next boot on. It is refused for a program that others than root could replace.
+// Install makes systemd run the command from the next boot on. It returns an error if anybody but root could replace
+// the program.
 func (g *GoOn) Install(ctx context.Context, s *change.System) error {
 	if err := guardProgram(s, g.Argv[0], func(uid uint32) bool { return uid == 0 }); err != nil {
 		return err
@@ -190,16 +184,16 @@ func (g *GoOn) Install(ctx context.Context, s *change.System) error {
 	return bootedUnit(g.Name+".service", data).Do(ctx, s)
 }
 
-// Installed reports whether it is there.
+// Installed reports whether the unit is installed.
 func (g *GoOn) Installed(s *change.System) bool { return s.Exists(unitDir + g.Name + ".service") }
 
-// Remove takes it away; one that is not there is no error. A command that runs goes on.
+// Remove removes the unit, if it exists. A running command continues.
 func (g *GoOn) Remove(ctx context.Context, s *change.System) error {
 	u := bootedUnit(g.Name+".service", nil)
 	if !g.Installed(s) {
 		return nil
 	}
-	// the file last: while it is there, there may be something to take away
+	// Remove the unit file last: Installed checks it, so an interrupted Remove can be repeated.
 	for _, path := range []string{u.Enable, u.Path} {
 		if err := s.Remove(path); err != nil {
 			return err

@@ -30,8 +30,8 @@ func TestAProgramThatOthersCouldReplaceIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, program string
 		set           func(root string) error
-		stranger      bool   // nobody is trusted
-		want          string // empty: allowed
+		stranger      bool   // no user is trusted
+		want          string // empty if the program is allowed
 	}{
 		{"a program of root's", "/usr/local/bin/rackless", nil, false, ""},
 		{"one that is found by links", "/opt/bin/rackless", func(root string) error {
@@ -105,7 +105,7 @@ func TestTheBootUnitIsMadeAndUndone(t *testing.T) {
 	m := newMachine(t)
 	before := m.snapshot()
 	steps := BootUnit("/usr/local/bin/rackless")
-	steps[0].Guard = nil // whose files they are depends on who runs the test
+	steps[0].Guard = nil // the owner of the test files depends on the user that runs the test
 	if _, err := m.prepare(steps); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestTheBootUnitIsMadeAndUndone(t *testing.T) {
 func TestPrepareWaitsForTheUnitOfTheBoot(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		states []string // the last one stays
+		states []string // the last state repeats
 		told   string
 		err    string
 	}{

@@ -9,15 +9,15 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A Contender is a running service that sets what a lab sets, too. Who comes last has it, so people
-// have to know: nobody stops it for them.
+// A Contender is a running service that changes the same settings as a lab. The last writer wins and rackless does
+// not stop the service, so the user has to know of it.
 type Contender struct {
 	Service string `json:"service"`
 	Sets    string `json:"sets"`
 	Fix     string `json:"fix"`
 }
 
-// contenders are services that are known to, with what to do. irqbalance is told by a drop-in and not listed.
+// contenders are the known services, with advice. irqbalance is missing because a drop-in configures it.
 var contenders = []Contender{
 	{"tuned.service", "governors, sysctls, interrupts",
 		"use the profile that rackless plan --out writes (tuned/), or systemctl disable --now tuned"},
@@ -29,7 +29,7 @@ var contenders = []Contender{
 	{"numad.service", "placement of processes and memory on NUMA nodes", "systemctl disable --now numad"},
 }
 
-// Contenders returns those that run, in a fixed order.
+// Contenders returns the services that run, in a fixed order.
 func Contenders(ctx context.Context, s *change.System) ([]Contender, error) {
 	if !systemdRuns(s) {
 		return nil, nil
@@ -40,7 +40,7 @@ func Contenders(ctx context.Context, s *change.System) ([]Contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	states := strings.Fields(string(out)) // a line each, with an empty one between them
+	states := strings.Fields(string(out)) // one line each, separated by an empty line
 	if len(states) != len(contenders) {
 		return nil, fmt.Errorf("%s: %d states of %d services: %q", strings.Join(argv, " "), len(states),
 			len(contenders), out)

@@ -22,14 +22,13 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// A problem is what steps are made of.
+// A problem is the input of the steps.
 type problem struct {
 	plan *plan.Plan
 	lab  *lab.Lab
 	host *topology.Host
 }
 
-// solve goes the way from a host and a lab file to a plan.
 func solve(ctx context.Context, h *topology.Host, file string) (*problem, error) {
 	l, err := lab.Parse("lab.yaml", []byte(file))
 	if err != nil {
@@ -49,12 +48,11 @@ func solve(ctx context.Context, h *topology.Host, file string) (*problem, error)
 
 const gib = 1 << 30
 
-// pairLab has two nodes that fill fakeHost as far as it goes.
 const pairLab = "name: pair\nworkload: rdma-latency\nhugepages: 1GiB\nhost:\n  reserve: {cores: 4, numa_nodes: {0: " +
 	"{cores: 2}, 1: {cores: 2}}}\n" +
 	"nodes:\n  vm: {count: 2, cpus: 2, memory: 4GiB, nics: 0}\n"
 
-// fakeHost is a machine of two packages with a NUMA node each: cores 0-3 with 16 GiB, 4-7 with 16 GiB.
+// fakeHost returns a machine of two packages with a NUMA node each: cores 0-3 with 16 GiB, 4-7 with 16 GiB.
 func fakeHost() *topology.Host {
 	h := &topology.Host{System: topology.System{Arch: "x86_64"}}
 	online := topology.CPURange(0, 7)
@@ -78,7 +76,6 @@ func fakeHost() *topology.Host {
 	return h
 }
 
-// pair returns the plan of a lab file for fakeHost.
 func pair(t testing.TB, file string) *problem {
 	t.Helper()
 	p, err := solve(t.Context(), fakeHost(), file)
@@ -97,15 +94,15 @@ func (p *problem) steps(t testing.TB, o Options) []change.Step {
 	return steps
 }
 
-// A machine is the files of fakeHost, with the programs that the steps run, and a journal beside them.
+// A machine is the files of fakeHost, with fakes of the programs that the steps run, and a journal.
 type machine struct {
 	t       testing.TB
 	root    string
 	journal string
-	ran     []string // programs that change something
-	// services that run, with their process, which changes with each restart.
+	ran     []string // the programs with changes
+	// pids maps running services to their process ID, which changes with each restart.
 	pids map[string]int
-	fail func(argv []string) error // nil: no program fails
+	fail func(argv []string) error // nil if no program fails
 }
 
 func newMachine(t testing.TB) *machine {
@@ -149,7 +146,7 @@ func newMachine(t testing.TB) *machine {
 			m.pool(n, kb, 0, -1)
 		}
 	}
-	for c := range 3 { // the others are there and do not scale
+	for c := range 3 { // the other CPUs do not scale their frequency
 		m.write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", c),
 			[]string{"schedutil\n", "powersave\n"}[c%2])
 		m.write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_available_governors", c),
@@ -165,7 +162,7 @@ func newMachine(t testing.TB) *machine {
 }
 
 func meminfoText(node int, total, free uint64) string {
-	// The lines of a real one that are read, and two that are not.
+	// The lines of a real file that are parsed, and two that are not.
 	return fmt.Sprintf("Node %[1]d MemTotal:       %8[2]d kB\nNode %[1]d MemFree:        %8[3]d kB\nNode %[1]d "+
 		"Active(file):          0 kB\n"+
 		"Node %[1]d Inactive(file):       10 kB\nNode %[1]d SReclaimable:          6 kB\nNode %[1]d "+
@@ -199,7 +196,7 @@ func (m *machine) remove(path string) {
 	}
 }
 
-// pool makes a pool with some pages, of which some are free; -1 has all free, however many there will be.
+// pool makes a pool of pages with free free ones; -1 means all are free, even if the pool grows.
 func (m *machine) pool(node, kb, pages, free int) {
 	m.t.Helper()
 	dir := fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-%dkB/", node, kb)
@@ -212,10 +209,9 @@ func (m *machine) pool(node, kb, pages, free int) {
 	}
 }
 
-// system returns the machine as ops see it.
 func (m *machine) system() *change.System { return &change.System{Root: m.root, Run: m.run} }
 
-// run does what systemd and mount(8) do to the files.
+// run simulates the effects of systemd and mount(8) on the files.
 func (m *machine) run(_ context.Context, argv []string) ([]byte, error) {
 	if m.fail != nil {
 		if err := m.fail(argv); err != nil {
@@ -287,7 +283,6 @@ func (m *machine) run(_ context.Context, argv []string) ([]byte, error) {
 	return nil, fmt.Errorf("the test does not know %q", command)
 }
 
-// reload gives each slice the CPUs that the last of its drop-ins says.
 func (m *machine) reload() error {
 	for _, unit := range append([]string{machineSlice}, hostSlices...) {
 		drops, err := filepath.Glob(filepath.Join(m.root, "etc/systemd/system", unit+".d", "*.conf"))
@@ -311,8 +306,8 @@ func (m *machine) reload() error {
 	return nil
 }
 
-// boot starts the machine again: the kernel's values are its own again, /run and /dev are new, and
-// systemd and its services have what is in /etc.
+// boot simulates a reboot: kernel values return to their defaults, /run and /dev are new, and systemd and its
+// services read /etc.
 func (m *machine) boot() {
 	m.t.Helper()
 	fresh := newMachine(m.t)
@@ -333,8 +328,8 @@ func (m *machine) boot() {
 	}
 }
 
-// snapshot reads all files of the machine, those of the kernel without their newline. Processes
-// have other numbers after a restart.
+// snapshot reads all files of the machine, kernel files without their newline. It omits process IDs, which change
+// with a restart.
 func (m *machine) snapshot() map[string]string {
 	m.t.Helper()
 	all := map[string]string{}
@@ -375,7 +370,7 @@ func (m *machine) snapshot() map[string]string {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	// Written to ask for something; what is in it means nothing.
+	// Write-only triggers; their content means nothing.
 	delete(all, "/proc/sys/vm/compact_memory")
 	return all
 }
@@ -386,10 +381,10 @@ func allKinds() change.Kinds {
 	return k
 }
 
-// died is what the process of a test dies of.
+// A died is the panic value that ends the process of a test.
 type died struct{ at string }
 
-// do runs something with the journal, and is killed at a point; -1 kills nowhere. It returns how many points it passed.
+// do runs something with the journal, and kills it at a point (-1 for never). It returns the number of points passed.
 func (m *machine) do(point int, f func(s *change.System, j *change.Journal) error) (points int, killed bool,
 	err error) {
 	m.t.Helper()
@@ -405,7 +400,7 @@ func (m *machine) do(point int, f func(s *change.System, j *change.Journal) erro
 			}
 			killed = true
 		}
-		err = errors.Join(err, j.Close()) // removes a journal of nothing only
+		err = errors.Join(err, j.Close()) // removes the journal only if it is empty
 	}()
 	s.Fault = func(what string) {
 		if points == point {
@@ -416,7 +411,6 @@ func (m *machine) do(point int, f func(s *change.System, j *change.Journal) erro
 	return points, false, f(s, j)
 }
 
-// prepare and rollback run to their end.
 func (m *machine) prepare(steps []change.Step) ([]change.Result, error) {
 	m.t.Helper()
 	var results []change.Result
@@ -436,7 +430,6 @@ func (m *machine) rollback() error {
 	return err
 }
 
-// statuses returns how each step stands: "made hugepages /sys/...".
 func statuses(results []change.Result) []string {
 	var all []string
 	for _, r := range results {
@@ -445,7 +438,6 @@ func statuses(results []change.Result) []string {
 	return all
 }
 
-// find returns the step about something.
 func find(t testing.TB, steps []change.Step, subject string) change.Step {
 	t.Helper()
 	i := slices.IndexFunc(steps, func(s change.Step) bool { return s.Op.Subject() == subject })

@@ -17,13 +17,13 @@ const (
 	performance  = "performance"
 )
 
-// A Governor has all CPUs run at their highest frequency: latencies come out up to twice as long,
-// and never twice the same, while frequencies follow the load. It is one op for all CPUs: they
-// share policies, and a change of one may be a change of several.
+// A Governor runs all CPUs at their highest frequency. If frequencies follow the load, latencies are up to twice as
+// long and vary from run to run. It is one op for all CPUs, because CPUs share policies, and one write may change
+// several.
 type Governor struct{}
 
-// frequency is the state of a CPU. The preference is what processors that choose frequencies by
-// themselves are told; others have none.
+// frequency is the state of a CPU. Preference is the hint for processors that choose frequencies themselves; it is
+// empty on others.
 type frequency struct {
 	Governor   string `json:"governor"`
 	Preference string `json:"preference,omitempty"` // energy_performance_preference
@@ -43,7 +43,7 @@ func preferenceFile(cpu int) string {
 	return fmt.Sprintf("%scpu%d/cpufreq/energy_performance_preference", cpuDir, cpu)
 }
 
-// frequencies reads all CPUs that are online and scale their frequency.
+// frequencies reads the frequency settings of all online CPUs that scale.
 func frequencies(s *change.System) (map[int]frequency, error) {
 	cpus, err := s.Numbers(cpuDir, "cpu")
 	all := map[int]frequency{}
@@ -65,7 +65,7 @@ func (*Governor) Read(_ context.Context, s *change.System) (change.State, error)
 	return change.Encode(frequencies(s))
 }
 
-// Done implements [change.Op]. Where nothing scales there is nothing to do.
+// Done implements [change.Op]. It is true if no CPU scales its frequency.
 func (*Governor) Done(state change.State) bool {
 	all, err := change.Decode[map[int]frequency](state)
 	if err != nil {
@@ -109,7 +109,7 @@ func (g *Governor) Restore(_ context.Context, s *change.System, before change.St
 	return setFrequencies(s, want)
 }
 
-// Merge implements [change.Merger]: each CPU's governor and preference for itself.
+// Merge implements [change.Merger]. It merges the governor and preference of each CPU separately.
 func (g *Governor) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	before, err1 := change.Decode[map[int]frequency](u.Before)
 	now, err2 := change.Decode[map[int]frequency](u.Now)
@@ -121,7 +121,7 @@ func (g *Governor) Merge(_ context.Context, _ *change.System, u change.Undo) (ch
 	return state, changed, err
 }
 
-// mergeFrequencies returns what was before, but for what somebody has set since, which it lists.
+// mergeFrequencies returns the state before, except for later changes by others, which stay and are listed.
 func mergeFrequencies(before, now map[int]frequency) (map[int]frequency, []change.Changed) {
 	var changed []change.Changed
 	merge := func(what string, cpu int, before, now string) string {
@@ -132,10 +132,10 @@ func mergeFrequencies(before, now map[int]frequency) (map[int]frequency, []chang
 			Set: performance})
 		return now
 	}
-	want := maps.Clone(before) // a CPU that is gone is an error of Restore
+	want := maps.Clone(before) // Restore fails for a CPU that is gone
 	for _, cpu := range slices.Sorted(maps.Keys(now)) {
 		was, known := before[cpu]
-		if !known { // it came online since
+		if !known { // came online since
 			want[cpu] = now[cpu]
 			continue
 		}
@@ -152,8 +152,8 @@ func (*Governor) Shell() []string {
 	return []string{fmt.Sprintf(each, "scaling_governor"), fmt.Sprintf(each, "energy_performance_preference")}
 }
 
-// setFrequencies sets governors first: with intel_pstate and amd-pstate the governor performance
-// refuses every preference but its own, and another one brings a preference of its own along.
+// setFrequencies sets all governors before all preferences. With intel_pstate and amd-pstate the governor performance
+// rejects every other preference, and another governor changes the preference.
 func setFrequencies(s *change.System, want map[int]frequency) error {
 	cpus := slices.Sorted(maps.Keys(want))
 	set := func(file, value string) error {
@@ -178,7 +178,6 @@ func setFrequencies(s *change.System, want map[int]frequency) error {
 	return nil
 }
 
-// guardGovernor refuses where the kernel does not have the governor.
 func guardGovernor(_ context.Context, s *change.System) error {
 	all, err := frequencies(s)
 	if err != nil {
@@ -198,7 +197,7 @@ func guardGovernor(_ context.Context, s *change.System) error {
 	return nil
 }
 
-// governor returns the step, none where the host's firmware or hypervisor sets frequencies.
+// governor returns the step, or nil if the host's firmware or hypervisor controls the frequencies.
 func (v *view) governor() []change.Step {
 	scales := false
 	for _, c := range v.host.Cores {

@@ -24,14 +24,14 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A guestReport is what runs in the machine: it prints what goes wrong, a line each.
+// A guestReport runs in the machine and prints errors, one per line.
 type guestReport struct{ s *change.System }
 
 func (g *guestReport) errorf(format string, args ...any) {
 	fmt.Printf("FAIL %q\n", fmt.Sprintf(format, args...))
 }
 
-// guestLab takes what the machine has: two nodes on four of its CPUs and a third of its memory.
+// guestLab fits the machine: two nodes on four of its CPUs and a third of its memory.
 const guestLab = "name: guest\nworkload: rdma-latency\nhugepages: 2MiB\nhost:\n  reserve: {cores: 4, memory: 1GiB, " +
 	"numa_nodes: {0: {cores: 2}, 1: {cores: 2}}}\n" +
 	"nodes:\n  vm: {count: 2, cpus: 2, memory: 512MiB, nics: 0}\n"
@@ -41,7 +41,7 @@ func (g *guestReport) run() {
 	defer cancel()
 	g.s = &change.System{Root: "/"}
 	if err := os.Chmod("/", 0o755); err != nil {
-		// a root in memory may be written by everybody: no place for a program of root's
+		// anybody may write to a root in memory, so a program of root is not safe there
 		g.errorf("%v", err)
 	}
 	g.loadVirtio()
@@ -61,7 +61,7 @@ func (g *guestReport) run() {
 		return
 	}
 	steps = append(steps, BootUnit("/tune.test")...)
-	// The machine's default is 2 MiB: pages of 1 GiB are the ones that have to be mounted.
+	// The machine's default is 2 MiB, so only pages of 1 GiB need a mount.
 	steps = append(steps, change.Step{Op: &Mount{Path: "/dev/hugepages1G", PageBytes: gib},
 		What: "mount pages of 1 GiB"})
 	before := g.snapshot()
@@ -74,7 +74,7 @@ func (g *guestReport) run() {
 	if now := g.pid(ctx, "virtqemud.service"); now == virtqemud || now == "0" {
 		g.errorf("virtqemud was process %s and is %s: not restarted", virtqemud, now)
 	}
-	// systemd reads its configuration at any time, and must not take the partition away.
+	// systemd may reload at any time, and must not undo the partition.
 	if _, err := g.s.Program(ctx, "systemctl", "daemon-reload"); err != nil {
 		g.errorf("%v", err)
 	}
@@ -96,12 +96,12 @@ func (g *guestReport) run() {
 	fmt.Println("done")
 }
 
-// loadVirtio loads the drivers of the machine's devices in the order in which the image has them.
+// loadVirtio loads the drivers of the machine's devices in the order of the image.
 func (g *guestReport) loadVirtio() {
 	for name := range strings.FieldsSeq(g.value("/lib/modules/load")) {
 		if strings.Contains(name, "virtio") {
-			// Who is there already, or is for other devices, is no fault: whether interrupts of
-			// virtio moved is looked at.
+			// Ignore drivers that are loaded already or are for other devices; the test checks whether interrupts of
+			// virtio moved.
 			exec.Command("/bin/busybox", "insmod", "/lib/modules/"+strings.TrimPrefix(name, "-")+".ko").Run()
 		}
 	}
@@ -145,7 +145,6 @@ func (g *guestReport) pid(ctx context.Context, service string) string {
 	return pid
 }
 
-// unitState is what systemd has of a unit: whether it could be read, is enabled, and runs.
 func (g *guestReport) unitState(ctx context.Context, unit string) string {
 	out, err := g.s.Query(ctx, "systemctl", "show", "--property=LoadState,UnitFileState,ActiveState", "--", unit)
 	if err != nil {
@@ -159,7 +158,6 @@ func (g *guestReport) unitState(ctx context.Context, unit string) string {
 	return values["LoadState"] + " " + values["UnitFileState"] + " " + values["ActiveState"]
 }
 
-// value is what a file has, or why not.
 func (g *guestReport) value(path string) string {
 	text, err := g.s.Value(path)
 	if err != nil {
@@ -168,7 +166,6 @@ func (g *guestReport) value(path string) string {
 	return text
 }
 
-// allowed returns the CPUs that a process may use.
 func (g *guestReport) allowed(pid string) string {
 	for line := range strings.Lines(g.value("/proc/" + pid + "/status")) {
 		if list, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
@@ -178,7 +175,6 @@ func (g *guestReport) allowed(pid string) string {
 	return "process " + pid + " does not tell"
 }
 
-// look compares the machine with what the plan wants, by what the kernel says.
 func (g *guestReport) look(ctx context.Context, p *problem) {
 	var guests topology.CPUSet
 	for _, n := range p.plan.Nodes {
@@ -248,10 +244,9 @@ func (g *guestReport) look(ctx context.Context, p *problem) {
 	}
 }
 
-// h8 are the machine's CPUs.
 var h8 = topology.CPURange(0, 7)
 
-// lookAtPages has somebody use a page of the lab: they are really there, and are not taken away while he does.
+// lookAtPages checks that a page of the lab can be used, and is not taken away while in use.
 func (g *guestReport) lookAtPages(ctx context.Context, p *problem) {
 	for _, h := range p.plan.Hugepages {
 		pool := &Pool{NUMANode: h.NUMANode, PageBytes: h.PageBytes}
@@ -260,7 +255,7 @@ func (g *guestReport) lookAtPages(ctx context.Context, p *problem) {
 		}
 	}
 	pool := &Pool{NUMANode: p.plan.Hugepages[0].NUMANode, PageBytes: p.plan.Hugepages[0].PageBytes,
-		Pages: 1 << 20} // more than there are: fewer than what rackless set are not somebody else's
+		Pages: 1 << 20} // more than available: with fewer pages than this, the pages are still rackless's own
 	user := exec.Command("/usr/bin/numactl", "--membind="+strconv.Itoa(pool.NUMANode), "/tune.test")
 	user.Env = []string{inGuest + "=1", holdPage + "=1"}
 	in, err := user.StdinPipe()
@@ -287,7 +282,7 @@ func (g *guestReport) lookAtPages(ctx context.Context, p *problem) {
 	user.Wait()
 }
 
-// holdPage has the test binary take a page and keep it until its input ends.
+// holdPage makes the test binary take a page and keep it until its input ends.
 const holdPage = "RACKLESS_TUNE_HOLD"
 
 func hold() {
@@ -302,7 +297,6 @@ func hold() {
 	io.Copy(io.Discard, os.Stdin)
 }
 
-// short asks for more than there is.
 func (g *guestReport) short(ctx context.Context) {
 	pool := &Pool{NUMANode: 1, PageBytes: gib, Pages: 3, Boot: true}
 	before, err := pool.Read(ctx, g.s)
@@ -336,7 +330,7 @@ func (g *guestReport) short(ctx context.Context) {
 	}
 }
 
-// snapshot reads what the steps change: files, values, cgroups, interrupts, mounts.
+// snapshot reads everything that the steps change: files, values, cgroups, interrupts, mounts.
 func (g *guestReport) snapshot() map[string]string {
 	all := map[string]string{}
 	for _, dir := range []string{"/etc", "/run/systemd/system", "/run/systemd/system.control", "/run/systemd/transient",
@@ -384,7 +378,6 @@ func (g *guestReport) snapshot() map[string]string {
 	return all
 }
 
-// mounts are where hugepages of 1 GiB are mounted.
 func (g *guestReport) mounts() string {
 	at, err := hugeMounts(g.s, gib)
 	if err != nil {

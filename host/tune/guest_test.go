@@ -18,10 +18,10 @@ import (
 	"github.com/rackless/rackless/vm/kerneltest"
 )
 
-// inGuest is set for the process that systemd starts in the machine of TestOnARealKernelUnderSystemd.
+// inGuest is set in the process that systemd starts in the machine of TestOnARealKernelUnderSystemd.
 const inGuest = "RACKLESS_TUNE_GUEST"
 
-// TestMain makes this test binary the program that is run in the machine, too.
+// TestMain lets the test binary also act as the program inside the machine.
 func TestMain(m *testing.M) {
 	if os.Getenv(inGuest) == "" {
 		os.Exit(m.Run())
@@ -36,20 +36,20 @@ func TestMain(m *testing.M) {
 	fmt.Println("END")
 }
 
-// guestArgs describe the machine: two NUMA nodes of four CPUs and 1.5 GiB each, pages of 1 GiB, and
-// a NIC that has interrupts.
+// guestArgs define the machine: two NUMA nodes of four CPUs and 1.5 GiB each, pages of 1 GiB, and a NIC with
+// interrupts.
 var guestArgs = strings.Fields(
 	`-machine q35 -cpu qemu64,+pdpe1gb -m 3072 -smp 8,sockets=2,cores=4,threads=1
 -object memory-backend-ram,id=m0,size=1536M -object memory-backend-ram,id=m1,size=1536M
 -numa node,nodeid=0,cpus=0-3,memdev=m0 -numa node,nodeid=1,cpus=4-7,memdev=m1 -numa dist,src=0,dst=1,val=21
 -device virtio-rng-pci -device virtio-serial-pci`)
 
-// guestPrograms are what the machine has beside the image: a systemd of this machine, with the
-// libraries that it needs. It is the real one that is told to limit slices.
+// guestPrograms are copied to the machine from this one, with their libraries. The test uses the real systemd to
+// limit slices.
 var guestPrograms = []string{"/usr/lib/systemd/systemd", "/usr/bin/systemctl", "/usr/bin/mount", "/usr/bin/umount"}
 
-// guestFiles are the services of the machine. irqbalance and virtqemud are stand-ins that do
-// nothing: what matters is who restarts them, and with what environment.
+// guestFiles are the services of the machine. irqbalance and virtqemud are stand-ins that do nothing: the test only
+// checks their restarts and environment.
 var guestFiles = map[string]string{
 	"etc/machine-id": "0123456789abcdef0123456789abcdef\n",
 	"etc/systemd/system/default.target": "[Unit]\nRequires=tune.service irqbalance.service virtqemud.service " +
@@ -59,7 +59,7 @@ var guestFiles = map[string]string{
 		"sleep 10000\n",
 	"etc/systemd/system/virtqemud.service": "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/busybox " +
 		"sleep 10000\n",
-	// A machine, as libvirt and systemd-machined place it.
+	// A VM, as libvirt and systemd-machined place it.
 	"etc/systemd/system/guest.service": "[Unit]\nDefaultDependencies=no\n[Service]\nSlice=machine.slice\n" +
 		"ExecStart=/bin/busybox sleep 10000\n",
 	"etc/systemd/system/tune.service": "[Unit]\nDefaultDependencies=no\nAfter=irqbalance.service virtqemud.service " +
@@ -68,8 +68,8 @@ var guestFiles = map[string]string{
 		"=1 PATH=/usr/bin:/bin\nStandardOutput=tty\nStandardError=tty\nTTYPath=/dev/ttyS0\n",
 }
 
-// A real kernel and a real systemd: pages are there and go, slices are limited, a partition is one,
-// interrupts move, and all files are as before in the end.
+// With a real kernel and a real systemd: pages appear and disappear, slices are limited, a partition is made,
+// interrupts move, and all files are restored in the end.
 func TestOnARealKernelUnderSystemd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
@@ -93,7 +93,7 @@ func TestOnARealKernelUnderSystemd(t *testing.T) {
 	}
 }
 
-// guestRecords are the files of the machine beside those of the image.
+// guestRecords returns the files of the machine beside the files of the image.
 func guestRecords(t *testing.T) []cpio.Record {
 	t.Helper()
 	files := map[string]cpio.Record{} // by path
@@ -115,7 +115,7 @@ func guestRecords(t *testing.T) []cpio.Record {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, lib := range libraries(t, self) { // where it was built with cgo
+	for _, lib := range libraries(t, self) { // if the binary was built with cgo
 		add(lib[1:], lib)
 	}
 	for name, text := range guestFiles {
@@ -137,7 +137,7 @@ func guestRecords(t *testing.T) []cpio.Record {
 
 var libraryPath = regexp.MustCompile(`(?m)(?:=> |^\s*)(/\S+) \(0x`)
 
-// libraries returns the paths of what a program needs, none of a static one.
+// libraries returns the libraries that a program needs, or nil if it is static.
 func libraries(t *testing.T, program string) []string {
 	t.Helper()
 	out, err := exec.Command("ldd", program).CombinedOutput()

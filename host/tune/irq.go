@@ -23,32 +23,29 @@ const (
 
 	kindIRQs = "irqs"
 	irqDir   = "/proc/irq/"
-	// irqFile remembers where interrupts were. It is where everything is gone with a boot, as the
-	// numbers of interrupts and their places are.
+	// irqFile records the original affinity of moved interrupts. It is in /run because a reboot also resets interrupt
+	// numbers and affinities.
 	irqFile = "/run/rackless-prepare/irqs.json"
 )
 
-// IRQs moves all interrupts to CPUs of the host, those of a device to ones of its own NUMA node
-// where the host has any there.
+// IRQs moves all interrupts to CPUs of the host, if possible on the NUMA node of their device.
 //
-// Which interrupts there are, and their numbers, changes while a machine runs and from boot to
-// boot. So where they were is not the op's state, which is only whether they were moved, but in a
-// file that does not outlive the boot.
+// The set of interrupts and their numbers change at run time and from boot to boot. So the op's state only records
+// whether they were moved. The original affinities are in irqFile, which does not outlive the boot.
 type IRQs struct {
 	CPUs  topology.CPUSet         `json:"cpus"`
-	Nodes map[int]topology.CPUSet `json:"nodes,omitempty"` // CPUs by NUMA node, those that have any
+	Nodes map[int]topology.CPUSet `json:"nodes,omitempty"` // host CPUs by NUMA node, if any
 }
 
-// A FixedIRQ is an interrupt that cannot be moved: a managed one of NVMe and some NICs, or one of a
-// single CPU. The kernel argument isolcpus=managed_irq keeps managed ones away.
+// A FixedIRQ is an interrupt that cannot be moved: a managed one of NVMe and some NICs, or a per-CPU one. The kernel
+// argument isolcpus=managed_irq keeps managed ones away.
 type FixedIRQ struct {
 	IRQ  int    `json:"irq"`
-	Name string `json:"name,omitempty"` // of its handlers
-	CPUs string `json:"cpus"`           // where it may be served
-	Why  string `json:"why"`            // as the kernel said it
+	Name string `json:"name,omitempty"` // names of its handlers
+	CPUs string `json:"cpus"`           // its affinity
+	Why  string `json:"why"`            // the kernel's error
 }
 
-// irqMemory is the content of irqFile.
 type irqMemory struct {
 	Moved []movedIRQ `json:"moved"`
 	Fixed []FixedIRQ `json:"fixed,omitempty"`
@@ -58,14 +55,14 @@ type movedIRQ struct {
 	IRQ  int    `json:"irq"`
 	Name string `json:"name,omitempty"`
 	From string `json:"from"` // smp_affinity_list
-	// To is where it was moved, as the kernel says it; empty until that is known.
+	// To is the new affinity as the kernel reports it, or empty if it is not recorded yet.
 	To string `json:"to,omitempty"`
 }
 
-// irqState is all that can be the same again.
+// irqState holds only facts that can compare equal across reads.
 type irqState struct {
 	Moved  bool           `json:"moved"`
-	Astray map[int]string `json:"astray,omitempty"` // where they are, of those on other CPUs that could be moved
+	Astray map[int]string `json:"astray,omitempty"` // affinity of movable interrupts that may run on other CPUs
 }
 
 // Kind implements [change.Op].
@@ -92,7 +89,7 @@ func (q *IRQs) Read(_ context.Context, s *change.System) (change.State, error) {
 	return change.Encode(st, nil)
 }
 
-// readIRQMemory returns nil where nothing was moved.
+// readIRQMemory returns the content of irqFile, or nil if nothing was moved.
 func readIRQMemory(s *change.System) (*irqMemory, error) {
 	data, err := s.ReadFile(irqFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -109,14 +106,13 @@ func readIRQMemory(s *change.System) (*irqMemory, error) {
 	return memory, nil
 }
 
-// astray returns the interrupts that may be served by other CPUs than those of the host, with their
-// places. What counts is what they were told (smp_affinity): which CPU serves one
-// (effective_affinity) changes only with the next interrupt.
+// astray returns the affinities of all interrupts that CPUs outside the host's may serve. It reads the requested
+// affinity (smp_affinity), because the effective one (effective_affinity) changes only with the next interrupt.
 func (q *IRQs) astray(s *change.System) (map[int]string, error) {
 	irqs, err := s.Numbers(irqDir, "")
 	all := map[int]string{}
 	for _, irq := range irqs {
-		text, err := s.ValueOr(affinityFile(irq), "") // none where it is of every CPU, or gone by now
+		text, err := s.ValueOr(affinityFile(irq), "") // no file if it is a per-CPU interrupt, or gone by now
 		if err != nil {
 			return nil, err
 		}
@@ -133,11 +129,11 @@ func (q *IRQs) astray(s *change.System) (map[int]string, error) {
 
 func affinityFile(irq int) string { return irqDir + strconv.Itoa(irq) + "/smp_affinity_list" }
 
-// irqName returns the names of an interrupt's handlers, "" where it has none or the kernel does not tell.
+// irqName returns the names of an interrupt's handlers, or "" if they are unknown.
 func irqName(s *change.System, irq int) string {
 	name, err := s.Value("/sys/kernel/irq/" + strconv.Itoa(irq) + "/actions")
 	if err != nil {
-		return "" // it is only for people, and to tell numbers that were given away again
+		return "" // names only serve people, and to detect reused numbers
 	}
 	return name
 }
@@ -148,10 +144,10 @@ func (*IRQs) Done(state change.State) bool {
 	return err == nil && st.Moved && len(st.Astray) == 0
 }
 
-// irqPasses is how often is looked for interrupts that came in the meantime, as those of drivers that start.
+// irqPasses is the number of passes. Interrupts may appear in the meantime, for example if a driver starts.
 const irqPasses = 3
 
-// Do implements [change.Op]. Where each interrupt was is written down before it is moved.
+// Do implements [change.Op]. It records each interrupt's affinity before moving it.
 func (q *IRQs) Do(_ context.Context, s *change.System) error {
 	for range irqPasses {
 		memory, err := readIRQMemory(s)
@@ -200,7 +196,8 @@ func (q *IRQs) Do(_ context.Context, s *change.System) error {
 	return nil
 }
 
-// complete notes where interrupts are that an earlier process moved, if it died before it had noted that.
+// complete records the new affinities of interrupts that an earlier process moved, if it died before it recorded
+// them.
 func (m *irqMemory) complete(s *change.System) error {
 	added := false
 	for i := range m.Moved {
@@ -219,7 +216,6 @@ func (m *irqMemory) complete(s *change.System) error {
 	return m.write(s)
 }
 
-// fix makes an interrupt one that was not moved.
 func (m *irqMemory) fix(irq int, cpus string, why error) {
 	i := slices.IndexFunc(m.Moved, func(m movedIRQ) bool { return m.IRQ == irq })
 	m.Fixed = append(m.Fixed, FixedIRQ{irq, m.Moved[i].Name, cpus, why.Error()})
@@ -239,8 +235,8 @@ func (m *irqMemory) write(s *change.System) error {
 	return s.Replace(irqFile, data, 0o644, os.Getuid(), os.Getgid())
 }
 
-// move moves an interrupt near its device, or anywhere on the host's CPUs where those near have no
-// vectors left. An interrupt that is gone is no error.
+// move moves an interrupt to CPUs near its device, or to any of the host's CPUs if the near ones have no vectors
+// left. A vanished interrupt is not an error.
 func (q *IRQs) move(s *change.System, irq int) error {
 	var tries []topology.CPUSet
 	if text, err := s.Value(irqDir + strconv.Itoa(irq) + "/node"); err == nil {
@@ -254,7 +250,7 @@ func (q *IRQs) move(s *change.System, irq int) error {
 			return nil
 		}
 	}
-	// Without the path, which says nothing that the number does not.
+	// Drop the path: the caller names the interrupt.
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
 		return pe.Err
@@ -262,7 +258,7 @@ func (q *IRQs) move(s *change.System, irq int) error {
 	return err
 }
 
-// Merge implements [change.Merger]: each interrupt for itself.
+// Merge implements [change.Merger]. It decides for each interrupt separately.
 func (q *IRQs) Merge(ctx context.Context, s *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	memory, err := readIRQMemory(s)
 	if err != nil || memory == nil {
@@ -272,9 +268,8 @@ func (q *IRQs) Merge(ctx context.Context, s *change.System, u change.Undo) (chan
 	return u.Before, changed, err
 }
 
-// moved returns which interrupts go back to where they were, and which somebody else has moved since. Those that are
-// gone need no place, nor do those whose number is another's now. irqbalance, where it runs, moves interrupts among the
-// CPUs that it was left: that is nobody's choice.
+// moved returns the interrupts to move back, and the changes by others. It skips vanished interrupts and reused
+// numbers. Moves by irqbalance among the host's CPUs do not count as changes.
 func (q *IRQs) moved(ctx context.Context, s *change.System, memory *irqMemory) (back []movedIRQ,
 	changed []change.Changed, err error) {
 	balanced := false
@@ -324,7 +319,7 @@ func (q *IRQs) Restore(ctx context.Context, s *change.System, before change.Stat
 		return err
 	}
 	if memory == nil {
-		memory = &irqMemory{} // another boot, or cut off before the file was there
+		memory = &irqMemory{} // after another boot, or cut off before the file was written
 	}
 	back, _, err := q.moved(ctx, s, memory)
 	if err != nil {
@@ -344,7 +339,7 @@ func (q *IRQs) Restore(ctx context.Context, s *change.System, before change.Stat
 		return err
 	}
 	if err := s.Remove(path.Dir(irqFile)); err != nil && !errors.Is(err, fs.ErrExist) {
-		// ENOTEMPTY: somebody else's file is there
+		// ENOTEMPTY: the directory has a file of somebody else
 		return err
 	}
 	return nil
@@ -364,8 +359,8 @@ func (q *IRQs) Shell() []string {
 	return append(lines, "  echo $cpus > $irq/smp_affinity_list", "done")
 }
 
-// interrupts returns the steps that keep interrupts off the CPUs of the lab: those that come,
-// irqbalance, those that are there.
+// interrupts returns the steps that keep interrupts off the CPUs of the lab: new interrupts, irqbalance, and existing
+// interrupts.
 func (v *view) interrupts() []change.Step {
 	if !v.confines() {
 		return nil
@@ -404,11 +399,11 @@ func (v *view) interrupts() []change.Step {
 	})
 }
 
-// bannedCPUs is the variable that irqbalance 1.8 and later reads; what a file of EnvironmentFile=
-// says of it counts more than a drop-in.
+// bannedCPUs is the variable that irqbalance 1.8 and later reads. A value from a file of EnvironmentFile= overrides a
+// drop-in.
 const bannedCPUs = "IRQBALANCE_BANNED_CPULIST"
 
-// guardIRQBalance refuses where the drop-in would not count.
+// guardIRQBalance returns an error if a configuration file would override the drop-in.
 func guardIRQBalance(_ context.Context, s *change.System) error {
 	for _, file := range []string{"/etc/default/irqbalance", "/etc/sysconfig/irqbalance"} {
 		text, err := s.ValueOr(file, "")

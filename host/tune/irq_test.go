@@ -44,7 +44,7 @@ func TestInterruptsMoveNearTheirDevicesAndBack(t *testing.T) {
 	if state, err := q.Read(t.Context(), m.system()); err != nil || !q.Done(state) {
 		t.Errorf("not done: %s, %v", state, err)
 	}
-	// Others come and go; one number is another device's now.
+	// Others appear and vanish; one number is reused by another device.
 	m.write("proc/irq/40/smp_affinity_list", "0-7\n")
 	m.remove("proc/irq/25")
 	m.write("sys/kernel/irq/24/actions", "eth0\n")
@@ -65,7 +65,7 @@ func TestInterruptsMoveNearTheirDevicesAndBack(t *testing.T) {
 	}
 }
 
-// lastCap is a small number that the kernel of every machine has in a file that nobody can write.
+// lastCap is a kernel file with a small number that exists on every machine and is not writable.
 func lastCap(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/sys/kernel/cap_last_cap")
@@ -75,7 +75,7 @@ func lastCap(t *testing.T) string {
 	return strings.TrimSpace(string(b))
 }
 
-// A managed interrupt can be read and not written.
+// A managed interrupt is read-only.
 func TestInterruptsThatCannotBeMovedAreNamed(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -154,7 +154,7 @@ func TestIRQBalanceThatRunsWithOtherCPUsIsAnError(t *testing.T) {
 	m := newMachine(t)
 	step := find(t, pair(t, pairLab).steps(t, Options{}), "/etc/systemd/system/irqbalance.service.d/rackless-pair.conf")
 	m.fail = func(argv []string) error {
-		if argv[1] == "try-restart" { // something that is not asked for sets the variable
+		if argv[1] == "try-restart" { // another configuration sets the variable
 			m.write("proc/800/environ", "IRQBALANCE_BANNED_CPULIST=7\x00")
 			return errors.New("not now")
 		}
@@ -164,7 +164,7 @@ func TestIRQBalanceThatRunsWithOtherCPUsIsAnError(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits for it to change
+	cancel() // the test must not wait for the change
 	want := "irqbalance.service runs with IRQBALANCE_BANNED_CPULIST=7 in place of IRQBALANCE_BANNED_CPULIST=1-2,4-5: " +
 		"see systemctl cat irqbalance.service"
 	if err := step.Op.(*Unit).checkEnvironment(ctx, m.system()); err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -17,45 +17,44 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// What a host keeps at least. The planner leaves more than this where the lab file does not say
-// otherwise (a sixteenth, from 512 MiB to 8 GiB; see docs/planner.md): these are not good values,
-// but those below which a host runs into trouble.
+// The minimum that a host keeps. By default the planner leaves more (a sixteenth, from 512 MiB to 8 GiB; see
+// docs/planner.md). These values are not recommendations: below them a host runs into trouble.
 const (
-	// KeepShare is the part of a host's memory, and of each NUMA node's, that is not set aside: one
-	// in so many. Page tables, slab and per-CPU lists of a node are there, and an allocation on a
-	// node without free memory goes to another one, slowly.
+	// KeepShare is the divisor for the part of the host's memory, and of each NUMA node's, that is not set aside.
+	// Page tables, slab and per-CPU lists of a node need it, and an allocation on a full node falls back to another
+	// node, slowly.
 	KeepShare = 64
-	// KeepNodeMost is the most that this comes to on a NUMA node, in bytes.
+	// KeepNodeMost bounds this part on a NUMA node, in bytes.
 	KeepNodeMost = 128 << 20
-	// KeepHostLeast and KeepHostMost bound the share of the whole host, in bytes: an idle server
-	// with systemd, sshd and libvirt takes some 200 MiB; page cache beyond 4 GiB is comfort.
+	// KeepHostLeast and KeepHostMost bound this part of the whole host, in bytes. An idle server with systemd, sshd
+	// and libvirt takes some 200 MiB; page cache beyond 4 GiB is comfort.
 	KeepHostLeast, KeepHostMost = 256 << 20, 4 << 30
-	// KeepGuest is what a QEMU process takes beside the guest's memory, in bytes. Measured: 45 MiB
-	// with a screen, a NIC, a disk and an I/O thread before the guest ran (QEMU 10.0, VmRSS); page
-	// tables, vhost and buffers come on top. OpenShift's documentation reckons with more, 218 MiB
-	// and 8 MiB for each virtual CPU (Physical resource overhead requirements).
+	// KeepGuest is the memory of a QEMU process beside the guest's memory, in bytes.
+	//
+	// Measured: 45 MiB with a screen, a NIC, a disk and an I/O thread before the guest ran (QEMU 10.0, VmRSS); page
+	// tables, vhost and buffers come on top. OpenShift's documentation assumes more, 218 MiB and 8 MiB for each
+	// virtual CPU (Physical resource overhead requirements).
 	KeepGuest = 64 << 20
 
-	// CoresPerHousekeepingCore is how many cores of lab nodes one core of the host serves at most.
-	// RCU callbacks (rcu_nocbs), work queues and interrupts of all of them run there; the largest
-	// processors of 2026 have 288 cores, and the planner leaves the host one core of each.
+	// CoresPerHousekeepingCore is the most cores of lab nodes that one core of the host can serve. RCU callbacks
+	// (rcu_nocbs), work queues and interrupts of all of them run there. The largest processors of 2026 have 288
+	// cores, and the planner leaves the host one core of each.
 	CoresPerHousekeepingCore = 288
 )
 
-// nodeKeep returns what a NUMA node of some size keeps at least, hostKeep the whole host.
+// nodeKeep returns the minimum in bytes that a NUMA node keeps; hostKeep, the whole host.
 func nodeKeep(total uint64) uint64 { return min(total/KeepShare, KeepNodeMost) }
 
 func hostKeep(total uint64, guests int) uint64 {
 	return min(max(total/KeepShare, KeepHostLeast), KeepHostMost) + uint64(guests)*KeepGuest
 }
 
-// meminfo is the memory of a NUMA node in bytes.
 type meminfo struct {
 	total     uint64
-	available uint64 // free, or in caches that the kernel gives up; an estimate
+	available uint64 // free, or in reclaimable caches; an estimate
 }
 
-// readMeminfo reads a node's meminfo: "Node 0 MemTotal:  1014988 kB".
+// readMeminfo reads the meminfo of a node: "Node 0 MemTotal: 1014988 kB".
 func readMeminfo(s *change.System, node int) (*meminfo, error) {
 	file := nodeDir(node) + "meminfo"
 	data, err := s.ReadFile(file)
@@ -70,9 +69,9 @@ func parseMeminfo(file string, data []byte) (*meminfo, error) {
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)
 		if len(f) != 5 || f[4] != "kB" {
-			continue // counts of pages: "Node 0 HugePages_Total: 0"
+			continue // a number of pages: "Node 0 HugePages_Total: 0"
 		}
-		kb, err := strconv.ParseUint(f[3], 10, 54) // so that the bytes fit
+		kb, err := strconv.ParseUint(f[3], 10, 54) // 54 bits, so that bytes fit
 		if err != nil {
 			return nil, fmt.Errorf("%s: %q: %w", file, line, err)
 		}
@@ -87,9 +86,8 @@ func parseMeminfo(file string, data []byte) (*meminfo, error) {
 		values["SReclaimable:"]}, nil
 }
 
-// GuardPages refuses a plan whose hugepages would leave a NUMA node, or the host, too little. What
-// counts is what is there when it is asked: pages of other sizes, and those that others set aside.
-// It is for whoever sets pages aside: while the host runs, or by kernel arguments.
+// GuardPages refuses a plan with hugepages that would leave too little memory to a NUMA node or to the host. It
+// counts all hugepages that exist now. It applies to pages set aside at run time and by kernel arguments.
 func GuardPages(s *change.System, p *plan.Plan) error {
 	pools, guests := poolsOf(p), len(p.Nodes)
 	const dir = "/sys/devices/system/node"
@@ -129,14 +127,14 @@ func GuardPages(s *change.System, p *plan.Plan) error {
 	return nil
 }
 
-// hugeAfter returns the bytes that all hugepages of a node take once the pools are made.
+// hugeAfter returns the bytes of all hugepages on a node once the pools are set.
 func hugeAfter(s *change.System, node int, pools []*Pool) (uint64, error) {
 	dir := nodeDir(node) + "hugepages"
 	names, err := s.List(dir)
 	if err != nil {
 		return 0, err
 	}
-	pages := map[uint64]uint64{} // by size
+	pages := map[uint64]uint64{}
 	for _, name := range names {
 		digits, _ := strings.CutPrefix(strings.TrimSuffix(name, "kB"), "hugepages-")
 		kb, err := strconv.ParseUint(digits, 10, 40)
@@ -164,8 +162,8 @@ func hugeAfter(s *change.System, node int, pools []*Pool) (uint64, error) {
 
 func mib(bytes uint64) string { return strconv.FormatUint(bytes>>20, 10) + " MiB" }
 
-// GuardCPUs refuses a plan that leaves the host too few CPUs, or the wrong ones. It is for whoever
-// takes CPUs from the host: by cgroups, or by kernel arguments.
+// GuardCPUs refuses a plan that leaves the host too few CPUs, or the wrong ones. It applies to cgroups and to kernel
+// arguments.
 func GuardCPUs(p *plan.Plan, h *topology.Host) error {
 	given, err := p.GivenCPUs(h)
 	if err != nil {
@@ -181,8 +179,8 @@ func GuardCPUs(p *plan.Plan, h *topology.Host) error {
 	case given.Overlaps(keep):
 		return fmt.Errorf("CPUs %s are the host's and those of lab nodes at once: plan again", given.Intersect(keep))
 	case given.Contains(0):
-		// It boots the machine, keeps its time, and on x86 has timers and interrupts that cannot be
-		// moved (kernel/time/tick-sched.c takes it out of nohz_full).
+		// CPU 0 boots the machine, keeps its time, and on x86 has timers and interrupts that cannot be moved
+		// (kernel/time/tick-sched.c takes it out of nohz_full).
 		return errors.New("CPU 0 would go to a lab node, and the kernel needs it: plan again with a core of its NUMA " +
 			"node for the host (host.reserve.numa_nodes in the lab file)")
 	}
@@ -205,12 +203,10 @@ func GuardCPUs(p *plan.Plan, h *topology.Host) error {
 	return nil
 }
 
-// coresIn counts the cores that are wholly in a set.
 func coresIn(h *topology.Host, cpus topology.CPUSet) int {
 	return lists.Count(h.Cores, func(c topology.Core) bool { return c.CPUs.IsSubsetOf(cpus) })
 }
 
-// A hostUse is a device that the host needs, and its NUMA node.
 type hostUse struct {
 	node int
 	what string
@@ -233,9 +229,9 @@ func hostUses(h *topology.Host) []hostUse {
 	return uses
 }
 
-// nearCPUs returns the CPUs of the package that a NUMA node is in: on machines with several nodes a
-// package (EPYC with NPS4) the planner asks no more, because the dies of a package are close. Where
-// packages are not known, or several share the node, those of the node.
+// nearCPUs returns the CPUs of the package around a NUMA node. On machines with several nodes per package (EPYC with
+// NPS4) the planner accepts any CPU of the package, because its dies are close. If no package contains the node,
+// nearCPUs returns the CPUs of the node.
 func nearCPUs(h *topology.Host, node int) topology.CPUSet {
 	var own topology.CPUSet
 	if n := h.NUMANode(node); n != nil {

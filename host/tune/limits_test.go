@@ -13,12 +13,11 @@ import (
 
 func TestPlansThatTakeTheWrongCPUsAreRefused(t *testing.T) {
 	t.Parallel()
-	// Two packages, two NUMA nodes, cores 0 to 7; the lab node has 1 and 2, the host the rest,
-	// until a case says otherwise.
+	// Two packages, two NUMA nodes, cores 0 to 7. By default the lab node has 1 and 2, and the host the rest.
 	for _, tt := range []struct {
 		name string
 		set  func(*plan.Plan, *topology.Host)
-		want string // empty: allowed
+		want string // empty if the plan is allowed
 	}{
 		{"a core for the host", func(*plan.Plan, *topology.Host) {}, ""},
 		{"no CPU for the host", func(p *plan.Plan, _ *topology.Host) { p.Housekeeping.CPUs = topology.CPUSet{} },
@@ -102,8 +101,7 @@ func TestPlansThatTakeTheWrongCPUsAreRefused(t *testing.T) {
 	}
 }
 
-// What the planner leaves the host by default is enough for the guards: nobody is told to plan
-// again who planned as everybody does.
+// The planner's default reserve for the host passes the guards, so that a default plan is never refused.
 func TestTheGuardsAllowThePlansOfTheExamples(t *testing.T) {
 	t.Parallel()
 	for lab, host := range map[string]string{

@@ -16,20 +16,19 @@ import (
 
 const kindMount = "mount"
 
-// A Mount is a file system of hugepages of one size that is to be mounted: libvirt takes pages of a
-// size only from a mount of that size, and systemd mounts only the kernel's default one. Any mount
-// of the size will do.
+// A Mount is a mounted file system of hugepages of one size. libvirt takes pages of a size only from a mount of that
+// size, and systemd mounts only the kernel's default size. Any mount of the size will do.
 type Mount struct {
 	Path      string `json:"path"`
 	PageBytes uint64 `json:"page_bytes"`
 }
 
 type mountState struct {
-	At  string `json:"at,omitempty"`  // where one is mounted
-	Dir bool   `json:"dir,omitempty"` // Path is there
+	At  string `json:"at,omitempty"`  // a mount point, if any
+	Dir bool   `json:"dir,omitempty"` // Path exists
 }
 
-// libvirtDaemons look for mounts of hugepages when they start. Machines outlive a restart. A host has one of the two.
+// libvirtDaemons look for mounts of hugepages when they start; VMs survive their restart. A host has one of the two.
 var libvirtDaemons = []string{"libvirtd.service", "virtqemud.service"}
 
 // Kind implements [change.Op].
@@ -57,7 +56,6 @@ func (m *Mount) state(s *change.System) (*mountState, error) {
 	return st, nil
 }
 
-// hugeMounts returns where file systems of hugepages of a size are mounted.
 func hugeMounts(s *change.System, pageBytes uint64) ([]string, error) {
 	proc, err := procfs.NewFS(s.Path("/proc"))
 	if err != nil {
@@ -76,7 +74,7 @@ func hugeMounts(s *change.System, pageBytes uint64) ([]string, error) {
 	return at, nil
 }
 
-// pageSize parses "1024M", as the kernel writes sizes of pages; 0 where it is none.
+// pageSize parses a page size as the kernel writes it, such as "1024M". It returns 0 for other text.
 func pageSize(text string) uint64 {
 	for i, unit := range []string{"K", "M", "G"} {
 		if digits, ok := strings.CutSuffix(text, unit); ok {
@@ -96,7 +94,7 @@ func (m *Mount) Done(state change.State) bool {
 	return err == nil && st.At != ""
 }
 
-// Do implements [change.Op]. systemd takes the mount for that of the unit of the same name.
+// Do implements [change.Op]. systemd treats the mount as its own mount unit of the same name.
 func (m *Mount) Do(ctx context.Context, s *change.System) error {
 	st, err := m.state(s)
 	if err != nil {
@@ -131,7 +129,7 @@ func (m *Mount) tellLibvirt(ctx context.Context, s *change.System) error {
 	return restartRunning(ctx, s, libvirtDaemons...)
 }
 
-// Restore implements [change.Op]. libvirt is told again: it would look for pages where the mount was.
+// Restore implements [change.Op]. It restarts libvirt, which would otherwise look for pages in the old mount.
 func (m *Mount) Restore(ctx context.Context, s *change.System, before change.State) error {
 	was, err := change.Decode[mountState](before)
 	if err != nil {
@@ -154,23 +152,23 @@ func (m *Mount) Restore(ctx context.Context, s *change.System, before change.Sta
 	return m.tellLibvirt(ctx, s)
 }
 
-// Merge implements [change.Merger]. Mounts of others are not what is undone: only the one at Path is.
+// Merge implements [change.Merger]. Restore unmounts only Path, so mounts of others stay.
 func (m *Mount) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	return u.Before, nil, nil
 }
 
-// Restored implements [change.Restorer]. Where others have mounted pages of the size is their business.
+// Restored implements [change.Restorer]. It ignores mounts of others.
 func (m *Mount) Restored(before, now change.State) bool {
 	b, err1 := change.Decode[mountState](before)
 	n, err2 := change.Decode[mountState](now)
 	return err1 == nil && err2 == nil && b.Dir == n.Dir && (n.At != m.Path || b.At == m.Path)
 }
 
-// mounts returns the steps for mounts of sizes that are not the kernel's default, now and at each boot.
+// mounts returns the steps that mount hugepages of other sizes than the kernel's default, now and at each boot.
 func (v *view) mounts() []change.Step {
 	var steps []change.Step
 	for _, size := range v.plan.PageSizes() {
-		label := strings.TrimSuffix(strings.ReplaceAll(words.Exact(size), " ", ""), "iB") // as render names them: 1G
+		label := strings.TrimSuffix(strings.ReplaceAll(words.Exact(size), " ", ""), "iB") // as render names it: 1G
 		name := "dev-hugepages" + label + ".mount"
 		unit := v.file(unitDir + name)
 		if unit == nil {

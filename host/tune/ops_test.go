@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// What is undone later, perhaps by another process, is read from a journal.
+// Ops are read from a journal before they are undone, perhaps by another process.
 func TestOpsAreTheSameWhenTheyAreReadFromAJournal(t *testing.T) {
 	t.Parallel()
 	kinds := allKinds()
@@ -86,8 +86,8 @@ func TestAMaskThatTheKernelDoesNotHaveIsInPlace(t *testing.T) {
 	}
 }
 
-// Governors first: processors that choose frequencies by themselves refuse other preferences under
-// performance, and change theirs with the governor.
+// Governors come first: processors that choose frequencies themselves reject other preferences under performance, and
+// change their preference with the governor.
 func TestGovernorsAreSetBeforePreferences(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -105,7 +105,7 @@ func TestGovernorsAreSetBeforePreferences(t *testing.T) {
 	if err := g.Do(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	m.write("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "powersave") // somebody was faster
+	m.write("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "powersave") // somebody changed it in between
 	if err := g.Restore(t.Context(), s, before); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestAStateThatIsNoneIsAnErrorAndNotDone(t *testing.T) {
 	s := newMachine(t).system()
 	for kind, empty := range Kinds() {
 		op := empty()
-		if kind != kindPartition && kind != kindCPUMask { // their states are words of the kernel
+		if kind != kindPartition && kind != kindCPUMask { // their states are single words of the kernel
 			if err := op.Restore(t.Context(), s, "{"); err == nil && kind != kindPool {
 				t.Errorf("%s restores a state that is none", kind)
 			}

@@ -19,27 +19,27 @@ import (
 
 const kindPool = "hugepages"
 
-// A Pool is the hugepages of one size on a NUMA node, of which there are to be enough. It never
-// takes pages away: others may use them.
+// A Pool is a minimum of hugepages of one size on a NUMA node. It never lowers the number, because others may use the
+// pages.
 type Pool struct {
 	NUMANode  int    `json:"numa_node"`
 	PageBytes uint64 `json:"page_bytes"`
-	Pages     uint64 `json:"pages"` // those of the lab, and those that were in use before
-	// Boot is set where the kernel arguments of the plan set the pages aside at the next boot, if
-	// they cannot be found now.
+	Pages     uint64 `json:"pages"` // for the lab, plus pages already in use
+	// Boot is set if the kernel arguments of the plan set the pages aside at the next boot, should they not be
+	// available now.
 	Boot bool `json:"boot,omitempty"`
 }
 
-// noPool is the state of a pool that the kernel does not have.
+// noPool is the state if the kernel does not have the pool.
 const noPool change.State = "none"
 
-// A MissingError is returned where the memory of a NUMA node does not give enough hugepages. What
-// the kernel found is kept for the next try.
+// A MissingError is returned if a NUMA node cannot provide enough hugepages. The pages that the kernel did find stay
+// for the next try.
 type MissingError struct {
 	NUMANode   int
 	PageBytes  uint64
-	Have, Want uint64 // pages; before it was tried, Have counts those that there is room for
-	Boot       bool   // the kernel arguments of the plan set them aside
+	Have, Want uint64 // in pages; before a try, Have is an estimate
+	Boot       bool   // the plan's kernel arguments set them aside
 }
 
 func (e *MissingError) Error() string {
@@ -68,7 +68,7 @@ func (p *Pool) dir() string {
 
 func nodeDir(node int) string { return fmt.Sprintf("/sys/devices/system/node/node%d/", node) }
 
-// Read implements [change.Op]: the number of pages.
+// Read implements [change.Op]. The state is the number of pages.
 func (p *Pool) Read(_ context.Context, s *change.System) (change.State, error) {
 	text, err := s.ValueOr(p.dir()+"/nr_hugepages", string(noPool))
 	return change.State(text), err
@@ -80,16 +80,15 @@ func (p *Pool) Done(state change.State) bool {
 	return err == nil && n >= p.Pages
 }
 
-// poolTries is how often the kernel is asked for pages; between two tries it compacts the node's memory.
+// poolTries is the number of requests to the kernel; between two of them, Do compacts the node's memory.
 const poolTries = 3
 
 // Do implements [change.Op].
 //
-// The kernel takes what it can get and reports no error. It reclaims clean page cache by itself to
-// make a page, and what it cannot move (slab, page tables) does not go away when caches are
-// dropped, while every process has to read its files again: so caches are not dropped. Compaction
-// is asked for: it tries harder than an allocation does, which gives up where it would have to wait
-// long.
+// The kernel allocates as many pages as it can and reports no error. Do compacts memory between tries, because
+// compaction tries harder than an allocation, which gives up rather than wait long. Do does not drop caches: the
+// kernel reclaims clean page cache by itself, dropping caches does not free unmovable memory (slab, page tables), and
+// every process would have to read its files again.
 func (p *Pool) Do(_ context.Context, s *change.System) error {
 	have, err := p.count(s)
 	if err != nil {
@@ -114,7 +113,6 @@ func (p *Pool) Do(_ context.Context, s *change.System) error {
 	return nil
 }
 
-// count returns the number of pages that there are.
 func (p *Pool) count(s *change.System) (uint64, error) {
 	n, err := s.Number(p.dir() + "/nr_hugepages")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -132,8 +130,8 @@ func (p *Pool) Shell() []string {
 	}
 }
 
-// RestoredLate implements [change.LateRestorer]: kernel arguments set the pages aside at each boot
-// until they are undone.
+// RestoredLate implements [change.LateRestorer]. Kernel arguments set the pages aside at each boot until they are
+// undone.
 func (p *Pool) RestoredLate() bool { return p.Boot }
 
 func (p *Pool) noPoolError() error {
@@ -141,7 +139,7 @@ func (p *Pool) noPoolError() error {
 		"x86 look for pdpe1gb in /proc/cpuinfo", p.NUMANode, words.Exact(p.PageBytes))
 }
 
-// compact asks the kernel to bring the node's free memory together. A kernel without compaction has neither file.
+// compact asks the kernel to compact the node's memory. A kernel without compaction has neither file.
 func (p *Pool) compact(s *change.System) error {
 	for _, file := range []string{nodeDir(p.NUMANode) + "compact", "/proc/sys/vm/compact_memory"} {
 		if s.Exists(file) {
@@ -151,10 +149,8 @@ func (p *Pool) compact(s *change.System) error {
 	return nil
 }
 
-// Restore implements [change.Op].
-//
-// Pages that are in use would not go away: the kernel would call them surplus, and free each when
-// its user lets go of it, at whatever time. So it is not even tried.
+// Restore implements [change.Op]. It does not try to remove pages in use: the kernel would turn them into surplus
+// pages, and free each whenever its user releases it.
 func (p *Pool) Restore(ctx context.Context, s *change.System, before change.State) error {
 	now, err := p.Read(ctx, s)
 	if err != nil || now == before || before == noPool {
@@ -165,7 +161,7 @@ func (p *Pool) Restore(ctx context.Context, s *change.System, before change.Stat
 		return fmt.Errorf("state of %s: %w", p.dir(), err)
 	}
 	have, err := p.count(s)
-	if err != nil || have < want || have > p.Pages { // the last two are of somebody else
+	if err != nil || have < want || have > p.Pages { // in the last two cases somebody else set the number
 		return err
 	}
 	if have > want {
@@ -188,8 +184,9 @@ func (p *Pool) Restore(ctx context.Context, s *change.System, before change.Stat
 	return err
 }
 
-// Merge implements [change.Merger]. A number other than the one that was asked for has been set by somebody else, who
-// keeps it. Only where Do or a boot may have found fewer pages than were asked for, are those in between the plan's.
+// Merge implements [change.Merger]. It keeps a number that differs from Pages, because somebody else set it. If Do
+// was cut off or the machine was booted since, numbers between Before and Pages are still the plan's: the kernel may
+// have found fewer pages.
 func (p *Pool) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	ours := u.Now == noPool || u.Now == change.State(strconv.FormatUint(p.Pages, 10))
 	now, err1 := strconv.ParseUint(string(u.Now), 10, 64)
@@ -201,11 +198,11 @@ func (p *Pool) Merge(_ context.Context, _ *change.System, u change.Undo) (change
 		Set: strconv.FormatUint(p.Pages, 10)})
 }
 
-// ready reports whether the pages can be had now: not where the boot arguments make them and the
-// node has no room for them before, as far as can be told.
+// ready reports whether the pages are available now. It is false if a boot will set them aside and the node seems to
+// have no room for them before.
 func (p *Pool) ready(ctx context.Context, s *change.System) (bool, error) {
 	if !p.Boot {
-		return true, nil // the guard says what is wrong
+		return true, nil // the guard reports errors
 	}
 	if state, err := p.Read(ctx, s); err != nil || state == noPool {
 		return false, err
@@ -214,8 +211,8 @@ func (p *Pool) ready(ctx context.Context, s *change.System) (bool, error) {
 	return err == nil && missing == nil, err
 }
 
-// lacksRoom returns what is missing where the node's free memory and caches do not hold the pages:
-// to get them all the same, the kernel would push out what programs use.
+// lacksRoom returns an error if the node's free memory and caches cannot hold the pages. Allocating them anyway would
+// push out memory of programs.
 func (p *Pool) lacksRoom(s *change.System) (*MissingError, error) {
 	have, err := p.count(s)
 	if err != nil || have >= p.Pages {
@@ -232,7 +229,6 @@ func (p *Pool) lacksRoom(s *change.System) (*MissingError, error) {
 	return &MissingError{p.NUMANode, p.PageBytes, have + room/p.PageBytes, p.Pages, p.Boot}, nil
 }
 
-// guard refuses a pool that there is no way to have.
 func (p *Pool) guard(s *change.System) error {
 	missing, err := p.lacksRoom(s)
 	if err == nil && missing != nil {
@@ -241,7 +237,6 @@ func (p *Pool) guard(s *change.System) error {
 	return err
 }
 
-// poolsOf returns the pools that a plan wants.
 func poolsOf(p *plan.Plan) []*Pool {
 	var pools []*Pool
 	for _, h := range p.Hugepages {
@@ -282,10 +277,9 @@ func (v *view) pages() []change.Step {
 	return steps
 }
 
-// pagesBefore returns how many pages there were when the plan was made, where a boot with the
-// plan's arguments has brought those that are there now: a rollback gives them back then, and need
-// not wait for a reboot without the arguments. A number other than the plan's has been set by
-// somebody else, who keeps it.
+// pagesBefore returns the Before function of p: the number of pages when the plan was made, if a boot with the plan's
+// arguments set the present pages aside. Rollback then need not wait for a reboot. If the present number is not the
+// plan's, somebody else set it, and the function returns false.
 func (v *view) pagesBefore(p *Pool) func(context.Context, *change.System) (change.State, bool, error) {
 	return func(_ context.Context, s *change.System) (change.State, bool, error) {
 		if !p.Boot {
@@ -302,7 +296,6 @@ func (v *view) pagesBefore(p *Pool) func(context.Context, *change.System) (chang
 	}
 }
 
-// pagesOf returns how many pages of a pool the host had when the plan was made.
 func (v *view) pagesOf(p *Pool) uint64 {
 	node := v.host.NUMANode(p.NUMANode)
 	if node == nil {

@@ -129,10 +129,10 @@ func TestPagesThatABootWithThePlansArgumentsBroughtAreTakenBack(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name          string
-		line          string // the running kernel's
-		pages         int    // of 1 GiB on node 0, where the plan wants 4
+		line          string // of the running kernel
+		pages         int    // of 1 GiB on node 0; the plan wants 4
 		had           uint64 // when the plan was made
-		after         string // a rollback
+		after         string // of a rollback
 		adopted, boot bool
 	}{
 		{"the arguments are in force", "ro hugepagesz=1G hugepages=0:4,1:4", 4, 0, "0", true, true},
@@ -240,7 +240,7 @@ func TestHugepagesThatWouldStarveTheHostAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		set  func(*machine, *plan.Plan)
-		want string // empty: allowed
+		want string // empty if allowed
 	}{
 		{"as planned", func(*machine, *plan.Plan) {}, ""},
 		{"all but the least of one node", func(m *machine, p *plan.Plan) { p.Hugepages[0].Count = 15 }, ""},

@@ -11,26 +11,24 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The slices of systemd. Whatever the host runs by itself is below one of the first three; libvirt
-// (through systemd-machined) has its machines in the last.
+// The slices of systemd. All processes of the host are below one of hostSlices; libvirt (through systemd-machined)
+// puts its VMs in machineSlice.
 const machineSlice = "machine.slice"
 
 var hostSlices = []string{"system.slice", "user.slice", "init.scope"}
 
-// slices returns the steps that keep the host off the CPUs of the lab by cgroups. None where kernel arguments do it.
+// slices returns the steps that keep the host off the CPUs of the lab by cgroups, or nil if kernel arguments do it.
 //
-// They are drop-ins of systemd, not values in cgroup files: systemd owns those, and writes what its
-// configuration says whenever it makes a cgroup. A drop-in is in force from the first process of a
-// boot on, its undo is to remove it, and nobody has to be asked what had been there. ("systemctl
-// set-property --runtime" leaves an empty setting behind when it is undone. systemd 252 takes
-// drop-ins up on daemon-reload. Their removal it takes up, too, where the kernel lets it: see
-// [Unit.releaseSlice].)
+// The steps write drop-ins of systemd rather than cgroup files, because systemd owns the cgroup files and rewrites
+// them from its configuration whenever it makes a cgroup. A drop-in is in force from the first process of a boot on,
+// and is undone by removing it, without reading an earlier value. ("systemctl set-property --runtime" leaves an empty
+// setting behind when it is undone. systemd 252 applies drop-ins on daemon-reload. It also applies their removal, if
+// the kernel lets it: see [Unit.releaseSlice].)
 //
-// machine.slice becomes a partition where that leaves the host CPUs of its own: the kernel then
-// keeps everything else off its CPUs, kernel threads and containers that are in no slice of
-// systemd's among them. It has QEMU's own threads as well, so that their CPUs are in it. It is a
-// partition root, not an isolated one: isolated ones balance no load, and QEMU's threads, which
-// float, would pile up on one CPU. Pinned virtual CPUs are not moved by either.
+// machine.slice becomes a partition if that still leaves the host CPUs of its own. The kernel then keeps all other
+// tasks off its CPUs, including kernel threads and containers outside systemd's slices. QEMU's own threads are in the
+// slice, so the slice includes their CPUs. It is a partition root, not an isolated partition: isolated ones balance
+// no load, and QEMU's floating threads would pile up on one CPU. Neither type moves pinned virtual CPUs.
 func (v *view) slices() []change.Step {
 	if !v.confines() || v.hasArg("isolcpus") {
 		return nil
@@ -82,7 +80,7 @@ func (v *view) slices() []change.Step {
 	})
 }
 
-// standsAlone reports whether a set holds a whole core: less is no place to run a host.
+// standsAlone reports whether cpus contains a whole core, which is the least that a host needs.
 func (v *view) standsAlone(cpus topology.CPUSet) bool {
 	return coresIn(v.host, cpus) > 0 || len(v.host.Cores) == 0 && !cpus.IsEmpty()
 }
@@ -92,8 +90,8 @@ func (v *view) guardCPUs() func(context.Context, *change.System) error {
 	return func(context.Context, *change.System) error { return GuardCPUs(p, h) }
 }
 
-// limit returns the drop-in that limits a slice. Settings of AllowedCPUs= add up, so that what
-// others set is taken away first; the name comes after that of systemctl set-property.
+// limit returns the drop-in that limits a slice. Settings of AllowedCPUs= accumulate, so the drop-in first resets
+// them. Its name sorts after the files of systemctl set-property.
 func (v *view) limit(unit string, cpus topology.CPUSet) *Unit {
 	return &Unit{
 		Path:  unitDir + unit + ".d/99-rackless.conf",
@@ -102,7 +100,6 @@ func (v *view) limit(unit string, cpus topology.CPUSet) *Unit {
 	}
 }
 
-// limitLines are the settings of a drop-in that limits a unit to CPUs.
 func limitLines(unit string, cpus topology.CPUSet) []string {
 	section := "[Slice]"
 	if strings.HasSuffix(unit, ".scope") {
@@ -111,17 +108,17 @@ func limitLines(unit string, cpus topology.CPUSet) []string {
 	return []string{section, "AllowedCPUs=", "AllowedCPUs=" + cpus.String()}
 }
 
-// MadeBy is the first line of the files that this package thinks up.
+// MadeBy is the first line of the files that this package generates.
 const MadeBy = "Made by rackless prepare; rackless rollback takes it away."
 
-// cpusetReady reports whether systemd can limit slices to CPUs: with cgroups of version 2 alone.
+// cpusetReady reports whether systemd can limit slices to CPUs. That requires cgroups of version 2.
 func cpusetReady(_ context.Context, s *change.System) (bool, error) {
 	text, err := s.ValueOr(cgroupRoot+"cgroup.controllers", "")
 	return err == nil && systemdRuns(s) && slices.Contains(strings.Fields(text), "cpuset"), err
 }
 
-// partitionReady reports whether the kernel makes partitions: as far as can be told before there is
-// a cgroup that could be one.
+// partitionReady reports whether the kernel supports partitions. It cannot be certain before a suitable cgroup
+// exists.
 func partitionReady(ctx context.Context, s *change.System) (bool, error) {
 	if ok, err := cpusetReady(ctx, s); err != nil || !ok {
 		return false, err
@@ -132,18 +129,17 @@ func partitionReady(ctx context.Context, s *change.System) (bool, error) {
 
 const kindPartition = "partition"
 
-// A Partition makes the cgroup of a slice a root of a CPU partition
-// (Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition). Its CPUs are those that systemd
-// gave it.
+// A Partition makes the cgroup of a slice the root of a CPU partition (Documentation/admin-guide/cgroup-v2.rst,
+// cpuset.cpus.partition). It has the CPUs that systemd gave the slice.
 type Partition struct {
 	Slice string `json:"slice"`
 }
 
-// MachinePartition is the partition that prepare makes of the slice of libvirt's machines, where the plan allows it.
+// MachinePartition returns the partition for the slice of libvirt's VMs, which prepare makes if the plan allows it.
 func MachinePartition() *Partition { return &Partition{Slice: machineSlice} }
 
-// Dissolve makes the slice an ordinary one again, whose CPUs others may use as well; Do makes it a
-// partition again. It reports whether it was one.
+// Dissolve makes the slice an ordinary one again, so that others may use its CPUs as well; Do makes it a partition
+// again. It reports whether the slice was a partition.
 func (p *Partition) Dissolve(ctx context.Context, s *change.System) (was bool, err error) {
 	state, err := p.Read(ctx, s)
 	if err != nil || !p.Done(state) {
@@ -152,10 +148,10 @@ func (p *Partition) Dissolve(ctx context.Context, s *change.System) (was bool, e
 	return true, p.Restore(ctx, s, noPartition)
 }
 
-// What the file says of a cgroup.
+// Contents of cpuset.cpus.partition.
 const (
 	partitionRoot = "root"
-	// also where there is no file: the slice was not started, or no cgroup beside it is limited
+	// also used if there is no file: the slice was not started, or no cgroup beside it is limited
 	noPartition = "member"
 )
 
@@ -167,7 +163,7 @@ func (p *Partition) Kind() string { return kindPartition }
 // Subject implements [change.Op].
 func (p *Partition) Subject() string { return cgroupRoot + p.Slice }
 
-// Read implements [change.Op]: "member", "root", "isolated", or with a reason "root invalid (...)".
+// Read implements [change.Op]. The state is "member", "root", "isolated", or with a reason "root invalid (...)".
 func (p *Partition) Read(_ context.Context, s *change.System) (change.State, error) {
 	text, err := s.ValueOr(p.file(), noPartition)
 	return change.State(text), err
@@ -176,10 +172,8 @@ func (p *Partition) Read(_ context.Context, s *change.System) (change.State, err
 // Done implements [change.Op].
 func (p *Partition) Done(state change.State) bool { return state == partitionRoot }
 
-// Do implements [change.Op].
-//
-// The slice is started for it. A rollback leaves it started: an empty slice does nothing, and to
-// stop it would be to stop whatever machine came into it at that moment.
+// Do implements [change.Op]. It starts the slice if necessary. Rollback does not stop the slice: an empty slice does
+// no harm, and stopping it would also stop any VM that has just started in it.
 func (p *Partition) Do(ctx context.Context, s *change.System) error {
 	if !s.Exists(p.file()) {
 		if _, err := s.Program(ctx, "systemctl", "start", "--", p.Slice); err != nil {
@@ -193,7 +187,8 @@ func (p *Partition) Do(ctx context.Context, s *change.System) error {
 	if err != nil || p.Done(state) {
 		return err
 	}
-	// An invalid partition is an ordinary member that would become one when it can: not what anybody expects.
+	// An invalid partition is a member that would become a partition as soon as it can, which would surprise users.
+	// Reset it.
 	reason := fmt.Errorf("%s does not become a partition, the kernel says %q: another cgroup may have CPUs of it",
 		p.Slice, string(state))
 	return errors.Join(reason, s.WriteValue(p.file(), noPartition))
@@ -214,7 +209,7 @@ func (p *Partition) Restore(ctx context.Context, s *change.System, before change
 	return s.WriteValue(p.file(), kind)
 }
 
-// Merge implements [change.Merger]. A root that the kernel calls invalid is one still: it lost its CPUs to others.
+// Merge implements [change.Merger]. An invalid root still counts as made by rackless: it lost its CPUs to others.
 func (p *Partition) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	kind, _, _ := strings.Cut(string(u.Now), " ")
 	return u.Whole(p, kind == partitionRoot, change.Changed{What: p.file(), Found: string(u.Now), Set: partitionRoot})

@@ -17,7 +17,7 @@ import (
 func TestASliceThatIsNotLimitedIsAnError(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits for systemd
+	cancel() // the test must not wait for systemd
 	op := &Unit{Slice: "system.slice", CPUs: topology.CPUs(3, 7)}
 	for _, tt := range []struct {
 		name, want string
@@ -45,7 +45,7 @@ func TestASliceThatIsNotLimitedIsAnError(t *testing.T) {
 	}
 }
 
-// A slice with processes keeps its limit when systemd takes it away: the kernel refuses an empty list.
+// A slice with processes keeps its limit when systemd removes the setting: the kernel rejects an empty list.
 func TestASliceThatNobodyLimitsGetsAllCPUsBack(t *testing.T) {
 	t.Parallel()
 	const file = "sys/fs/cgroup/system.slice/cpuset.cpus"
@@ -152,7 +152,7 @@ func TestAPartitionThatTheKernelRefusesIsGivenUpWithItsReason(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	// What is written is gone: the kernel says something else.
+	// Simulate a kernel that ignores the write.
 	if err := os.Symlink("/dev/null", file); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestAPartitionGoesBackToWhatItWas(t *testing.T) {
 	}
 }
 
-// A partition is dissolved where there is one, and only then is there something to make again.
+// Dissolve acts only on a partition, and only then does the caller make it again.
 func TestAPartitionIsDissolvedAndMadeAgain(t *testing.T) {
 	t.Parallel()
 	for state, was := range map[string]bool{"root": true, "member": false,
@@ -199,7 +199,7 @@ func TestAPartitionIsDissolvedAndMadeAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := state
-		if state != "" { // else there is no such file
+		if state != "" { // otherwise the file does not exist
 			if err := os.WriteFile(file, []byte(state+"\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/internal/golden"
 )
 
-// text writes steps for people to look at: what, why, risk, and the op as the journal has it.
+// text formats steps for people: title, reason, risk, and the op as in the journal.
 func text(steps []change.Step) string {
 	var b strings.Builder
 	for _, s := range steps {
@@ -96,8 +96,8 @@ func TestMemoryTieringIsKept(t *testing.T) {
 	}
 }
 
-// A process may die at any change, and the power may be cut there: the machine can always be
-// prepared to the end, and brought back.
+// A process may die at any change, and the power may be cut there. The machine can always be prepared to the end, and
+// restored.
 func TestAProcessThatDiesAnywhereLeavesAMachineThatCanGoBothWays(t *testing.T) {
 	t.Parallel()
 	steps := pair(t, pairLab).steps(t, Options{NoReboot: true})
@@ -133,7 +133,7 @@ func TestAProcessThatDiesAnywhereLeavesAMachineThatCanGoBothWays(t *testing.T) {
 			t.Errorf("%s, then %s (-want +got):\n%s", at, what, diff)
 		}
 	}
-	// Every machine goes back in the end: at once, after a boot, or when it was prepared before.
+	// Every machine is restored in the end: at once, after a boot, or after another preparation.
 	end := func(m *machine, at string, point int) {
 		t.Helper()
 		if point%2 == 1 {
@@ -190,7 +190,7 @@ func TestWhatIsInPlaceIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// At a boot the kernel's values are new, and /run is empty.
+// A boot resets the kernel's values, and empties /run.
 func TestABootIsMadeGoodAndRollbackKnowsWhatWasBefore(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -201,7 +201,7 @@ func TestABootIsMadeGoodAndRollbackKnowsWhatWasBefore(t *testing.T) {
 	}
 	after := m.snapshot()
 	m.boot()
-	m.write("proc/irq/24/smp_affinity_list", "1-6") // the same number, another place
+	m.write("proc/irq/24/smp_affinity_list", "1-6")
 	if _, err := m.prepare(steps); err != nil {
 		t.Fatal(err)
 	}

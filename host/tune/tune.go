@@ -1,12 +1,11 @@
-// Package tune sets up a host's memory and CPUs for a lab: hugepages, where the host's own work and
-// interrupts run, frequencies, and what the kernel does to memory on its own. Each setting is an op
-// of package change, so that it can be undone.
+// Package tune sets up a host's memory and CPUs for a lab: hugepages, CPUs for the host's own work and interrupts,
+// frequencies, and the kernel's background work on memory. Each setting is an op of package change, so that it can be
+// undone.
 //
-// The order of the steps is that in which they help each other: hugepages while memory is in one
-// piece, their mounts, memory that is left alone, frequencies, then the CPUs: slices of systemd,
-// the partition, interrupts.
+// The steps are in the order in which they help each other: hugepages before memory fragments, their mounts, settings
+// for memory, frequencies, then the CPUs: slices of systemd, the partition, interrupts.
 //
-// What does not survive a reboot is made again by the unit of [BootUnit].
+// The unit of [BootUnit] redoes settings that do not survive a reboot.
 package tune
 
 import (
@@ -25,12 +24,12 @@ import (
 
 // Options are choices that a plan leaves open.
 type Options struct {
-	// NoReboot is set where the kernel arguments of the plan are not made: CPUs are kept free by
-	// cgroups instead of isolcpus, and hugepages have to be found while the host runs.
+	// NoReboot is set if the kernel arguments of the plan are not used. Cgroups then keep CPUs free instead of
+	// isolcpus, and hugepages are allocated while the host runs.
 	NoReboot bool
 }
 
-// Kinds are the ops of this package. Its steps also have the basic ones, [change.BasicKinds].
+// Kinds returns the ops of this package. Its steps also use the basic ones, [change.BasicKinds].
 func Kinds() change.Kinds {
 	return change.Kinds{
 		kindPool:      func() change.Op { return &Pool{} },
@@ -43,8 +42,8 @@ func Kinds() change.Kinds {
 	}
 }
 
-// Steps returns what is to be different for a plan, in order. It follows from its arguments alone:
-// h is the host as it was when the plan was made.
+// Steps returns the steps for a plan, in order. They depend only on the arguments; h is the host as it was when the
+// plan was made.
 func Steps(p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) ([]change.Step, error) {
 	if p == nil || l == nil || h == nil {
 		return nil, errors.New("tune: no plan, lab or host")
@@ -63,39 +62,36 @@ func Steps(p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) ([]change.Step
 	return slices.Concat(v.pages(), v.mounts(), v.kernelValues(), v.governor(), v.slices(), v.interrupts()), nil
 }
 
-// A view is a plan as the steps look at it.
 type view struct {
 	plan      *plan.Plan
 	host      *topology.Host
 	noReboot  bool
-	files     []render.Artifact // of the host, see render.HostFiles
+	files     []render.Artifact // for the host, see render.HostFiles
 	given     topology.CPUSet   // all CPUs of cores of lab nodes, idle siblings too
 	emulators topology.CPUSet   // housekeeping CPUs that QEMU's own threads run on
 }
 
 func (v *view) housekeeping() topology.CPUSet { return v.plan.Housekeeping.CPUs }
 
-// hasArg reports whether the kernel is to be started with an argument.
 func (v *view) hasArg(name string) bool {
 	return !v.noReboot && slices.ContainsFunc(v.plan.KernelArgs, func(arg string) bool {
 		return strings.HasPrefix(arg, name+"=")
 	})
 }
 
-// confines reports whether the host is to be kept off CPUs at all.
+// confines reports whether the host must be kept off some CPUs.
 func (v *view) confines() bool { return !v.given.IsEmpty() }
 
 const sysctlFile = "/etc/sysctl.d/90-rackless.conf"
 
-// A sysctl is a value below /proc/sys.
 type sysctl struct {
 	name, value, why string
 }
 
-// sysctls returns the values that are to be different, the same as in the profile for tuned that render writes.
+// sysctls returns the values to set, the same as in the tuned profile of package render.
 func (v *view) sysctls() []sysctl {
 	var all []sysctl
-	// Bit 0 is balancing; bit 1, tiering to slower memory, moves no page of a pinned guest
+	// Bit 0 is balancing; bit 1, tiering to slower memory, does not move pages of a pinned guest
 	// (Documentation/admin-guide/sysctl/kernel.rst).
 	if want, ok := map[string]string{"0": "0", "1": "0", "2": "2", "3": "2"}[v.host.Memory.NUMABalancing]; ok {
 		all = append(all, sysctl{"kernel.numa_balancing", want,
@@ -108,8 +104,8 @@ func (v *view) sysctls() []sysctl {
 	return all
 }
 
-// kernelValues returns the steps for what the kernel does to memory on its own. What the host does
-// not have, it is not asked for.
+// kernelValues returns the steps for the kernel's background work on memory. It skips features that the host does not
+// have.
 func (v *view) kernelValues() []change.Step {
 	if len(v.plan.Nodes) == 0 {
 		return nil
@@ -122,12 +118,11 @@ func (v *view) kernelValues() []change.Step {
 	var file strings.Builder
 	file.WriteString("# " + MadeBy + "\n")
 	for _, c := range all {
-		// A dash: a kernel that lacks one does not fail.
+		// With a dash, a missing setting is not an error.
 		fmt.Fprintf(&file, "\n# %s\n-%s = %s\n", c.why, c.name, c.value)
 	}
-	// The values before the file that a boot sets them by, so that a rollback takes the file first:
-	// if the machine goes down in between, there is still to be told in the journal what the values
-	// were.
+	// The values come before the file that sets them at boot, so that a rollback removes the file first. If the
+	// machine goes down in between, the journal still has the earlier values.
 	for _, c := range all {
 		add("/proc/sys/"+strings.ReplaceAll(c.name, ".", "/"), c.value, "set "+c.name+" to "+c.value, c.why, "")
 	}
@@ -139,13 +134,13 @@ func (v *view) kernelValues() []change.Step {
 		})
 	}
 	if v.host.Memory.KSM != "" {
-		// 0, not 2: to take merged pages apart needs memory for all of them at once. Those of the
-		// lab's machines are never merged (nosharepages).
+		// 0, not 2: separating merged pages needs memory for all at once. Pages of the lab's VMs are never merged
+		// (nosharepages).
 		add("/sys/kernel/mm/ksm/run", "0", "stop merging pages (KSM)",
 			"a thread scans memory for it, takes CPU time and cache, and splits hugepages",
 			"memory that is merged stays so, no more is; ksmtuned starts it again where it runs")
 	}
-	// For throughput it is better left as it is; see docs/checks.md, RL046.
+	// For throughput the default is better; see docs/checks.md, RL046.
 	if v.host.Memory.THP == "always" && v.plan.Workload == lab.WorkloadRDMALatency && v.hasHugepages() {
 		add("/sys/kernel/mm/transparent_hugepage/enabled", "madvise", "use transparent hugepages only where "+
 			"programs ask for them", "khugepaged compacts and copies memory in the background, and allocations wait "+
@@ -161,14 +156,14 @@ func (v *view) hasHugepages() bool {
 
 const kindCPUMask = "cpumask"
 
-// A CPUMask is a file of the kernel with a mask of CPUs. The same mask has many forms: the kernel
-// writes as many digits as it could have CPUs.
+// A CPUMask is a kernel file with a mask of CPUs. Equal masks can have different texts, because the kernel writes as
+// many digits as it has possible CPUs.
 type CPUMask struct {
 	Path string          `json:"path"`
 	CPUs topology.CPUSet `json:"cpus"`
 }
 
-// noMask is the state of a file that the kernel does not have. Nothing is to be done then.
+// noMask is the state if the kernel does not have the file. Then there is nothing to do.
 const noMask change.State = "none"
 
 // Kind implements [change.Op].
@@ -177,7 +172,7 @@ func (m *CPUMask) Kind() string { return kindCPUMask }
 // Subject implements [change.Op].
 func (m *CPUMask) Subject() string { return m.Path }
 
-// Read implements [change.Op]: the mask as the kernel writes it.
+// Read implements [change.Op]. The state is the mask as the kernel writes it.
 func (m *CPUMask) Read(_ context.Context, s *change.System) (change.State, error) {
 	text, err := s.ValueOr(m.Path, string(noMask))
 	return change.State(text), err

@@ -15,13 +15,14 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// derived are files that follow from others, or are rackless's own: nobody sets them by hand.
+// derived reports whether a file follows from others or is rackless's own, so that users do not set it.
 func derived(path string) bool {
 	return strings.HasPrefix(path, "/run/") || path == "/proc/self/mountinfo" || strings.HasSuffix(path, "/environ") ||
 		strings.HasSuffix(path, "/cpuset.cpus.effective") || strings.HasSuffix(path, "/free_hugepages")
 }
 
-// byHand gives a file a value that neither it had before nor a step gives it, and returns what a snapshot has of it.
+// byHand gives a file a value that differs from the earlier one and from the step's, and returns its text in a
+// snapshot.
 func (m *machine) byHand(p *problem, path, snapshot string) string {
 	m.t.Helper()
 	full := filepath.Join(m.root, path)
@@ -59,7 +60,6 @@ func (m *machine) byHand(p *problem, path, snapshot string) string {
 	return mode + " " + text
 }
 
-// undo rolls back, and returns what was left.
 func (m *machine) undo() (left []change.Changed) {
 	m.t.Helper()
 	_, _, err := m.do(-1, func(s *change.System, j *change.Journal) error {
@@ -81,8 +81,8 @@ func (m *machine) undo() (left []change.Changed) {
 	return left
 }
 
-// Whatever somebody has set by hand since prepare changed it: a rollback leaves it and says so, and all else is as it
-// was. That holds for a preparation that died anywhere, too.
+// Rollback leaves and reports values that were set by hand after prepare, and restores everything else. That also
+// holds for a preparation that died at any point.
 func TestWhatIsSetByHandSurvivesARollback(t *testing.T) {
 	t.Parallel()
 	p := pair(t, pairLab)
@@ -92,7 +92,7 @@ func TestWhatIsSetByHandSurvivesARollback(t *testing.T) {
 		steps := append(p.steps(t, Options{NoReboot: true}), BootUnit("/usr/local/bin/rackless")...)
 		for i := range steps {
 			if steps[i].Op.Subject() == unitDir+bootUnitName {
-				steps[i].Guard = nil // there is no such program
+				steps[i].Guard = nil // the program does not exist
 			}
 		}
 		for _, s := range steps {
@@ -124,7 +124,7 @@ func TestWhatIsSetByHandSurvivesARollback(t *testing.T) {
 		}
 		for _, path := range chosen {
 			want[path] = m.byHand(p, path, made[path])
-			// The directories that it is in stay.
+			// Its directories stay.
 			for dir := filepath.Dir(path); want[dir] == ""; dir = filepath.Dir(dir) {
 				want[dir] = made[dir]
 			}
@@ -153,7 +153,6 @@ func TestWhatIsSetByHandSurvivesARollback(t *testing.T) {
 	}
 }
 
-// tells reports whether what was left is about a file.
 func tells(c change.Changed, path string) bool {
 	if rest, ok := strings.CutPrefix(path, cpuDir+"cpu"); ok {
 		cpu, file, _ := strings.Cut(rest, "/cpufreq/")
@@ -163,14 +162,14 @@ func tells(c change.Changed, path string) bool {
 	return c.What == path
 }
 
-// The numbers of pages that a rollback may find, of 4 before and 16 that the plan wants.
+// The numbers of pages that a rollback may find. There were 4 before, and the plan wants 16.
 func TestPagesThatSomebodyHasSetStay(t *testing.T) {
 	t.Parallel()
 	const nr = "sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
 	for _, c := range []struct {
 		name  string
 		found int
-		cut   bool // Do, or the undo, did not come to its end
+		cut   bool // Do or Restore was cut off
 		want  int
 		left  bool
 	}{
@@ -190,7 +189,7 @@ func TestPagesThatSomebodyHasSetStay(t *testing.T) {
 		if _, err := m.prepare([]change.Step{step}); err != nil {
 			t.Fatal(err)
 		}
-		if c.cut { // an undo that fails, as the pages are in use
+		if c.cut {
 			m.pool(0, 2048, 16, 2)
 			if err := m.rollback(); err == nil {
 				t.Error("pages in use were taken away")
@@ -207,7 +206,7 @@ func TestPagesThatSomebodyHasSetStay(t *testing.T) {
 	}
 }
 
-// A boot may find fewer pages than its arguments ask for: they are not what somebody has set.
+// A boot may find fewer pages than its arguments ask for. That is not a change by others.
 func TestPagesOfABootAreTakenBackHoweverManyItFound(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -227,7 +226,7 @@ func TestPagesOfABootAreTakenBackHoweverManyItFound(t *testing.T) {
 	}
 }
 
-// After the boot, prepare has found all pages in place. Fewer of them are somebody's choice from then on.
+// After the boot, prepare has found all pages in place. From then on, fewer pages are a change by others.
 func TestPagesThatSomebodyHasSetSinceTheBootStay(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -258,7 +257,7 @@ func TestPagesThatSomebodyHasSetSinceTheBootStay(t *testing.T) {
 	}
 }
 
-// irqbalance moves interrupts among the CPUs that it was left, and nobody has chosen that.
+// irqbalance moves interrupts among the CPUs it may use, which is not a change by others.
 func TestInterruptsThatIRQBalanceHasMovedGoBack(t *testing.T) {
 	t.Parallel()
 	for _, runs := range []bool{true, false} {
@@ -271,7 +270,7 @@ func TestInterruptsThatIRQBalanceHasMovedGoBack(t *testing.T) {
 		if _, err := m.prepare(steps); err != nil {
 			t.Fatal(err)
 		}
-		m.write("proc/irq/24/smp_affinity_list", "0\n") // it was moved to several
+		m.write("proc/irq/24/smp_affinity_list", "0\n") // its affinity was several CPUs
 		left := m.undo()
 		want := map[bool]string{true: before, false: "0"}[runs]
 		if got := m.read("proc/irq/24/smp_affinity_list"); got != want || (len(left) == 1) == runs {
@@ -280,7 +279,7 @@ func TestInterruptsThatIRQBalanceHasMovedGoBack(t *testing.T) {
 	}
 }
 
-// The kernel calls a partition invalid that has lost its CPUs: it is one of prepare still.
+// The kernel calls a partition invalid if it has lost its CPUs. It still counts as made by prepare.
 func TestAPartitionThatBecameInvalidIsUndone(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

@@ -18,32 +18,31 @@ import (
 
 const kindUnit = "unit"
 
-// unitDir is where an administrator's units are. What is here is in force from the first moment of a boot.
+// unitDir is the directory of an administrator's units. They are in force from the first moment of a boot.
 const unitDir = "/etc/systemd/system/"
 
-// A Unit is a file of systemd's configuration, a unit or a drop-in, that is to be there and in
-// force, from the next boot where it is started at boot, and at once otherwise: systemd reads its configuration again,
-// and whoever has to take it up is started again, after the file came and after it went.
+// A Unit is a systemd unit file or drop-in. If it is enabled, it takes effect at the next boot. Otherwise it takes
+// effect at once: whenever the file is written or removed, systemd reloads and the affected service restarts.
 type Unit struct {
 	Path string `json:"path"`
 	Data []byte `json:"data"`
-	// Enable is the link that has the unit started at boot; empty for drop-ins.
+	// Enable is the link that starts the unit at boot; empty for drop-ins.
 	Enable string `json:"enable,omitempty"`
-	// Service is restarted where it runs, and has Environment ("NAME=VALUE") then.
+	// Service is restarted if it runs, and must then have Environment ("NAME=VALUE").
 	Service     string `json:"service,omitempty"`
 	Environment string `json:"environment,omitempty"`
-	// Slice is a unit whose cgroup may use CPUs only, then.
+	// Slice is a unit whose cgroup may then use only CPUs.
 	Slice string          `json:"slice,omitempty"`
 	CPUs  topology.CPUSet `json:"cpus,omitzero"`
 }
 
-// bootedUnit returns a unit of a name, "x.service" or "x.mount", that is started at boot.
+// bootedUnit returns a unit that starts at boot; name is "x.service" or "x.mount".
 func bootedUnit(name string, data []byte) *Unit {
 	return &Unit{Path: unitDir + name, Data: data, Enable: unitDir + "multi-user.target.wants/" + name}
 }
 
-// unitState is what is there of a unit. What systemd has in memory is no part of it: nobody could
-// make that as stale as it may have been.
+// unitState is the state of a unit's files. It excludes systemd's copy in memory, because a possibly stale copy could
+// not be restored.
 type unitState struct {
 	File change.State `json:"file"`
 	Link change.State `json:"link,omitempty"`
@@ -99,8 +98,8 @@ func (u *Unit) Do(ctx context.Context, s *change.System) error {
 	return u.checkSlice(ctx, s)
 }
 
-// Restore implements [change.Op]. systemd and the service are told again even if the files are as
-// they were: it may have been cut off right there.
+// Restore implements [change.Op]. It reloads systemd and restarts the service even if the files are already restored,
+// because an earlier Restore may have been cut off at that point.
 func (u *Unit) Restore(ctx context.Context, s *change.System, before change.State) error {
 	st, err := change.Decode[unitState](before)
 	if err != nil {
@@ -120,7 +119,7 @@ func (u *Unit) Restore(ctx context.Context, s *change.System, before change.Stat
 	return u.releaseSlice(ctx, s)
 }
 
-// Merge implements [change.Merger]: the file and the link each for itself.
+// Merge implements [change.Merger]. It merges the file and the link separately.
 func (u *Unit) Merge(ctx context.Context, s *change.System, undo change.Undo) (change.State, []change.Changed, error) {
 	file, err := undo.Part(func(state change.State) (change.State, error) {
 		st, err := change.Decode[unitState](state)
@@ -150,7 +149,7 @@ func encodeMerged(st any, changed []change.Changed, err error) (change.State, []
 	return state, changed, err
 }
 
-// Restored implements [change.Restorer], for each of the two as [change.File] does.
+// Restored implements [change.Restorer]. It compares the file and the link as [change.File] does.
 func (u *Unit) Restored(before, now change.State) bool {
 	b, err1 := change.Decode[unitState](before)
 	n, err2 := change.Decode[unitState](now)
@@ -173,8 +172,8 @@ func (u *Unit) Shell() []string {
 	return lines
 }
 
-// takeUp has systemd read its configuration again, and restarts the service where it runs. What is only started at
-// boot is read then: to read all units again takes systemd as long as many steps of a plan together.
+// takeUp makes systemd reload, and restarts the service if it runs. It skips units that only start at boot, because a
+// reload takes as long as many steps of a plan together.
 func (u *Unit) takeUp(ctx context.Context, s *change.System) error {
 	if u.Enable != "" || !systemdRuns(s) {
 		return nil
@@ -188,10 +187,10 @@ func (u *Unit) takeUp(ctx context.Context, s *change.System) error {
 	return restartRunning(ctx, s, u.Service)
 }
 
-// systemdRuns is the test of sd_booted(3).
+// systemdRuns reports whether systemd is running, as sd_booted(3) does.
 func systemdRuns(s *change.System) bool { return s.Exists("/run/systemd/system") }
 
-// mainPID returns the process of a service, 0 where it does not run or is not installed.
+// mainPID returns the process ID of a service, or "0" if it does not run or is not installed.
 func mainPID(ctx context.Context, s *change.System, service string) (string, error) {
 	out, err := s.Query(ctx, "systemctl", "show", "--property=MainPID", "--value", "--", service)
 	if err != nil {
@@ -203,8 +202,7 @@ func mainPID(ctx context.Context, s *change.System, service string) (string, err
 	return "0", nil
 }
 
-// restartRunning restarts those of the services that run. One that does not run is not started: it
-// is not ours to start, and reads its configuration when somebody does.
+// restartRunning restarts only running services: others read their configuration when they are started.
 func restartRunning(ctx context.Context, s *change.System, services ...string) error {
 	for _, service := range services {
 		pid, err := mainPID(ctx, s, service)
@@ -221,8 +219,8 @@ func restartRunning(ctx context.Context, s *change.System, services ...string) e
 	return nil
 }
 
-// checkEnvironment looks whether the running service has the environment. A process has it from its
-// exec on, which systemctl does not wait for.
+// checkEnvironment checks that the running service has the environment. It waits for its exec, because systemctl does
+// not.
 func (u *Unit) checkEnvironment(ctx context.Context, s *change.System) error {
 	if u.Environment == "" || !systemdRuns(s) {
 		return nil
@@ -235,7 +233,7 @@ func (u *Unit) checkEnvironment(ctx context.Context, s *change.System) error {
 		}
 		data, err := s.ReadFile("/proc/" + pid + "/environ")
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // ended in the meantime
+			return nil // exited in the meantime
 		}
 		if err != nil {
 			return err
@@ -255,13 +253,13 @@ func (u *Unit) checkEnvironment(ctx context.Context, s *change.System) error {
 
 const cgroupRoot = "/sys/fs/cgroup/"
 
-// checkSlice looks whether the kernel keeps the slice's tasks on its CPUs. systemd older than 244
-// does not know the setting, and says so in its log alone.
+// checkSlice checks that the kernel confines the slice's tasks to its CPUs. systemd before 244 does not support the
+// setting, and only logs that.
 func (u *Unit) checkSlice(ctx context.Context, s *change.System) error {
 	if u.Slice == "" || !s.Exists(cgroupRoot+u.Slice) {
-		return nil // it is not there yet: whoever starts it gives it what the file says
+		return nil // the cgroup does not exist yet; systemd will apply the drop-in when it starts
 	}
-	// systemd answers after it has done what the reload left to do.
+	// systemd answers only after it has finished the reload.
 	if _, err := s.Query(ctx, "systemctl", "show", "--property=AllowedCPUs", "--value", "--", u.Slice); err != nil {
 		return err
 	}
@@ -284,21 +282,22 @@ func (u *Unit) checkSlice(ctx context.Context, s *change.System) error {
 	})
 }
 
-// releaseSlice lets the processes of a slice that nobody limits any more use all CPUs. systemd
-// empties cpuset.cpus then, which the kernel refuses where the cgroup has processes (systemd 252 on
-// Linux 6.1: "No space left on device"); the limit would stay for as long as any unit needs the
-// controller, the virtual machine of somebody else's for one.
+// releaseSlice lets the processes of a slice without a limit use all CPUs.
+//
+// systemd then writes an empty cpuset.cpus, which the kernel refuses if the cgroup has processes (systemd 252 on
+// Linux 6.1: "No space left on device"). The limit would stay for as long as any unit needs the controller, for
+// example another user's VM.
 func (u *Unit) releaseSlice(ctx context.Context, s *change.System) error {
 	file := cgroupRoot + u.Slice + "/cpuset.cpus"
 	if u.Slice == "" || !systemdRuns(s) || !s.Exists(file) {
 		return nil
 	}
-	// systemd answers after it has done what the reload left to do.
+	// systemd answers only after it has finished the reload.
 	asked, err := s.Query(ctx, "systemctl", "show", "--property=AllowedCPUs", "--value", "--", u.Slice)
 	if err != nil || strings.TrimSpace(string(asked)) != "" {
-		return err // others limit it, to which systemd has seen
+		return err // another setting limits it, and systemd has applied that
 	}
-	// Where the controller has gone, the limit went with it.
+	// If the controller is gone, so is the limit.
 	limit, err := s.ValueOr(file, "")
 	if err != nil || limit == "" {
 		return err
@@ -313,14 +312,14 @@ func (u *Unit) releaseSlice(ctx context.Context, s *change.System) error {
 	return nil
 }
 
-// How long to wait for others to do what they were told, and how often to look. On a machine that is busy, a service
-// that systemd has started has needed more than 5 s until its exec.
+// The time to wait for systemd and the kernel to apply a change, and the interval between checks. On a busy machine a
+// service that systemd had started took more than 5 s until its exec.
 const (
 	awaitLimit = 30 * time.Second
 	awaitPause = 20 * time.Millisecond
 )
 
-// await looks until there is no error, and returns the last one when it takes too long.
+// await calls look until it returns nil, or returns its last error after awaitLimit.
 func await(ctx context.Context, look func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, awaitLimit)
 	defer cancel()
@@ -332,7 +331,7 @@ func await(ctx context.Context, look func() error) error {
 	}
 }
 
-// file returns the bytes of a file that render wrote for a place on the host; nil where the plan needs none there.
+// file returns the rendered file for a path on the host, or nil if the plan has none.
 func (v *view) file(path string) []byte {
 	i := slices.IndexFunc(v.files, func(f render.Artifact) bool { return f.Path == path })
 	if i < 0 {

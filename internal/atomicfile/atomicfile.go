@@ -1,8 +1,8 @@
 // Package atomicfile writes files completely or not at all: a reader sees the old content or the new content, even
 // after a power cut.
 //
-// That takes more than a rename. Without fsync a file system may put the new name on the disk before the contents,
-// and a power cut in between leaves an empty file under a good name.
+// A rename alone is not enough. Without fsync a file system may write the new name to disk before the contents, and a
+// power cut in between leaves an empty file under the final name.
 package atomicfile
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// WriteFile writes data to a file as [Write] does.
+// WriteFile writes data to a file, like [Write].
 func WriteFile(path string, data []byte, perm fs.FileMode) error {
 	return Write(path, perm, func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -28,7 +28,7 @@ func WriteFile(path string, data []byte, perm fs.FileMode) error {
 	})
 }
 
-// Write replaces the contents of a file by what fill writes, as [Create] does. An error of fill leaves the old ones.
+// Write replaces a file with the output of fill, like [Create]. If fill fails, the old contents stay.
 func Write(path string, perm fs.FileMode, fill func(io.Writer) error) error {
 	f, err := Create(path, perm)
 	if err != nil {
@@ -40,7 +40,7 @@ func Write(path string, perm fs.FileMode, fill func(io.Writer) error) error {
 	return f.Commit()
 }
 
-// WriteJSON writes a value as JSON, for its owner alone, as [Write] does.
+// WriteJSON writes a value as JSON, readable only by the owner, like [Write].
 func WriteJSON(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -49,7 +49,7 @@ func WriteJSON(path string, v any) error {
 	return WriteFile(path, data, 0o600)
 }
 
-// ReadJSON reads what WriteJSON has written. Its errors have the path.
+// ReadJSON reads a file of WriteJSON. Its errors contain the path.
 func ReadJSON(path string, to any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -61,16 +61,16 @@ func ReadJSON(path string, to any) error {
 	return nil
 }
 
-// A File is a new file beside the one whose place it takes with Commit.
+// A File is a new file that Commit puts in the place of another.
 type File struct {
 	*os.File
-	path string      // where it goes to
-	old  fs.FileInfo // what is there; nil if nothing is
+	path string      // final path
+	old  fs.FileInfo // the file at path, or nil
 }
 
-// Create begins a file that takes the place of the one at path. An existing file keeps its mode, and a new one gets
-// perm, less the umask. A symbolic link stays, and the file that it points to is replaced. What is not a regular file
-// is an error: to write to a device such as /dev/null would be to put a file in its place.
+// Create begins a file that will replace the file at path. An existing file keeps its mode, and a new one gets perm,
+// less the umask. If path is a symbolic link, its target is replaced. A file that is not regular is an error, because
+// replacing a device such as /dev/null by a file would break it.
 func Create(path string, perm fs.FileMode) (*File, error) {
 	old, err := os.Stat(path)
 	switch link, linkErr := os.Lstat(path); {
@@ -78,24 +78,24 @@ func Create(path string, perm fs.FileMode) (*File, error) {
 		return nil, fmt.Errorf("%s is not a regular file, and cannot be replaced by one", path)
 	case linkErr == nil && link.Mode()&fs.ModeSymlink != 0:
 		if path, err = filepath.EvalSymlinks(path); err != nil {
-			return nil, err // also of a link to nothing
+			return nil, err // includes dangling links
 		}
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
-	// The name is new each time, so that two writers do not share a file.
+	// The name is random, so that two writers do not share a file.
 	tmp := fmt.Sprintf("%s.%.8s.new", path, rand.Text())
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, perm)
 	if err != nil {
 		if e, ok := errors.AsType[*fs.PathError](err); ok {
-			e.Path = path // which the user knows
+			e.Path = path // the path that the user knows
 		}
 		return nil, err
 	}
 	return &File{f, path, old}, nil
 }
 
-// Commit closes the file and gives it its name. Where that fails, nothing has changed.
+// Commit closes the file and renames it to its final path. On error nothing has changed.
 func (f *File) Commit() (err error) {
 	if f.old != nil {
 		err = f.Chmod(f.old.Mode().Perm())
@@ -112,8 +112,8 @@ func (f *File) Commit() (err error) {
 // Discard closes and removes the file.
 func (f *File) Discard() error { return errors.Join(f.Close(), os.Remove(f.Name())) }
 
-// Rename gives a complete file, link or directory another name. It forces the contents to the disk first and the new
-// name afterwards. Like [os.Rename], it replaces a file.
+// Rename renames a complete file, link or directory. It syncs the contents to disk before the rename and the
+// directory after it. Like [os.Rename], it replaces a file.
 func Rename(from, to string) error {
 	if err := SyncTree(from); err != nil {
 		return err
@@ -125,19 +125,19 @@ func Rename(from, to string) error {
 	return SyncDir(filepath.Dir(to))
 }
 
-// SyncTree forces a regular file, or all files and directories below a directory, to the disk.
+// SyncTree syncs a regular file, or all files and directories below a directory, to disk.
 func SyncTree(path string) error {
 	return filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() && !d.Type().IsRegular() {
-			return err // a link has no contents, and must not be followed
+			return err // a link has no contents and must not be followed
 		}
 		return SyncDir(p)
 	})
 }
 
-// SyncDir forces the names in a directory to the disk.
+// SyncDir syncs the names in a directory to disk.
 func SyncDir(dir string) error {
-	if runtime.GOOS == "windows" { // which cannot
+	if runtime.GOOS == "windows" { // Windows cannot sync directories
 		return nil
 	}
 	d, err := os.Open(dir)
@@ -145,7 +145,7 @@ func SyncDir(dir string) error {
 		return err
 	}
 	defer d.Close()
-	if err := d.Sync(); !errors.Is(err, syscall.EINVAL) { // which some network file systems say of a directory
+	if err := d.Sync(); !errors.Is(err, syscall.EINVAL) { // some network file systems return EINVAL for directories
 		return err
 	}
 	return nil

@@ -15,8 +15,8 @@ func TestWriteFile(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		make func(t *testing.T, path string) error
-		mode fs.FileMode // of the file afterwards
-		bad  string      // the error, if one is wanted
+		mode fs.FileMode // the file's mode afterwards
+		bad  string      // expected error, or ""
 	}{
 		"a new file gets the mode": {func(*testing.T, string) error { return nil }, 0o640, ""},
 		"a file that is there keeps its mode": {func(_ *testing.T, path string) error {
@@ -96,7 +96,7 @@ func TestWriteFailure(t *testing.T) {
 	}
 }
 
-// Readers and writers at the same time see one writer's contents, whole.
+// Concurrent readers always see one writer's complete contents.
 func TestWriteAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// TB is the part of *testing.T that the browser needs. Only tests may import package testing.
+// TB is the part of *testing.T that the browser needs. A non-test package must not import package testing.
 type TB interface {
 	Helper()
 	Cleanup(func())
@@ -31,24 +31,24 @@ type TB interface {
 
 var screenshots = flag.String("screenshots", "", "write a picture of every page of the browser test into this folder")
 
-// axe judges whether people with disabilities can use a page, by the rules of WCAG 2.2 A and AA.
+// axe is the path of axe-core, which checks accessibility by the rules of WCAG 2.2 A and AA.
 var axe = flag.String("axe", "", "judge every page of the browser tests by the axe-core in this `FILE`, axe.min.js")
 
-// axeRun gives a line for each rule that a page breaks, with the first elements that do.
+// axeRun returns a line for each rule that a page breaks, with the first offending elements.
 const axeRun = `
 axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then(r =>
 	r.violations.map(v => "axe: " + v.id + " (" + v.impact + "): " + v.help + ": " +
 		v.nodes.length + ", such as " + v.nodes.slice(0, 3).map(n => n.target + " " + n.failureSummary)).join("\x00"))`
 
-// A Screen is a device that the page is read on.
+// A Screen is a device that pages are tested on.
 type Screen struct {
 	Name          string
 	Width, Height int
-	Scheme, Media string // of CSS: light or dark, screen or print
-	Background    string // what the page must be painted on: proof that the scheme took effect
+	Scheme, Media string // CSS color scheme (light or dark) and media type (screen or print)
+	Background    string // expected color of the page's background; proves that the scheme took effect
 }
 
-// Screens are the devices that every page is tested on.
+// Screens are the devices for testing pages.
 var Screens = []Screen{
 	{"phone-light", 390, 844, "light", "screen", "rgb(255, 255, 255)"},
 	{"phone-dark", 390, 844, "dark", "screen", "rgb(20, 24, 29)"},
@@ -58,7 +58,7 @@ var Screens = []Screen{
 	{"paper", 717, 1046, "dark", "print", "rgb(255, 255, 255)"},
 }
 
-// Shown returns the screens that a page is tested on: all, or in short one of each size, which have both schemes.
+// Shown returns the screens to test a page on. In short mode that is one of each size, in either scheme.
 func Shown(short bool) []Screen {
 	if !short {
 		return slices.Clone(Screens)
@@ -66,17 +66,17 @@ func Shown(short bool) []Screen {
 	return []Screen{Screens[0], Screens[3], Screens[4]}
 }
 
-// A Browser is a Chromium driven by the DevTools protocol over two pipes: JSON messages that end
-// with a zero byte. It needs no port.
+// A Browser is a Chromium driven by the DevTools protocol over two pipes, with JSON messages that end with a zero
+// byte. It needs no port.
 type Browser struct {
 	to, from *os.File
 	in       *bufio.Reader
 	last     int
 	events   []message
-	tab      string // the only one: a new tab for each page costs as much as showing the page
+	tab      string // the only tab: opening one for each page costs as much as showing the page
 }
 
-// A message is an answer, which has the ID of its command, or an event, which has a method.
+// A message is an answer with the ID of its command, or an event with a method.
 type message struct {
 	ID        int             `json:"id"`
 	Method    string          `json:"method"`
@@ -88,10 +88,10 @@ type message struct {
 	} `json:"error"`
 }
 
-// limit is how long one answer of the browser may take on a busy machine.
+// limit bounds the time of one answer of the browser on a busy machine.
 const limit = 60 * time.Second
 
-// Start starts Chromium for one test. At the test's end it and its profile are gone.
+// Start starts Chromium for one test. The test's cleanup ends it and removes its profile.
 func Start(t TB) *Browser {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
@@ -101,7 +101,7 @@ func Start(t TB) *Browser {
 		}
 		t.Skipf("skipped: chromium is not installed: %v; to run this test: apt-get install chromium", err)
 	}
-	home, err := os.MkdirTemp("", "page-chromium-") // not t.TempDir: the name of a socket in it must stay short
+	home, err := os.MkdirTemp("", "page-chromium-") // t.TempDir is too long for the name of a socket in it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,19 +110,19 @@ func Start(t TB) *Browser {
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	// Everything off that calls home or waits for a desktop: a request that the browser makes by itself would look like
-	// one of the page. All pages are drawn by one process: one for each page costs half as much again.
+	// Disable every feature that makes requests of its own, which would look like requests of the page, or that waits
+	// for a desktop. One renderer draws all pages, because one for each page would take 1.5 times as long.
 	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-breakpad",
 		"--hide-scrollbars", "--renderer-process-limit=1", "--user-data-dir="+filepath.Join(home, "profile"),
 		"--remote-debugging-pipe")
 	var log bytes.Buffer
-	cmd.Stderr = &log // all of its processes hold it, so Wait waits for all of them
+	cmd.Stderr = &log // all processes of Chromium inherit it, so Wait waits for all of them
 	cmd.WaitDelay = 10 * time.Second
-	cmd.ExtraFiles = []*os.File{childIn, childOut} // the protocol wants them as 3 and 4
+	cmd.ExtraFiles = []*os.File{childIn, childOut} // the protocol uses file descriptors 3 and 4
 	cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home,
 		"XDG_RUNTIME_DIR="+home)
-	// A group of its own, since Chromium starts a dozen processes that outlive the first one when it is killed.
+	// Chromium starts a dozen processes that survive the first one's death, so it gets a process group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", path, err)
@@ -131,12 +131,12 @@ func Start(t TB) *Browser {
 	childOut.Close()
 	b := &Browser{to: to, from: from, in: bufio.NewReader(from)}
 	t.Cleanup(func() {
-		to.Close() // Chromium ends when its pipe does; the signal is for one that hangs
+		to.Close() // Chromium exits when its pipe closes; the signal is for a Chromium that hangs
 		from.Close()
 		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			t.Errorf("end chromium: %v", err)
 		}
-		cmd.Wait() // says "killed"
+		cmd.Wait() // returns the error "killed"
 		if t.Failed() {
 			t.Logf("chromium's own log:\n%s", log.Bytes())
 		}
@@ -147,7 +147,7 @@ func Start(t TB) *Browser {
 	return b
 }
 
-// call sends a command and waits for its answer; events that come before it are kept.
+// call sends a command and waits for its answer. It keeps events that arrive before.
 func (b *Browser) call(t TB, session, method string, params, result any) {
 	t.Helper()
 	b.last++
@@ -164,7 +164,7 @@ func (b *Browser) call(t TB, session, method string, params, result any) {
 	}
 	for {
 		m := b.next(t, method)
-		// An event, or a late answer: commands are sent one after the other.
+		// This is an event or a late answer, since commands are sent one after the other.
 		if m.ID != b.last {
 			continue
 		}
@@ -180,7 +180,6 @@ func (b *Browser) call(t TB, session, method string, params, result any) {
 	}
 }
 
-// next reads one message.
 func (b *Browser) next(t TB, waiting string) message {
 	t.Helper()
 	if err := b.from.SetReadDeadline(time.Now().Add(limit)); err != nil {
@@ -200,24 +199,24 @@ func (b *Browser) next(t TB, waiting string) message {
 	return m
 }
 
-// Seen is what the browser made of a page.
+// Seen describes a page as the browser showed it.
 type Seen struct {
-	Probe    string   // what the probe returned
+	Probe    string   // result of the probe
 	Problems []string // errors, and requests for anything but the page itself
 }
 
 type object = map[string]any
 
-// Open loads a file in a tab that looks like the screen, and then evaluates the probe in it: JavaScript that gives a
-// string, or a promise of one.
+// Open loads a file in a tab that looks like the screen, and then evaluates the probe in it, which is JavaScript that
+// returns a string or a promise of one.
 func (b *Browser) Open(t TB, file string, s Screen, probe string) Seen {
 	t.Helper()
 	address := (&url.URL{Scheme: "file", Path: file}).String()
 	return b.open(t, address, address, strings.TrimSuffix(filepath.Base(file), ".html"), s, probe)
 }
 
-// OpenServed is Open for a page of a server. Requests to that server are fine; those to any other,
-// and answers that are errors, are problems. name is that of the screenshots.
+// OpenServed is like Open for a page of a server. Requests to other servers and answers with an error status are
+// problems. name is the name of the screenshots.
 func (b *Browser) OpenServed(t TB, address, name string, s Screen, probe string) Seen {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -227,8 +226,8 @@ func (b *Browser) OpenServed(t TB, address, name string, s Screen, probe string)
 	return b.open(t, address, u.Scheme+"://"+u.Host+"/", name, s, probe)
 }
 
-// judge returns what axe-core finds on the page of a tab. It is evaluated, and not loaded: pages forbid scripts of
-// others.
+// judge returns the violations that axe-core finds on the page of a tab. It evaluates axe-core's source instead of
+// loading it, because pages forbid foreign scripts.
 func (b *Browser) judge(t TB, tab string) []string {
 	t.Helper()
 	program, err := os.ReadFile(*axe)
@@ -247,14 +246,14 @@ func (b *Browser) judge(t TB, tab string) []string {
 	return strings.FieldsFunc(answer.Result.Value, func(r rune) bool { return r == 0 })
 }
 
-// open shows a page, which may request what begins with own.
+// open shows a page that may request only URLs beginning with own.
 func (b *Browser) open(t TB, address, own, name string, s Screen, probe string) Seen {
 	t.Helper()
 	if b.tab == "" {
 		b.tab = b.newTab(t)
 	}
 	tab := b.tab
-	b.load(t, "about:blank") // the page before is left: what it still does is not of this one
+	b.load(t, "about:blank") // leave the previous page, so that its late requests are not attributed to this one
 	b.call(t, tab, "Emulation.setDeviceMetricsOverride", object{"width": s.Width, "height": s.Height,
 		"deviceScaleFactor": 1, "mobile": s.Width < 800}, nil)
 	b.call(t, tab, "Emulation.setEmulatedMedia",
@@ -274,7 +273,7 @@ func (b *Browser) open(t TB, address, own, name string, s Screen, probe string) 
 		out.Problems = append(out.Problems, b.judge(t, tab)...)
 	}
 	for _, m := range b.events {
-		// Tabs that were open before may still tell of something.
+		// Tabs that were open before may still send events.
 		if problem := m.problem(own); m.SessionID == tab && problem != "" {
 			out.Problems = append(out.Problems, problem)
 		}
@@ -285,7 +284,7 @@ func (b *Browser) open(t TB, address, own, name string, s Screen, probe string) 
 	return out
 }
 
-// newTab opens a tab, of which all that can be a problem is reported.
+// newTab opens a tab and enables all events that can indicate a problem.
 func (b *Browser) newTab(t TB) string {
 	t.Helper()
 	var target struct{ TargetID, SessionID string }
@@ -297,7 +296,6 @@ func (b *Browser) newTab(t TB) string {
 	return target.SessionID
 }
 
-// load shows what is at an address in the tab, and keeps the events since.
 func (b *Browser) load(t TB, address string) {
 	t.Helper()
 	b.events = nil
@@ -308,7 +306,7 @@ func (b *Browser) load(t TB, address string) {
 	}
 }
 
-// problem says what is wrong about an event of a page that may request what begins with own; most are fine.
+// problem describes the fault that an event reports, or returns "". The page may request URLs that begin with own.
 func (m message) problem(own string) string {
 	switch m.Method {
 	case "Network.requestWillBeSent":
@@ -316,18 +314,17 @@ func (m message) problem(own string) string {
 		if err := json.Unmarshal(m.Params, &p); err != nil {
 			return err.Error()
 		}
-		// Chromium lists a picture that is in the page itself as a request; it goes nowhere.
+		// Chromium also reports pictures embedded in the page as requests.
 		if !strings.HasPrefix(p.Request.URL, own) && !strings.HasPrefix(p.Request.URL, "data:image/svg+xml;base64,") {
 			return "request for " + p.Request.URL
 		}
 	case "Network.webSocketCreated", "Network.webTransportCreated", "Runtime.consoleAPICalled",
 		"Runtime.exceptionThrown", "Log.entryAdded":
-		return m.Method + " " + string(m.Params) // the pages print nothing: whatever the console gets is an error
+		return m.Method + " " + string(m.Params) // the pages print nothing, so any console output is an error
 	}
 	return ""
 }
 
-// screenshot writes the page in pieces that are short enough to be looked at.
 func (b *Browser) screenshot(t TB, tab, page string, s Screen) {
 	t.Helper()
 	const piece, most = 1600, 8

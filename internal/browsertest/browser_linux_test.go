@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Tests of pages find no request and no error. This one shows that they would.
+// Tests of pages expect no requests and no errors. This test shows that the browser would report them.
 func TestChromiumWatcherSeesRequestsAndErrors(t *testing.T) {
 	b := Start(t)
 	for name, c := range map[string]struct{ html, want string }{

@@ -1,2 +1,2 @@
-// Package browsertest opens pages in a headless Chromium in tests, and reports what it shows.
+// Package browsertest opens pages in a headless Chromium in tests, and reports the result.
 package browsertest

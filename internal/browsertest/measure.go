@@ -2,16 +2,16 @@ package browsertest
 
 import _ "embed"
 
-// Measure is an expression for a probe: an object of what a reader has in front of them on any page, as Measured.
+// Measure is a probe expression that returns the visible properties of any page, as a Measured.
 //
 //go:embed measure.js
 var Measure string
 
-// Measured is what Measure returns. Clipped, Overlapping and Tiny are texts of charts: outside of their picture, over
-// another text, and in less than 9 pixels.
+// Measured is the result of Measure. Clipped, Overlapping and Tiny are texts of charts that extend beyond their
+// picture, cover another text, or are smaller than 9 pixels.
 type Measured struct {
-	Unlabelled, Unscoped       int // pictures without a title or description, heads of tables without a scope
-	Sideways, Charts           int // pixels to scroll sideways; charts that are shown
+	Unlabelled, Unscoped       int // pictures without a title or description, table headers without a scope
+	Sideways, Charts           int // pixels to scroll sideways; visible charts
 	Banner, Background         string
 	Clipped, Overlapping, Tiny []string
 }

@@ -18,7 +18,7 @@ import (
 
 var site = flag.String("site", "", "open all pages of the site in this folder, which make site has built")
 
-// siteProbe says what a page weighs with all that it loads, its local links, and whether it scrolls sideways.
+// siteProbe returns the size of a page with its resources, its local links, and if it scrolls sideways.
 const siteProbe = `JSON.stringify({
 	bytes: performance.getEntriesByType("resource").concat(performance.getEntriesByType("navigation"))
 		.reduce((n, e) => n + e.encodedBodySize, 0),
@@ -27,13 +27,12 @@ const siteProbe = `JSON.stringify({
 	anchors: [...document.querySelectorAll("[id]")].map(e => e.id),
 	sideways: document.documentElement.scrollWidth - document.documentElement.clientWidth})`
 
-// searchProbe says what the search has found.
 const searchProbe = `document.getElementById("said").textContent + "\n" + document.getElementById("found").textContent`
 
-// weight is what a page may weigh with all that it loads, as a server sends it.
+// weight is the maximum size in bytes of a page with all its resources, as a server sends them.
 const weight = 300_000
 
-// Every page of the site works on a phone and on a laptop, without other servers, and its links lead somewhere.
+// Every page of the site works on a phone and on a laptop, without other servers and without broken links.
 func TestChromiumShowsTheSite(t *testing.T) {
 	if *site == "" {
 		t.Skip("opens the pages that make site has built: run with -site DIR")
@@ -97,7 +96,7 @@ func TestChromiumShowsTheSite(t *testing.T) {
 			t.Errorf("the search for %s finds %.2000q, and no %q; %q", query, seen.Probe, want, seen.Problems)
 		}
 	}
-	// From a disk too.
+	// The search also works from a local disk.
 	file, err := filepath.Abs(filepath.Join(*site, "search.html"))
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +107,7 @@ func TestChromiumShowsTheSite(t *testing.T) {
 	}
 }
 
-// compressed is a server that sends pages as those of the web do.
+// compressed returns a handler that compresses pages, as web servers do.
 func compressed(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
@@ -119,7 +118,6 @@ func compressed(h http.Handler) http.Handler {
 	})
 }
 
-// packed compresses what is written.
 type packed struct {
 	http.ResponseWriter
 	to io.Writer

@@ -1,8 +1,8 @@
 // Package cgroup reads the limits that control groups set for this process.
 //
-// Control groups bound a process beside /proc/meminfo and its resource limits. A limit of any group
-// from the process's own up to the root of the hierarchy counts. Version 2 has one hierarchy,
-// version 1 one for each controller (Documentation/admin-guide/cgroup-v2.rst and cgroup-v1).
+// Control groups limit a process in addition to /proc/meminfo and its resource limits. The limits of all groups
+// apply, from the process's own up to the root of the hierarchy. Version 2 has one hierarchy, version 1 one for each
+// controller (Documentation/admin-guide/cgroup-v2.rst and cgroup-v1).
 package cgroup
 
 import (
@@ -13,11 +13,11 @@ import (
 	"strings"
 )
 
-// noLimit is above any limit that means something: version 1 says "no limit" for memory with a number near 2^63.
+// noLimit is larger than any real limit. Version 1 reports "no limit" for memory as a number near 2^63.
 const noLimit = 1 << 60
 
-// groups returns the directories of this process's groups for a controller, its own first, and
-// which version they are.
+// groups returns the directories of this process's groups for a controller, innermost first, and whether they are of
+// version 2.
 func groups(root fs.FS, controller string) (dirs []string, v2 bool) {
 	b, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -53,9 +53,8 @@ func groups(root fs.FS, controller string) (dirs []string, v2 bool) {
 	}
 }
 
-// Limit returns the least limit of a controller over this process's groups, and which group has it.
-// The files are those that hold the limit in the two versions. root is "/", which tests replace. ok
-// is false where no group has a limit.
+// Limit returns the lowest limit of a controller over this process's groups, and its group. fileV1 and fileV2 are the
+// files with the limit in the two versions, and root is "/" except in tests. ok is false if no group has a limit.
 func Limit(root fs.FS, controller, fileV1, fileV2 string) (limit int64, where string, ok bool) {
 	dirs, v2 := groups(root, controller)
 	file := fileV1
@@ -70,8 +69,8 @@ func Limit(root fs.FS, controller, fileV1, fileV2 string) (limit int64, where st
 	return limit, where, ok
 }
 
-// Memory returns the least memory limit over this process's groups, what of it is in use without the
-// page cache, both in bytes, and which group has it. ok is false where no group has a limit.
+// Memory returns the lowest memory limit over this process's groups, the memory used without the page cache, both in
+// bytes, and the limit's group. ok is false if no group has a limit.
 func Memory(root fs.FS) (limit, used int64, where string, ok bool) {
 	limit, where, ok = Limit(root, "memory", "memory.limit_in_bytes", "memory.max")
 	if !ok {
@@ -80,19 +79,19 @@ func Memory(root fs.FS) (limit, used int64, where string, ok bool) {
 	dir := strings.TrimPrefix(where, "cgroup /")
 	for _, file := range []string{"memory.current", "memory.usage_in_bytes"} {
 		if n, err := readNumber(root, path.Join(dir, file)); err == nil {
-			// What the page cache holds counts as used, but is given back under pressure.
+			// The page cache counts as used, but the kernel reclaims it under pressure.
 			return limit, n - pageCache(root, dir), where, true
 		}
 	}
 	return limit, 0, where, true
 }
 
-// pageCache returns the bytes of file pages that a group could give back: "inactive_file" of
-// memory.stat, in both versions.
+// pageCache returns the bytes of file pages that a group could give back, from "inactive_file" of memory.stat in both
+// versions.
 func pageCache(root fs.FS, dir string) int64 {
 	b, err := fs.ReadFile(root, path.Join(dir, "memory.stat"))
 	if err != nil {
-		return 0 // then all of it counts as used, which is the safe side
+		return 0 // all memory then counts as used, which is the safe side
 	}
 	sum := int64(0)
 	for line := range strings.Lines(string(b)) {

@@ -5,7 +5,6 @@ import (
 	"testing/fstest"
 )
 
-// files is a machine's root with these files.
 func files(pairs ...string) fstest.MapFS {
 	m := fstest.MapFS{}
 	for i := 0; i < len(pairs); i += 2 {

@@ -1,5 +1,5 @@
-// Package cli has what all verbs of a cobra command line share: errors with exit codes, checks of arguments, and flags
-// that take one of a few words.
+// Package cli has the common parts of the verbs of a cobra command line: errors with exit codes, checks of arguments,
+// and flags that take one of a few words.
 package cli
 
 import (
@@ -39,17 +39,17 @@ func SetFormerly(cmd *cobra.Command, old string) {
 	cmd.Annotations[formerly] = old
 }
 
-// CodeUsage is the exit code of errors of the caller: the command line or a file is wrong.
+// CodeUsage is the exit code for a wrong command line or a wrong input file.
 const CodeUsage = 2
 
-// An Error ends the program with a code of its own. An empty err means that everything has been said.
-// Errors of all other kinds end the program with 1: only what a caller can tell apart has a code.
+// An Error ends the program with its own exit code, all other errors end it with 1. If Err is nil, nothing more is
+// printed.
 type Error struct {
 	Code int
 	Err  error
 }
 
-// Error returns the text of the error, empty if everything has been said.
+// Error returns the text of Err, or "" if it is nil.
 func (e *Error) Error() string {
 	if e.Err == nil {
 		return ""
@@ -57,10 +57,10 @@ func (e *Error) Error() string {
 	return e.Err.Error()
 }
 
-// Unwrap lets errors.Is and errors.As see the error inside.
+// Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Exit ends the program with the status of a command that has said everything itself.
+// Exit returns an error that ends the program with this status and prints nothing, or nil for 0.
 func Exit(status int) error {
 	if status == 0 {
 		return nil
@@ -68,29 +68,29 @@ func Exit(status int) error {
 	return &Error{status, nil}
 }
 
-// Usage marks an error as the caller's.
+// Usage marks an error as a usage error.
 func Usage(err error) error { return &Error{CodeUsage, err} }
 
-// Usagef is Usage with the command and where to read more.
+// Usagef returns a usage error that begins with the command's name and ends with a pointer to its help.
 func Usagef(cmd *cobra.Command, format string, args ...any) error {
-	// The help is named and not printed: below forty lines of it the message would be out of sight.
+	// The help itself is not printed, because its forty lines would push the message out of sight.
 	where := ""
-	if cmd.HasParent() { // every message begins with "rackless: " already
+	if cmd.HasParent() { // the program prints "rackless: " before every message
 		where = strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") + ": "
 	}
 	return Usage(fmt.Errorf("%s%s\nsee: %s --help", where, fmt.Sprintf(format, args...), cmd.CommandPath()))
 }
 
-// ExactArgs is cobra.ExactArgs with a message that names what is wanted.
+// ExactArgs is like cobra.ExactArgs with a message that names the expected arguments.
 func ExactArgs(n int, what string) cobra.PositionalArgs { return RangeArgs(n, n, what) }
 
 // MaxArgs allows up to n arguments.
 func MaxArgs(n int, what string) cobra.PositionalArgs { return RangeArgs(0, n, what) }
 
-// SomeArgs wants one argument or more; what names them in the message.
+// SomeArgs requires one argument or more. Its second parameter names them in the message.
 func SomeArgs(what string) cobra.PositionalArgs { return RangeArgs(1, math.MaxInt, what) }
 
-// RangeArgs allows least to most arguments; what names them in the message.
+// RangeArgs allows least to most arguments, and names them in its message.
 func RangeArgs(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
@@ -100,22 +100,21 @@ func RangeArgs(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// Finish makes the commands of a tree behave alike, where cobra leaves it to each: a command that
-// only holds others prints its help, and with a name that it does not have it is a usage error with
-// a suggestion; every error about arguments is a usage error.
+// Finish makes the commands of a tree behave alike. A command with only subcommands prints its help, an unknown
+// subcommand is a usage error with a suggestion, and so is every error about arguments.
 func Finish(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		Finish(c)
 	}
-	// cobra itself prints the help and ends with 0, also for a name that does not exist, which scripts
-	// would take for success.
+	// cobra itself prints the help and exits with 0, even for a subcommand that does not exist. Scripts would take
+	// that for success.
 	if !cmd.Runnable() {
 		cmd.Args = unknownCommand
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		return
 	}
 	check := cmd.Args
-	// Without a check, cobra takes any arguments.
+	// Without a check, cobra accepts any arguments.
 	if check == nil {
 		return
 	}
@@ -128,16 +127,15 @@ func Finish(cmd *cobra.Command) {
 	}
 }
 
-// unknownCommand returns a usage error for a name that is no subcommand, with the names that are close to it.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	// cobra sets its default only where it looks for suggestions itself.
+	// cobra sets its default only when it looks for suggestions itself.
 	cmd.SuggestionsMinimumDistance = 2
 	names := cmd.SuggestionsFor(args[0])
 	for _, c := range cmd.Commands() {
-		if slices.Contains(c.SuggestFor, args[0]) { // no slip: what else is written alike is not meant
+		if slices.Contains(c.SuggestFor, args[0]) { // an alias of one command, so similar names are not meant
 			names = []string{c.Name()}
 		}
 	}
@@ -148,8 +146,8 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return Usagef(cmd, "unknown command %q%s", args[0], hint)
 }
 
-// FlagError is what a wrong flag leads to: the flags' own words, the nearest flag that there is,
-// and where to read more.
+// FlagError returns a usage error for a wrong flag, with the message of pflag, the most similar flag and a pointer to
+// the help.
 func FlagError(cmd *cobra.Command, err error) error {
 	hint := ""
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
@@ -167,9 +165,8 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return Usagef(cmd, "%v%s", err, hint)
 }
 
-// nearest returns the flag of a command that is written most like name, or "".
 func nearest(cmd *cobra.Command, name string) string {
-	best, least := "", 3 // more than two slips are no slip
+	best, least := "", 3 // more than two wrong letters are no typing error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if d := strictyaml.Distance(name, f.Name); !f.Hidden && d < least && d < len(f.Name) {
 			best, least = f.Name, d
@@ -178,33 +175,32 @@ func nearest(cmd *cobra.Command, name string) string {
 	return best
 }
 
-// oneOf is a flag that takes one of a few words. A wrong one is refused when the command line is read.
+// oneOf is a flag that takes one of a few words. Other words are refused when the command line is parsed.
 type oneOf struct {
 	value *string
 	words []string
 }
 
-// EnumFlag adds a flag that takes one of the allowed words, with completion.
-// The value's present content is the default.
+// EnumFlag adds a flag that takes one of the allowed words, with completion. The current value is the default.
 func EnumFlag(cmd *cobra.Command, value *string, name, short, help string, allowed ...string) {
-	// The words stand in the help as well: a flag whose values have to be looked up elsewhere is not used.
+	// The help lists the words too, because users do not use a flag if they have to look its values up elsewhere.
 	cmd.Flags().VarP(oneOf{value, allowed}, name, short, help+": "+words.Or(allowed))
 	OfferWords(cmd, name, allowed...)
 }
 
-// Offer says what a shell offers for a flag. It panics where there is no such flag.
+// Offer sets the shell completion of a flag. It panics if there is no such flag.
 func Offer(cmd *cobra.Command, name string, f cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(name, f); err != nil {
 		panic(err)
 	}
 }
 
-// OfferWords has a shell offer these words for a flag, and no files; without words, nothing.
+// OfferWords makes a shell complete a flag with these words and no files.
 func OfferWords(cmd *cobra.Command, name string, words ...string) {
 	Offer(cmd, name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// NotEmpty refuses flags that are given an empty value: a variable of a script that is not set.
+// NotEmpty refuses flags with an empty value, which usually comes from an unset variable in a script.
 func NotEmpty(cmd *cobra.Command, what string, names ...string) error {
 	for _, name := range names {
 		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
@@ -214,15 +210,15 @@ func NotEmpty(cmd *cobra.Command, what string, names ...string) error {
 	return nil
 }
 
-// String is the word now; it makes oneOf a pflag.Value, together with Set and Type.
+// String returns the current word. With Set and Type it makes oneOf a pflag.Value.
 func (o oneOf) String() string {
-	if o.value == nil { // pflag asks the zero value when it prints defaults
+	if o.value == nil { // pflag calls String on the zero value when it prints defaults
 		return ""
 	}
 	return *o.value
 }
 
-// Set refuses a word that is none of the list. pflag puts the name of the flag before the message.
+// Set refuses a word that is not in the list. pflag puts the flag's name before the message.
 func (o oneOf) Set(s string) error {
 	if !slices.Contains(o.words, s) {
 		return fmt.Errorf("want %s", words.Or(o.words))
@@ -231,19 +227,17 @@ func (o oneOf) Set(s string) error {
 	return nil
 }
 
-// Type stands for the value in the help of a flag.
+// Type is the placeholder for the value in the help.
 func (oneOf) Type() string { return "WORD" }
 
-// A completer is where a shell looks for the completions of a user.
 type completer struct {
 	shell     string
-	xdg, home string // the variable of the directory, and what it is below home without the variable
+	xdg, home string // the variable with the directory, and the default below home
 	file      string
 	write     func(root *cobra.Command, b *bytes.Buffer) error
-	then      string // what is left to do; DIR is the directory
+	then      string // advice on the remaining step; DIR is the directory
 }
 
-// completers are the shells that InstallCompletion knows.
 var completers = []completer{
 	{"bash", "XDG_DATA_HOME", ".local/share", "bash-completion/completions/rackless",
 		func(root *cobra.Command, b *bytes.Buffer) error { return root.GenBashCompletionV2(b, true) },
@@ -256,8 +250,8 @@ var completers = []completer{
 		"New shells use it."},
 }
 
-// InstallCompletion writes the script for a shell where the shell looks for completions of a user, below the directory
-// that dir returns for an XDG variable and a path below home. It returns what to tell the user.
+// InstallCompletion writes a shell's completion script to the user's directory for completions. dir maps an XDG
+// variable and a path below home to a directory. The result is a message for the user.
 func InstallCompletion(cmd *cobra.Command, shell string, dir func(xdg, home string) (string, error)) (string, error) {
 	i := slices.IndexFunc(completers, func(c completer) bool { return c.shell == shell })
 	if i < 0 {
@@ -283,23 +277,23 @@ func InstallCompletion(cmd *cobra.Command, shell string, dir func(xdg, home stri
 	return fmt.Sprintf("wrote %s\n%s\n", path, strings.ReplaceAll(c.then, "DIR", filepath.Dir(path))), nil
 }
 
-// AllVerbs is the key of a file of defaults whose flags count for every verb that has them.
+// AllVerbs is the key in a defaults file for flags of every verb that has them.
 const AllVerbs = "all"
 
-// defaultsFile are the limits of a file of defaults. It names each flag once, so it is small.
+// defaultsFile sets the limits of a defaults file, which is small because it names each flag once.
 var defaultsFile = &strictyaml.Format{Name: "config", File: "config file", MaxSize: 64 << 10, MaxTokens: 4000,
 	MaxDepth: 4, EmptyWant: "verbs and their flags", EmptyFix: `begin with "up: {accel: tcg}"`, LooseText: true,
 	LargeFix: "it is not a config file of rackless", AliasFix: "write the value out"}
 
-// Defaults are values of flags that a user has chosen for all command lines, in a file: a mapping for each verb ("up",
-// "study run"), or for [AllVerbs], of flags and their values. The zero value has none.
+// Defaults are the user's values of flags for all command lines. The file maps verbs ("up", "study run"), or
+// [AllVerbs], to flags and their values. The zero value has none.
 type Defaults struct {
 	values map[string]map[string]string // by verb and flag
-	file   *strictyaml.Reader           // for places in messages
+	file   *strictyaml.Reader           // for positions in messages
 }
 
-// ReadDefaults reads a file of defaults for the commands below root. A verb or a flag that is not there is a fault,
-// whatever command runs: else a slip would never be found. The error is a [strictyaml.Errors].
+// ReadDefaults reads a defaults file for the commands below root. An unknown verb or flag is always an error, even
+// for other commands, or typing errors would never be found. The error is a [strictyaml.Errors].
 func ReadDefaults(root *cobra.Command, file string, text []byte) (Defaults, error) {
 	r := strictyaml.New(defaultsFile, file)
 	d := Defaults{file: r}
@@ -327,7 +321,7 @@ func ReadDefaults(root *cobra.Command, file string, text []byte) (Defaults, erro
 	return d, nil
 }
 
-// commands returns the flags of each verb by name, and of all verbs together.
+// commands returns the flags of each verb by name, and of all verbs under AllVerbs.
 func commands(root *cobra.Command) map[string]map[string]*pflag.Flag {
 	verbs := map[string]map[string]*pflag.Flag{AllVerbs: {}}
 	var walk func(c *cobra.Command)
@@ -352,12 +346,11 @@ func commands(root *cobra.Command) map[string]map[string]*pflag.Flag {
 	return verbs
 }
 
-// verbOf is the path of a command without the program: "study run".
+// verbOf returns the path of a command without the program: "study run".
 func verbOf(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// near advises on a name that is none of those known.
 func near[V any](name string, known map[string]V) string {
 	if best := strictyaml.Nearest(name, slices.Sorted(maps.Keys(known))); best != "" {
 		return "did you mean " + best + "?"
@@ -365,10 +358,10 @@ func near[V any](name string, known map[string]V) string {
 	return ""
 }
 
-// Set sets the flags of a command that its command line leaves out: by the environment, else by the defaults of its
-// verb, else by those of all verbs. The variable of --accel of "study run" is RACKLESS_STUDY_RUN_ACCEL.
+// Set sets the flags that the command line leaves out, from the environment, else from the verb's defaults, else from
+// the defaults for all verbs. The variable for --accel of "study run" is RACKLESS_STUDY_RUN_ACCEL.
 func (d Defaults) Set(cmd *cobra.Command, env func(string) string) error {
-	if cmd.Hidden && cmd.Annotations[Now] == "" { // the program starts those itself
+	if cmd.Hidden && cmd.Annotations[Now] == "" { // the program starts these commands itself
 		return nil
 	}
 	var faults []error
@@ -380,7 +373,6 @@ func (d Defaults) Set(cmd *cobra.Command, env func(string) string) error {
 	return errors.Join(faults...)
 }
 
-// set sets one flag.
 func (d Defaults) set(cmd *cobra.Command, flag string, env func(string) string) error {
 	verbs := []string{verbOf(cmd)}
 	if former := cmd.Annotations[formerly]; former != "" {
@@ -410,9 +402,8 @@ func (d Defaults) set(cmd *cobra.Command, flag string, env func(string) string) 
 	return nil
 }
 
-// Slips returns an error for variables of the environment, as NAME=VALUE, that look like those of flags or others of
-// the program, and are none: a value that nothing reads is not what its user wants. Variables that resemble nothing are
-// somebody else's.
+// Slips returns an error for environment variables (NAME=VALUE) that look like a misspelt variable of a flag or one
+// of others, because nothing would read them. It ignores variables that resemble nothing.
 func Slips(root *cobra.Command, environ []string, others ...string) error {
 	known := lists.SetOf(others, func(name string) string { return name })
 	verbs := commands(root)
@@ -442,7 +433,7 @@ func Slips(root *cobra.Command, environ []string, others ...string) error {
 	return nil
 }
 
-// variable is the name of an environment variable for words: capitals, with underscores between them.
+// variable returns the environment variable for words: in capitals, joined by underscores.
 func variable(text string) string {
 	return strings.ToUpper(strings.NewReplacer(" ", "_", "-", "_").Replace(text))
 }

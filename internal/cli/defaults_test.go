@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// verbs makes a program with the verbs "up" and "study run", and a hidden one, that all have a flag --wait.
+// verbs returns a program with the verbs "up", "study run", and a hidden one, each with a flag --wait.
 func verbs() *cobra.Command {
 	root := &cobra.Command{Use: "prog"}
 	study := &cobra.Command{Use: "study"}

@@ -1,6 +1,5 @@
-// Package deps holds no code, only the tests that keep the packages of this module apart, its
-// dependencies justified and its binary free of what does not belong there. The rules are in
-// rules_test.go.
+// Package deps has only tests. They keep the packages of this module apart, the dependencies justified, and unwanted
+// packages out of the binary. The rules are in rules_test.go.
 package deps
 
 import (
@@ -23,17 +22,17 @@ import (
 )
 
 const (
-	root   = "../.." // of the module, from this package's directory
+	root   = "../.." // root of the module, relative to this package
 	module = "github.com/rackless/rackless"
 )
 
-// A tree is what the packages of a module import, by their directory relative to its root.
+// A tree maps the packages of a module, by directory, to their imports.
 type tree map[string]*imports
 
-// imports of one package; those of this module are relative to it, as in rule.
+// imports are the imports of one package. Packages of this module are relative to its root, as in the rules.
 type imports struct {
-	code  []string // of files that are part of the package
-	tests []string // of its _test.go files
+	code  []string // from files of the package itself
+	tests []string // from its _test.go files
 }
 
 // readTree reads the import declarations of all Go files below dir, whatever their build tags.
@@ -45,7 +44,7 @@ func readTree(dir string) (tree, error) {
 		}
 		name := d.Name()
 		if d.IsDir() {
-			// The go command ignores these too, but for bin and out, which are ours and hold no source.
+			// The go command ignores these too, except bin and out, which are ours and hold no source.
 			if file != dir && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") ||
 				slices.Contains([]string{"testdata", "vendor", "bin", "out"}, name)) {
 				return fs.SkipDir
@@ -100,7 +99,7 @@ func relative(imp string) string {
 	return strings.TrimPrefix(imp, module+"/")
 }
 
-// matches reports whether the import is what the pattern names; "x/..." names x and all below it.
+// matches reports whether the import matches the pattern; "x/..." matches x and all packages below it.
 func matches(pattern, imp string) bool {
 	if dir, ok := strings.CutSuffix(pattern, "/..."); ok {
 		return imp == dir || strings.HasPrefix(imp, dir+"/")
@@ -108,13 +107,13 @@ func matches(pattern, imp string) bool {
 	return imp == pattern
 }
 
-// wayTo returns the shortest chain of imports from a package to one that matches the pattern, or nil.
+// wayTo returns the shortest chain of imports from a package to a package that matches the pattern, or nil.
 func (t tree) wayTo(from, pattern string) []string {
 	queue := [][]string{{from}}
 	for seen := map[string]bool{from: true}; len(queue) > 0; queue = queue[1:] {
 		way := queue[0]
 		last := t[way[len(way)-1]]
-		if last == nil { // not of this module: what it imports is its own business
+		if last == nil { // not of this module: its imports do not matter
 			continue
 		}
 		for _, imp := range last.code {
@@ -131,14 +130,13 @@ func (t tree) wayTo(from, pattern string) []string {
 	return nil
 }
 
-// wingOf returns the place of a package's wing in the order of wings, or -1.
 func wingOf(wings []wing, pkg string) int {
 	name, _, _ := strings.Cut(pkg, "/")
 	return slices.IndexFunc(wings, func(w wing) bool { return w.name == name })
 }
 
-// violations returns what is wrong in the tree, one sentence each, sorted by package. Exceptions of upward that are not
-// needed are wrong too.
+// violations returns one sentence for each broken rule, sorted by package. Unneeded exceptions in upward are
+// violations too.
 func (t tree) violations(wings []wing, upward map[string]string, never map[string]map[string]string) []string {
 	var bad []string
 	used := map[string]bool{}
@@ -301,7 +299,6 @@ func TestReadTreeKeepsTestsApartAndSkipsWhatTheGoCommandSkips(t *testing.T) {
 	}
 }
 
-// readDoc returns the text of a file of the repository.
 func readDoc(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
@@ -314,7 +311,7 @@ func readDoc(t *testing.T, name string) string {
 func TestArchitectureDocumentMentionsEveryPackage(t *testing.T) {
 	const doc = "docs/architecture.md"
 	if _, err := os.Stat(filepath.Join(root, doc)); os.IsNotExist(err) {
-		return // nothing can be missing in what is not written yet
+		return // the file is not written yet
 	}
 	text := readDoc(t, doc)
 	tree, err := readTree(root)
@@ -328,7 +325,8 @@ func TestArchitectureDocumentMentionsEveryPackage(t *testing.T) {
 	}
 }
 
-// The marks of CONTRIBUTING.md for the length of files. A file is split at about 500 lines; these are far beyond that.
+// CONTRIBUTING.md sets these limits for the length of files. A file is normally split at about 500 lines, far below
+// these.
 const (
 	maxLines     = 700
 	maxTestLines = 1000
@@ -364,7 +362,7 @@ func TestFilesAreSplitBeforeTheyAreLong(t *testing.T) {
 	}
 }
 
-// rows returns the first column of the table under a heading of docs/dependencies.md, without its backquotes.
+// rows returns the first column of the table below a heading of docs/dependencies.md, without backquotes.
 func rows(t *testing.T, text, heading string) []string {
 	t.Helper()
 	_, section, ok := strings.Cut(text, "\n## "+heading+"\n")
@@ -401,7 +399,7 @@ func TestEveryModuleIsJustified(t *testing.T) {
 	for _, pkg := range slices.Sorted(maps.Keys(tree)) {
 		for _, imp := range slices.Concat(tree[pkg].code, tree[pkg].tests) {
 			first, _, _ := strings.Cut(imp, "/")
-			if !strings.Contains(first, ".") { // the standard library, or ours
+			if !strings.Contains(first, ".") { // from the standard library or from this module
 				continue
 			}
 			if !slices.ContainsFunc(documented, func(mod string) bool { return matches(mod+"/...", imp) }) {
@@ -446,7 +444,7 @@ func TestEveryDebianPackageOfNodesIsJustified(t *testing.T) {
 			have = append(have, m[1])
 		}
 		slices.Sort(have)
-		have = slices.Compact(have) // sets share some
+		have = slices.Compact(have) // some sets share entries
 		documented := rows(t, readDoc(t, "docs/dependencies.md"), tt.heading)
 		slices.Sort(documented)
 		if d := cmp.Diff(documented, have); d != "" {
@@ -457,9 +455,9 @@ func TestEveryDebianPackageOfNodesIsJustified(t *testing.T) {
 
 func TestReleaseBinaryLinksNeitherCgoNorTestLibraries(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(root, "cmd", "rackless", "main.go")); os.IsNotExist(err) {
-		return // no binary yet
+		return // the binary does not exist yet
 	}
-	// With cgo allowed, so that a dependency which would use it shows; "go test" puts its own go first in PATH.
+	// cgo is enabled so that a dependency that would use it shows up. "go test" puts its own go first in PATH.
 	cmd := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Standard}} {{len .CgoFiles}}",
 		"./cmd/rackless")
 	cmd.Dir = root

@@ -1,13 +1,12 @@
 package deps
 
-// A wing is a directory at the root with the packages below it.
 type wing struct {
 	name string
-	why  string // of its place, printed if an import points up from it
+	why  string // reason for its position, printed if an import points up from it
 }
 
-// wings are in the order of docs/architecture.md, from the ground up: a package imports those of its own wing and of
-// the wings before it.
+// wings are ordered as in docs/architecture.md, from the ground up. A package may import packages of its own wing and
+// of earlier wings.
 var wings = []wing{
 	{"internal", "what all wings share knows none of them"},
 	{"docs", "documents as files, embedded: who prints them knows what they are"},
@@ -25,13 +24,12 @@ var wings = []wing{
 	{"cmd", "a command is wired up from packages, and never imported"},
 }
 
-// upward are imports that point up all the same, with what has to move before they can go.
+// upward lists the permitted imports that point up, each with the change that will remove it.
 var upward = map[string]string{
 	"rack/mend -> report/hostview": "printing of the verdict belongs to report",
 	"rack/mend -> report/show":     "printing of the verdict belongs to report",
 }
 
-// Reasons that several rules share.
 const (
 	whyPure = "pure packages do no I/O and read no clock, so that the same input gives the same bytes: " +
 		"take the value as an argument, or as an io.Reader, from the caller"
@@ -41,7 +39,6 @@ const (
 		"business it is"
 )
 
-// pure is what a pure package never imports.
 func pure() map[string]string {
 	return map[string]string{
 		"crypto/rand": whyPure, "math/rand": whyPure, "math/rand/v2": whyPure,
@@ -53,30 +50,28 @@ func pure() map[string]string {
 	}
 }
 
-// with adds an import that is wrong, and the reason, to m.
 func with(m map[string]string, path, why string) map[string]string {
 	m[path] = why
 	return m
 }
 
-// seeded is pure for packages that draw random numbers: from a generator that starts at a seed of the caller's. Their
-// tests hold that the same seed gives the same result.
+// seeded is like pure for packages that draw random numbers from a generator with the caller's seed. Their tests
+// check that the same seed gives the same result.
 func seeded() map[string]string {
 	m := pure()
 	delete(m, "math/rand/v2")
 	return m
 }
 
-// timed is seeded for packages that handle times which others have read from a clock.
+// timed is like seeded for packages that process times read from a clock elsewhere.
 func timed() map[string]string {
 	m := seeded()
 	delete(m, "time")
 	return m
 }
 
-// never maps packages to imports that are wrong there, of any kind, with the reason. A package of this module is wrong
-// by whatever way it is reached, one of the standard library or of another module only if it is imported directly.
-// "rack/..." stands for rack and all below it.
+// never maps packages to forbidden imports, with the reason. A package of this module is forbidden even as an
+// indirect import, other packages only as a direct one. "rack/..." stands for rack and all packages below it.
 var never = map[string]map[string]string{
 	"internal/strictyaml":      timed(),
 	"internal/trace":           pure(),
@@ -121,7 +116,7 @@ var never = map[string]map[string]string{
 	"study/measure":            {"study/rig": "a study measures by its own design: this measures a lab once"},
 }
 
-// testOnly are imports for tests; in a program they would be dead weight or worse (testing registers flags).
+// testOnly are imports for tests. In a program they would be dead weight or worse (testing registers flags).
 var testOnly = map[string]string{
 	"testing/...":                                    "the testing package is for tests",
 	"github.com/google/go-cmp/...":                   "it panics on what it does not know: it is for tests",
@@ -132,5 +127,5 @@ var testOnly = map[string]string{
 	"github.com/invopop/jsonschema/...": "the schemas are files: it makes them in tests",
 }
 
-// noName are package names that say nothing about what is inside, so that everything ends up inside.
+// noName are package names that describe nothing, so that such packages collect everything.
 var noName = []string{"base", "common", "helper", "helpers", "lib", "misc", "shared", "types", "util", "utils"}

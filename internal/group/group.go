@@ -1,14 +1,14 @@
 // Package group groups values by key, in the order in which the keys first appear.
 package group
 
-// By are values by key. A map alone would give them in another order each time, and pages, messages and files that are
-// made of the same input have to be equal. The zero value is empty.
+// By groups values by key. A plain map would iterate in random order, but pages, messages and files of the same input
+// must be equal. The zero value is empty.
 type By[K comparable, V any] struct {
-	Keys []K // for reading: each once, in the order in which it was first added
+	Keys []K // read only: each key once, in the order of their first values
 	of   map[K][]V
 }
 
-// Add adds a value to those of a key.
+// Add appends a value to the values of a key.
 func (g *By[K, V]) Add(key K, value V) {
 	if g.of == nil {
 		g.of = map[K][]V{}
@@ -19,13 +19,14 @@ func (g *By[K, V]) Add(key K, value V) {
 	g.of[key] = append(g.of[key], value)
 }
 
-// A List is values in the order in which their keys were met, each found by its key. The zero value is empty.
+// A List holds one value for each key, in the order in which the keys were first used. The zero value is empty.
 type List[K comparable, V any] struct {
-	All []V // for reading
+	All []V // read only
 	at  map[K]int
 }
 
-// At returns the value of a key, which is first where the key was not met before. It holds until the next call.
+// At returns a pointer to the value of a key, adding first if the key is new. The pointer is valid until the next
+// call.
 func (l *List[K, V]) At(key K, first V) *V {
 	i, met := l.at[key]
 	if !met {
@@ -38,5 +39,5 @@ func (l *List[K, V]) At(key K, first V) *V {
 	return &l.All[i]
 }
 
-// Of returns the values of a key in the order in which they were added; none where the key was never met.
+// Of returns the values of a key in the order of their addition, or nil.
 func (g *By[K, V]) Of(key K) []V { return g.of[key] }

@@ -14,10 +14,9 @@ import (
 	"testing"
 )
 
-// An expression that is wrong panics when it is used first, which may be at a user: each that is a constant is
-// compiled here.
+// A wrong expression panics at its first use, possibly at a user's. So the test compiles every constant expression.
 func TestAllExpressionsOfTheProgramCompile(t *testing.T) {
-	files := map[string][]string{} // of each directory
+	files := map[string][]string{} // by directory
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
 			files[filepath.Dir(path)] = append(files[filepath.Dir(path)], path)
@@ -37,7 +36,6 @@ func TestAllExpressionsOfTheProgramCompile(t *testing.T) {
 	}
 }
 
-// compileAll compiles the expressions of one package that are constants, and returns their number.
 func compileAll(t *testing.T, dir string, paths []string) (n int) {
 	texts, uses := map[string]string{}, false
 	for _, path := range paths {
@@ -59,7 +57,7 @@ func compileAll(t *testing.T, dir string, paths []string) (n int) {
 		}
 		parsed = append(parsed, file)
 	}
-	// Without the packages that it imports, the constants of a package are known all the same.
+	// Type errors are ignored: constants are evaluated even if imports are missing.
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
 	quiet := &types.Config{Error: func(error) {}, IgnoreFuncBodies: true}
 	_ = types.NewChecker(quiet, set, types.NewPackage(dir, ""), info).Files(parsed)
@@ -67,7 +65,7 @@ func compileAll(t *testing.T, dir string, paths []string) (n int) {
 		ast.Inspect(file, func(node ast.Node) bool {
 			call, ok := node.(*ast.CallExpr)
 			if !ok || types.ExprString(call.Fun) != "lazyregexp.New" || info.Types[call.Args[0]].Value == nil {
-				return true // those that the program puts together are not constants
+				return true // expressions that are assembled at run time are not constants
 			}
 			n++
 			if _, err := regexp.Compile(constant.StringVal(info.Types[call.Args[0]].Value)); err != nil {

@@ -1,5 +1,5 @@
-// Package lazyregexp provides regular expressions that are compiled when they are first used. Compiling those of all
-// importers took more than a millisecond of every start of the program, which seldom needs any.
+// Package lazyregexp provides regular expressions that are compiled at their first use. Compiling them all took more
+// than a millisecond of every start of the program, which seldom needs any.
 package lazyregexp
 
 import (
@@ -7,16 +7,15 @@ import (
 	"sync"
 )
 
-// A Regexp is a regular expression of package regexp, compiled at its first use. It panics then
-// where the expression is wrong: each needs a test that uses it. Any number of goroutines may use
-// it at once.
+// A Regexp is a regular expression of package regexp, compiled at its first use. A wrong expression panics only then,
+// so each needs a test that uses it. A Regexp may be used concurrently.
 type Regexp struct {
 	once sync.Once
 	text string
 	re   *regexp.Regexp
 }
 
-// New returns the expression without looking at it.
+// New returns the expression without compiling it.
 func New(text string) *Regexp { return &Regexp{text: text} }
 
 // Get returns the compiled expression.
@@ -25,7 +24,7 @@ func (r *Regexp) Get() *regexp.Regexp {
 	return r.re
 }
 
-// The methods are those of regexp.Regexp that are used.
+// The methods are the used ones of regexp.Regexp.
 
 func (r *Regexp) FindSubmatch(b []byte) [][]byte             { return r.Get().FindSubmatch(b) }
 func (r *Regexp) String() string                             { return r.text }

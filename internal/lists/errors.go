@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Errors are errors that are told together, such as all faults of one file.
+// Errors are errors that are reported together, such as all errors in one file.
 type Errors[E error] []E
 
-// maxShown bounds what Errors prints: past that, people fix what they have seen and run again.
+// maxShown limits the number of printed errors: users fix the first ones and run again.
 const maxShown = 10
 
-// Error prints the first errors, one below the other.
+// Error returns the first errors, one on each line.
 func (e Errors[E]) Error() string {
 	lines := Map(e[:min(len(e), maxShown)], E.Error)
 	if more := len(e) - len(lines); more > 0 {
@@ -20,5 +20,5 @@ func (e Errors[E]) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap gives errors.Is and errors.As every error.
+// Unwrap returns all errors, for errors.Is and errors.As.
 func (e Errors[E]) Unwrap() []error { return Map(e, func(one E) error { return one }) }

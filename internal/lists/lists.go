@@ -1,6 +1,6 @@
 // Package lists has functions that package slices lacks: mapping, choosing, counting, and looking up.
 //
-// Functions return nil, not an empty list, where nothing is left.
+// The functions return nil instead of an empty list.
 package lists
 
 import (
@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Map returns what f makes of each value.
+// Map returns the results of f for each value.
 func Map[E, T any](all []E, f func(E) T) []T {
 	var out []T
 	for _, x := range all {
@@ -18,7 +18,7 @@ func Map[E, T any](all []E, f func(E) T) []T {
 	return out
 }
 
-// Filter returns the values that keep reports true for, in a list of its own.
+// Filter returns a new list of the values for which keep returns true.
 func Filter[E any](all []E, keep func(E) bool) []E {
 	var out []E
 	for _, x := range all {
@@ -29,7 +29,7 @@ func Filter[E any](all []E, keep func(E) bool) []E {
 	return out
 }
 
-// Lookup returns the first value that is reports true for; ok is false if there is none.
+// Lookup returns the first value for which is returns true. ok is false if no value matches.
 func Lookup[E any](all []E, is func(E) bool) (x E, ok bool) {
 	for _, x := range all {
 		if is(x) {
@@ -39,13 +39,13 @@ func Lookup[E any](all []E, is func(E) bool) (x E, ok bool) {
 	return x, false
 }
 
-// Find returns the first value that is reports true for, or the zero value.
+// Find returns the first value for which is returns true, or the zero value.
 func Find[E any](all []E, is func(E) bool) E {
 	x, _ := Lookup(all, is)
 	return x
 }
 
-// Where returns the indexes of the values that is reports true for.
+// Where returns the indexes of the values for which is returns true.
 func Where[E any](all []E, is func(E) bool) []int {
 	var out []int
 	for i, x := range all {
@@ -56,7 +56,7 @@ func Where[E any](all []E, is func(E) bool) []int {
 	return out
 }
 
-// Count returns how many values is reports true for.
+// Count returns the number of values for which is returns true.
 func Count[E any](all []E, is func(E) bool) (n int) {
 	for _, x := range all {
 		if is(x) {
@@ -66,12 +66,11 @@ func Count[E any](all []E, is func(E) bool) (n int) {
 	return n
 }
 
-// A number can be added and compared.
 type number interface {
 	~int | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float64
 }
 
-// Sum adds up what f makes of each value.
+// Sum returns the sum of the results of f.
 func Sum[E any, N number](all []E, f func(E) N) (sum N) {
 	for _, x := range all {
 		sum += f(x)
@@ -79,7 +78,7 @@ func Sum[E any, N number](all []E, f func(E) N) (sum N) {
 	return sum
 }
 
-// Max returns the largest of what f makes of each value, and at least 0.
+// Max returns the largest result of f, or 0 if none is larger.
 func Max[E any, N number](all []E, f func(E) N) (most N) {
 	for _, x := range all {
 		most = max(most, f(x))
@@ -87,7 +86,7 @@ func Max[E any, N number](all []E, f func(E) N) (most N) {
 	return most
 }
 
-// SetOf returns what f makes of each value as the keys of a map, for fast lookup.
+// SetOf returns a set of the results of f.
 func SetOf[E any, K comparable](all []E, f func(E) K) map[K]bool {
 	out := make(map[K]bool, len(all))
 	for _, x := range all {
@@ -96,7 +95,7 @@ func SetOf[E any, K comparable](all []E, f func(E) K) map[K]bool {
 	return out
 }
 
-// By returns the values under their keys. Of several with one key the last is there.
+// By returns a map of the values by key. If several have the same key, the last one wins.
 func By[E any, K comparable](all []E, key func(E) K) map[K]E {
 	out := make(map[K]E, len(all))
 	for _, x := range all {
@@ -105,15 +104,15 @@ func By[E any, K comparable](all []E, key func(E) K) map[K]E {
 	return out
 }
 
-// InOrder returns the values that a map points to, in the order of their keys.
+// InOrder returns the values of a map, in the order of their keys.
 func InOrder[K cmp.Ordered, V any](all map[K]*V) []V {
 	return Map(Keys(all), func(key K) V { return *all[key] })
 }
 
-// Flat joins the lists that f makes of the values.
+// Flat concatenates the lists that f returns for the values.
 func Flat[E, T any](all []E, f func(E) []T) []T { return slices.Concat(Map(all, f)...) }
 
-// Ref returns the address of the first value that is reports true for, or nil.
+// Ref returns the address of the first value for which is returns true, or nil.
 func Ref[E any](all []E, is func(*E) bool) *E {
 	for i := range all {
 		if is(&all[i]) {
@@ -123,16 +122,16 @@ func Ref[E any](all []E, is func(*E) bool) *E {
 	return nil
 }
 
-// Distinct sorts a list in its place and returns its values, each once.
+// Distinct sorts a list in place and returns it without duplicates.
 func Distinct[E cmp.Ordered](all []E) []E {
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// Keys are the keys of a map, sorted.
+// Keys returns the keys of a map, sorted.
 func Keys[K cmp.Ordered, V any](all map[K]V) []K { return slices.Sorted(maps.Keys(all)) }
 
-// Add appends a value that the list does not have yet.
+// Add appends a value, unless the list contains it.
 func Add[E comparable](all []E, x E) []E {
 	if slices.Contains(all, x) {
 		return all

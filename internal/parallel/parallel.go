@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Each calls f for all items at once, and returns the errors of all.
+// Each calls f for all items concurrently, and returns the joined errors.
 func Each[T any](items []T, f func(T) error) error {
 	errs := make([]error, len(items))
 	var wg sync.WaitGroup
@@ -19,19 +19,19 @@ func Each[T any](items []T, f func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// InOrder does the jobs on all cores and hands the results on in the order of the jobs, as soon as
-// each one's turn comes. It stops at the first error of use and when ctx ends.
+// InOrder does the jobs on all cores and passes their results to use in the order of the jobs. It stops at the first
+// error of use and when ctx is done.
 func InOrder[J, R any](ctx context.Context, jobs []J, do func(context.Context, J) R, use func(R) error) error {
 	return InOrderBy(ctx, runtime.GOMAXPROCS(0), jobs, do, use)
 }
 
-// InOrderBy is InOrder with so many jobs at once, for jobs that wait more than they compute.
+// InOrderBy is like InOrder with a given number of workers, for jobs that wait more than they compute.
 func InOrderBy[J, R any](ctx context.Context, workers int, jobs []J, do func(context.Context, J) R,
 	use func(R) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	workers = min(workers, len(jobs))
-	// A worker may be ahead of the slowest by a few jobs a core: what has been read and not printed yet takes memory.
+	// A worker may be ahead of the slowest by a few jobs per core, because results that are not used yet take memory.
 	tickets := make(chan struct{}, 4*workers)
 	results := make([]chan R, len(jobs))
 	for i := range results {
@@ -52,7 +52,7 @@ func InOrderBy[J, R any](ctx context.Context, workers int, jobs []J, do func(con
 			next <- i
 		}
 	})
-	// Workers outlive an error of use by the job that they are at.
+	// After an error of use, workers still finish their current job.
 	for range workers {
 		wg.Go(func() {
 			for i := range next {

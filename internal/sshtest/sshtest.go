@@ -1,4 +1,4 @@
-// Package sshtest is an ssh server for tests: it accepts one key, and runs commands as the test says.
+// Package sshtest provides an ssh server for tests. It accepts one key and runs commands as the test defines.
 package sshtest
 
 import (
@@ -16,16 +16,16 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 )
 
-// A Server listens on a port of this machine.
+// A Server listens on a local port.
 type Server struct {
 	Addr net.Addr
-	Key  string // the file of the private key that it lets in
+	Key  string // path of the accepted private key
 
-	io.Closer // stops it, with its sessions
+	io.Closer // stops the server and its sessions
 }
 
-// Start starts a server, with the key of its client in a file "key" of dir. shell makes what a login shell would run
-// for the command of a session.
+// Start starts a server and writes its client's key to the file "key" in dir. shell returns the command to run in
+// place of a login shell with the session's command.
 func Start(dir string, shell func(ctx context.Context, command string) *exec.Cmd) (*Server, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -55,8 +55,8 @@ func Start(dir string, shell func(ctx context.Context, command string) *exec.Cmd
 	return &Server{listener.Addr(), key, server}, nil
 }
 
-// run runs the command of a session, and returns its exit status. The command outlives the connection: a test may want
-// to see what it does then.
+// run runs the command of a session and returns its exit status. The command survives the connection, so that a test
+// can check for leftovers.
 func run(s ssh.Session, shell func(ctx context.Context, command string) *exec.Cmd) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -71,5 +71,5 @@ func run(s ssh.Session, shell func(ctx context.Context, command string) *exec.Cm
 		in.Close()
 	}()
 	_ = c.Wait()
-	return c.ProcessState.ExitCode() & 0xff // 255 where a signal ended it
+	return c.ProcessState.ExitCode() & 0xff // 255 if a signal ended it
 }

@@ -48,7 +48,6 @@ func Write(dir string, state any) error {
 	return atomicfile.WriteFile(filepath.Join(dir, stateFile), b, 0o600)
 }
 
-// lockPoll is how often a lock that another process holds is tried again.
 const lockPoll = 50 * time.Millisecond
 
 // Lock takes the lock of what lies in a directory: a file beside it, so that the directory can

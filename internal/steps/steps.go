@@ -1,4 +1,4 @@
-// Package steps reports the steps of a longer operation to the code that shows them.
+// Package steps reports the steps of a long operation to the code that shows them.
 package steps
 
 import (
@@ -6,24 +6,23 @@ import (
 	"time"
 )
 
-// An Event is one thing that happened in a longer operation.
+// An Event is a change in a long operation.
 type Event struct {
-	Step string // what is being done, e.g. "start nodes"
-	// Live says what is being done within the step, for whoever shows it as it changes: it is called
-	// again and again, from another goroutine, until the step ends or has another one.
+	Step string // current step, e.g. "start nodes"
+	// Live describes the current activity within the step. The display calls it repeatedly, from another goroutine,
+	// until the step ends or sets another Live.
 	Live  func() string
-	Left  func() time.Duration // nil if nobody knows
-	Note  string               // what a user may want to know meanwhile
-	Done  int                  // of Total, where the step counts
+	Left  func() time.Duration // time left, or nil if unknown
+	Note  string               // a message for the user
+	Done  int                  // of Total, if the step counts
 	Total int
 	End   bool          // the step is over
 	Err   error         // why it failed, with End
 	Took  time.Duration // with End
 }
 
-// A Progress turns a sequence of steps into events. Steps follow one another: to begin one ends the
-// one before, so that code that is called in a step need not know of it. Report may be nil. Calls
-// come from one goroutine at a time.
+// A Progress turns a sequence of steps into events. Beginning a step ends the one before, so code that runs in a step
+// need not know of it. Report may be nil. Calls must not be concurrent.
 type Progress struct {
 	Report func(Event)
 
@@ -31,33 +30,34 @@ type Progress struct {
 	began time.Time
 }
 
-// Begin ends the step before, if one is open, and begins the next.
+// Begin ends the open step, if any, and begins the next.
 func (p *Progress) Begin(step string) {
 	p.End(nil)
 	p.step, p.began = step, time.Now()
 	p.emit(Event{Step: step})
 }
 
-// Note reports what a user may want to know meanwhile.
+// Note reports a message for the user.
 func (p *Progress) Note(format string, args ...any) {
 	p.emit(Event{Step: p.step, Note: fmt.Sprintf(format, args...)})
 }
 
-// Say is Note for a text that others made.
+// Say is like Note for a text without formatting.
 func (p *Progress) Say(text string) { p.Note("%s", text) }
 
-// Watch has what is being done within the step asked of look, where somebody looks on.
+// Watch sets a function that describes the current activity within the step.
 func (p *Progress) Watch(look func() string) { p.WatchLeft(look, nil) }
 
-// WatchLeft is Watch where the time left is known, too, of this step or of all: 0 while it is not.
+// WatchLeft is like Watch, with a function that returns the time left of the step or of the operation, or 0 if
+// unknown.
 func (p *Progress) WatchLeft(look func() string, left func() time.Duration) {
 	p.emit(Event{Step: p.step, Live: look, Left: left})
 }
 
-// Count tells how much of the step is done.
+// Count reports the progress within the step.
 func (p *Progress) Count(done, total int) { p.emit(Event{Step: p.step, Done: done, Total: total}) }
 
-// End ends the step that is open, if one is.
+// End ends the open step, if any.
 func (p *Progress) End(err error) {
 	if p.step != "" {
 		p.emit(Event{Step: p.step, End: true, Err: err, Took: time.Since(p.began)})

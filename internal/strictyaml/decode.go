@@ -13,16 +13,16 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// Mapping decodes a mapping with a fixed set of keys: each is called for those that are there, with the index of the
-// key among names and the dotted path of the value.
+// Mapping decodes a mapping with a fixed set of keys. It calls each for every key that is present, with the key's
+// index in names and the dotted path of its value.
 func (d *Reader) Mapping(path string, n ast.Node, names []string, each func(i int, path string, n ast.Node)) {
 	d.Entries(path, n, func(name string, at Place, value ast.Node) {
 		if i := slices.Index(names, name); i >= 0 {
 			each(i, Join(path, name), value)
 			return
 		}
-		// The advice of the format comes first: it knows keys that belong somewhere else. A key that was
-		// probably meant counts as written, so that its absence is not a second fault.
+		// The format's own advice comes first, because it knows keys that belong elsewhere. The key that was probably
+		// meant counts as written, so that its absence is not a second error.
 		near, fix := Nearest(name, names), ""
 		if d.Format.UnknownFix != nil {
 			fix = d.Format.UnknownFix(path, name, near)
@@ -35,25 +35,25 @@ func (d *Reader) Mapping(path string, n ast.Node, names []string, each func(i in
 	})
 }
 
-// Has reports whether a key was written, if only misspelt.
+// Has reports whether a key was written, even if misspelt.
 func (d *Reader) Has(path string) bool {
 	_, ok := d.Keys[path]
 	return ok || d.meant[path]
 }
 
-// Entries calls each for every entry of a mapping, and records keys that are not text or that come twice.
+// Entries calls each for every entry of a mapping. It records an error for keys that are not text or duplicate.
 func (d *Reader) Entries(path string, n ast.Node, each func(name string, at Place, value ast.Node)) {
 	d.Pairs(path, n, func(k ast.Node) (string, *Error) {
 		if s, ok := k.(*ast.StringNode); ok {
 			return s.Value, nil
 		}
-		// 007 and 7, or ~ and null, are one key to some readers of YAML and two to others.
+		// 007 and 7, or ~ and null, are the same key for some YAML readers and different ones for others.
 		return "", &Error{What: "key is not text", Have: Describe(k), Fix: QuoteFix(k)}
 	}, each)
 }
 
-// Pairs calls each for every entry of a mapping, with its key as read takes it. It records keys
-// that read refuses or that come twice.
+// Pairs calls each for every entry of a mapping, with its key as returned by read. It records an error for keys that
+// read refuses or that are duplicate.
 func (d *Reader) Pairs(path string, n ast.Node, read func(ast.Node) (string, *Error), each func(name string, at Place,
 	value ast.Node)) {
 	var values []*ast.MappingValueNode
@@ -70,7 +70,7 @@ func (d *Reader) Pairs(path string, n ast.Node, read func(ast.Node) (string, *Er
 		d.Fail(PlaceOf(n), Error{Key: path, What: "wrong type", Have: Describe(n), Want: "keys with values", Fix: fix})
 		return
 	}
-	// The YAML library was told to let keys come twice: only here both lines can be named.
+	// The YAML library is configured to allow duplicate keys, because only this code can name both lines.
 	seen := make(map[string]Place, len(values))
 	for _, v := range values {
 		at := TokenPlace(v.Key.GetToken())
@@ -92,7 +92,7 @@ func (d *Reader) Pairs(path string, n ast.Node, read func(ast.Node) (string, *Er
 	}
 }
 
-// Integer decodes a whole number. Only plain decimals are numbers here: 010 is eight in YAML 1.1 and ten in 1.2.
+// Integer decodes a whole number. It accepts only plain decimals, because 010 is eight in YAML 1.1 and ten in 1.2.
 func (d *Reader) Integer(path string, n ast.Node, low, high int) *int {
 	digits := n.GetToken().Value
 	v, err := strconv.Atoi(digits)
@@ -114,7 +114,7 @@ func (d *Reader) Integer(path string, n ast.Node, low, high int) *int {
 		e.What = "wrong type"
 		if s, isText := n.(*ast.StringNode); isText && s.Value != "" && strings.Trim(s.Value, "0123456789") == "" {
 			e.Fix = "remove the quotes"
-			if s.Token.Type == token.StringType { // no quotes: the YAML library gives a number past 64 bits as text
+			if s.Token.Type == token.StringType { // unquoted: the YAML library returns a number past 64 bits as text
 				e.What, e.Have, e.Fix = "out of range", Shorten(s.Value), ""
 			}
 		}
@@ -125,7 +125,7 @@ func (d *Reader) Integer(path string, n ast.Node, low, high int) *int {
 	return nil
 }
 
-// Text decodes a string. A number or true where text is wanted is an error: 1e3 would not stay the name it looks like.
+// Text decodes a string. A number or boolean is an error, because a name such as 1e3 would change when decoded.
 func (d *Reader) Text(path string, n ast.Node, want string) (string, bool) {
 	switch n := n.(type) {
 	case *ast.StringNode:
@@ -139,7 +139,7 @@ func (d *Reader) Text(path string, n ast.Node, want string) (string, bool) {
 	return "", false
 }
 
-// ValuePlace returns where a value stands. A value that is not there at all is shown at its key.
+// ValuePlace returns the position of a value, or of its key if the value is missing.
 func (d *Reader) ValuePlace(path string, n ast.Node) Place {
 	if IsNull(n) && n.GetToken().Value != "null" && n.GetToken().Value != "~" {
 		return d.Keys[path]
@@ -157,7 +157,7 @@ func IsMapping(n ast.Node) bool {
 	return false
 }
 
-// Describe says what a value is, for the "have" of a message.
+// Describe describes a value, for the "have" of a message.
 func Describe(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.NullNode:
@@ -174,11 +174,11 @@ func Describe(n ast.Node) string {
 	return Shorten(n.GetToken().Value) // numbers and booleans, as written
 }
 
-// Join appends a key to a dotted path. Keys come from the file, so what is not plainly a word is quoted.
+// Join appends a key to a dotted path. It quotes keys that are not plain words, since keys come from the file.
 func Join(path, name string) string {
 	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" ||
 		len(name) > MaxQuoted || name == "" {
-		// The full name stays part of the path: paths are also what the decoder looks places up by.
+		// The path keeps the full key, because the decoder looks up positions by path.
 		name = strconv.Quote(name)
 	}
 	if path == "" {
@@ -187,7 +187,7 @@ func Join(path, name string) string {
 	return path + "." + name
 }
 
-// QuoteFix advises quotes where a scalar was meant as text.
+// QuoteFix suggests quotes if a scalar was meant as text.
 func QuoteFix(n ast.Node) string {
 	switch n.(type) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:

@@ -12,21 +12,21 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// An Error is one fault of a file, with its place and what to do about it.
+// An Error is one error in a file, with its position and a suggestion.
 type Error struct {
-	File   string `json:"-"`              // as given to Parse
-	Line   int    `json:"line"`           // from 1; 0 if the fault has no Place, as in an empty file
+	File   string `json:"-"`              // as given to New
+	Line   int    `json:"line"`           // from 1; 0 if the error has no position, as in an empty file
 	Column int    `json:"column"`         // from 1, in characters
-	Key    string `json:"key,omitempty"`  // dotted path such as "nodes.vm00.cpus"; "" for the document as a whole
-	What   string `json:"what"`           // what is wrong, in a few words
-	Have   string `json:"have,omitempty"` // as found in the file, quoted if it is text; may be ""
-	Want   string `json:"want,omitempty"` // what is allowed there; may be ""
-	Fix    string `json:"fix,omitempty"`  // what to do next; may be ""
-	// Excerpt is the line and up to two before it, with a marker under the column; "" without a place.
+	Key    string `json:"key,omitempty"`  // dotted path such as "nodes.vm00.cpus"; "" for the whole document
+	What   string `json:"what"`           // the error, in a few words
+	Have   string `json:"have,omitempty"` // the value in the file, quoted if it is text; may be ""
+	Want   string `json:"want,omitempty"` // the allowed values; may be ""
+	Fix    string `json:"fix,omitempty"`  // suggested remedy; may be ""
+	// Excerpt is the line and up to two lines before it, with a marker under the column. It is "" without a position.
 	Excerpt string `json:"-"`
 }
 
-// Error returns "file:line:column: key: what (have ..., want ...); fix" and below it the excerpt.
+// Error returns "file:line:column: key: error (have ..., want ...); fix", and the excerpt on the next lines.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.File)
@@ -55,44 +55,44 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Errors are the faults of one file; after [Errors.Sort] in the order of their places.
-// errors.As with a *Error finds the first.
+// Errors are the errors in one file. [Errors.Sort] sorts them by position, and errors.As with an *Error finds the
+// first.
 type Errors []*Error
 
-// Error prints the first faults, one below the other.
+// Error returns the first errors, one below the other.
 func (e Errors) Error() string { return lists.Errors[*Error](e).Error() }
 
-// Unwrap gives errors.Is and errors.As every fault.
+// Unwrap returns all errors, for errors.Is and errors.As.
 func (e Errors) Unwrap() []error { return lists.Errors[*Error](e).Unwrap() }
 
-// Sort puts the faults in the order of their places; those of one place keep theirs.
+// Sort sorts the errors by position. The sort is stable.
 func (e Errors) Sort() {
 	slices.SortStableFunc(e, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 }
 
-// MaxQuoted bounds, in characters, how much of a value a message repeats.
+// MaxQuoted limits the length, in characters, of a value in a message.
 const MaxQuoted = 60
 
-// Quote is strconv.Quote with a bound on its length. Quoting also keeps terminal escapes in a file from being obeyed.
+// Quote is strconv.Quote with a limited length. Quoting also disarms terminal escapes in a file.
 func Quote(s string) string { return strconv.Quote(Shorten(s)) }
 
-// Shorten cuts a text that is too long for a message and marks the cut.
+// Shorten truncates a text that is too long for a message and marks the cut.
 func Shorten(s string) string { return words.Clip(s, MaxQuoted) }
 
 const (
-	excerptBefore = 2   // lines shown above the fault: enough to see the parent key
-	excerptWidth  = 100 // characters of a line that are shown
+	excerptBefore = 2   // lines shown above the error, to include the parent key
+	excerptWidth  = 100 // displayed characters of a line
 )
 
-// excerpt shows line (from 1) of the source with a marker under column, and the lines just above it.
+// excerpt returns the line (from 1) with a marker under the column, and the lines just above.
 func excerpt(lines []string, line, column int) string {
 	if line < 1 || line > len(lines) {
 		return ""
 	}
 	first := max(1, line-excerptBefore)
-	// A long line is shown from a place that keeps the marker in sight; all lines shift alike, to stay aligned.
+	// Long lines are all shifted alike, so that the marker stays visible and the lines stay aligned.
 	shift := 0
 	if column > excerptWidth {
 		shift = column - excerptWidth/2
@@ -109,8 +109,8 @@ func excerpt(lines []string, line, column int) string {
 	return b.String()
 }
 
-// window returns the part of a line that is shown. What is not printable becomes one character, tabs become a space:
-// so the marker stays under its column and nothing in the file can steer the terminal.
+// window returns the visible part of a line. Unprintable characters become one character and tabs become a space, so
+// that the marker stays under its column and the file cannot control the terminal.
 func window(line string, shift int) string {
 	runes := []rune(strings.TrimRight(line, "\r"))
 	runes = runes[min(shift, len(runes)):]
@@ -126,14 +126,14 @@ func window(line string, shift int) string {
 	return string(runes)
 }
 
-// Nearest returns the candidate that a misspelt word most likely means, or "" if none is near.
+// Nearest returns the candidate that a misspelt word most likely means, or "".
 func Nearest(word string, candidates []string) string {
 	word = strings.ToLower(word)
-	// Half of the letters may be wrong, and never more than three: disk is not a slip of nics.
+	// At most half of the letters may be wrong, and no more than three: disk is not a misspelling of nics.
 	best, bestDistance := "", min(4, (len(word)+1)/2+1)
 	for _, c := range candidates {
 		d := Distance(word, c)
-		// The short forms people type (mem, cpu, node) are near whatever their distance is.
+		// Usual short forms (mem, cpu, node) match at any distance.
 		if len(word) >= 3 && strings.HasPrefix(c, word) {
 			d = 1
 		}
@@ -144,7 +144,7 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// Meant asks whether the nearest candidate was meant; "" if none is near.
+// Meant asks "did you mean" the nearest candidate, or returns "" if none is near.
 func Meant(word string, candidates []string) string {
 	near := Nearest(word, candidates)
 	if near == "" {
@@ -153,13 +153,13 @@ func Meant(word string, candidates []string) string {
 	return "did you mean " + near + "?"
 }
 
-// Distance is the Levenshtein distance: how many bytes to insert, delete or replace.
+// Distance returns the Levenshtein distance: the number of bytes to insert, delete or replace.
 func Distance(a, b string) int {
-	if len(a) > MaxQuoted { // far from every key; do not spend quadratic time on it
+	if len(a) > MaxQuoted { // far from every key, and the algorithm is quadratic
 		return len(a)
 	}
-	// One row of the table is enough: a cell needs the one above it, the one to its left, and the one
-	// diagonally above, which is kept aside before it is overwritten.
+	// One row of the table is enough: a cell needs only the cells above, to the left, and diagonally above, which is
+	// saved before it is overwritten.
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -14,8 +14,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Parse reads a file into what v points to, a struct whose fields have yaml or json tags. The faults are in r.Errs, in
-// order.
+// Parse reads a file into v, a pointer to a struct with yaml or json tags. The sorted errors are in d.Errs.
 func (d *Reader) Parse(data []byte, v any) {
 	body := d.Read(data)
 	if body == nil {
@@ -26,7 +25,7 @@ func (d *Reader) Parse(data []byte, v any) {
 	d.Errs.Sort()
 }
 
-// MustParse reads a file that is part of the program as Parse does. It panics if the file has a fault: a test reads it.
+// MustParse is like Parse for a file embedded in the program. It panics if the file has an error.
 func MustParse(name string, data []byte, v any) {
 	r := New(&Format{Name: "file", File: name, MaxSize: 1 << 20, MaxTokens: 10_000, MaxDepth: 8}, name)
 	if r.Parse(data, v); len(r.Errs) > 0 {
@@ -34,8 +33,8 @@ func MustParse(name string, data []byte, v any) {
 	}
 }
 
-// Place returns where the value of a dotted path stands: "gpus[1].address". Where it was not written, it is the place
-// of what it would be part of.
+// Place returns the position of the value of a dotted path such as "gpus[1].address", or of the nearest enclosing
+// value if it was not written.
 func (d *Reader) Place(path string) Place {
 	for path != "" {
 		if at, ok := d.Values[path]; ok {
@@ -46,16 +45,16 @@ func (d *Reader) Place(path string) Place {
 	return d.Values[""]
 }
 
-// Into reads a value into what v points to.
+// Into reads a value into the variable that v points to.
 func (d *Reader) Into(path string, n ast.Node, v any) { d.into(path, n, reflect.ValueOf(v).Elem()) }
 
-// into reads a value into a variable. A key without a value leaves its field as it is.
+// into reads a value into a variable. A key without a value leaves its field unchanged.
 func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 	if rule := d.Format.Types[v.Type()]; rule != nil {
 		rule(path, n, v)
 		return
 	}
-	// A type that reads itself from text comes before its kind: an address is a struct, a size a number.
+	// A type's own text decoder takes precedence over its kind: an address is a struct, a size is a number.
 	if t, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		if s, ok := d.scalar(path, n, true); ok {
 			if err := t.UnmarshalText([]byte(s)); err != nil {
@@ -64,7 +63,7 @@ func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 		}
 		return
 	}
-	// A number without a unit is no time: 5 could be seconds or minutes.
+	// A number without a unit is no duration: 5 could be seconds or minutes.
 	if v.Type() == reflect.TypeFor[time.Duration]() {
 		if s, ok := d.scalar(path, n, true); ok {
 			t, err := time.ParseDuration(s)
@@ -76,7 +75,7 @@ func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 		return
 	}
 	switch v.Kind() {
-	// A pointer tells a key that was left out from one whose value is zero.
+	// A pointer distinguishes a missing key from a zero value.
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		d.into(path, n, v.Elem())
@@ -101,7 +100,7 @@ func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 			return
 		}
 		v.SetBool(b.Value)
-	// Numbers of any size are read here. What is allowed is for whoever knows what the key means.
+	// Any number is accepted here. The caller, which knows the key's meaning, checks the range.
 	case reflect.Int, reflect.Int64:
 		if i := d.Integer(path, n, math.MinInt, math.MaxInt); i != nil {
 			v.SetInt(int64(*i))
@@ -117,7 +116,7 @@ func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 	}
 }
 
-// Fields reads the keys of a mapping into the fields of what v points to, whose type may have a rule itself.
+// Fields reads the keys of a mapping into the fields of the struct that v points to, even if its type has a rule.
 func (d *Reader) Fields(path string, n ast.Node, v any) { d.fields(path, n, reflect.ValueOf(v).Elem()) }
 
 func (d *Reader) fields(path string, n ast.Node, v reflect.Value) {
@@ -138,13 +137,12 @@ func (d *Reader) fields(path string, n ast.Node, v reflect.Value) {
 	})
 }
 
-// The keys that a struct's mapping may have, and the fields that they are read into.
 type structKeys struct {
 	names  []string
 	fields []reflect.StructField
 }
 
-// keysOf returns the keys of a struct, which a long list asks for many times.
+// keysOf returns the keys of a struct, from a cache since long lists need them many times.
 func (d *Reader) keysOf(t reflect.Type) *structKeys {
 	if known := d.keys[t]; known != nil {
 		return known
@@ -160,7 +158,7 @@ func (d *Reader) keysOf(t reflect.Type) *structKeys {
 	return k
 }
 
-// needsValue reports whether a key of a field without a rule must have a value.
+// needsValue reports whether a field without a rule requires a value.
 func (d *Reader) needsValue(t reflect.Type) bool {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -168,10 +166,10 @@ func (d *Reader) needsValue(t reflect.Type) bool {
 	return d.Format.NeedValues && t.Kind() != reflect.Struct && t.Kind() != reflect.Slice && t.Kind() != reflect.Map
 }
 
-// A Rule reads one value into a variable in another way than the variable's type says.
+// A Rule reads one value into a variable, instead of the default for the variable's type.
 type Rule func(path string, n ast.Node, v reflect.Value)
 
-// RuleOf makes a Rule of a function that returns the value, or nil after a fault.
+// RuleOf returns a Rule that stores the result of read, unless it is nil after an error.
 func RuleOf[T any](read func(path string, n ast.Node) *T) Rule {
 	return func(path string, n ast.Node, v reflect.Value) {
 		if value := read(path, n); value != nil {
@@ -194,7 +192,7 @@ func (d *Reader) list(path string, n ast.Node, v reflect.Value) {
 	}
 }
 
-// scalar reads a text; a number or a truth value as it was written, if loose.
+// scalar decodes a text. If loose, it also accepts numbers and booleans, as written.
 func (d *Reader) scalar(path string, n ast.Node, loose bool) (string, bool) {
 	switch n.(type) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
@@ -205,7 +203,7 @@ func (d *Reader) scalar(path string, n ast.Node, loose bool) (string, bool) {
 	return d.Text(path, n, "text")
 }
 
-// number reads a number. The parser takes JSON's 3e2 for text.
+// number decodes a number. The parser takes JSON's 3e2 for text.
 func (d *Reader) number(path string, n ast.Node) float64 {
 	t := n.GetToken()
 	switch n.Type() {

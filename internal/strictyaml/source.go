@@ -1,10 +1,10 @@
-// Package strictyaml reads small YAML files that people write, and tells them exactly what is wrong and where.
+// Package strictyaml reads small YAML files that people write, and reports errors with their exact position.
 //
-// YAML can do more than such a file needs, and a part of that is dangerous: aliases of a page stand for gigabytes, and
-// deep nesting exhausts the stack. So anchors, tags, directives and a second document are refused before the parser
-// sees them, size, depth and the number of keys have limits, and a panic of the YAML library is an error. Unknown keys,
-// keys that come twice and values of a wrong type are faults with a place and with advice; reading goes on after a
-// fault, so that one run shows all of them.
+// YAML can do more than such a file needs, and some of it is dangerous: a page of aliases can stand for gigabytes,
+// and deep nesting exhausts the stack. So anchors, tags, directives and a second document are refused before the
+// parser sees them. Size, depth and the number of keys have limits, and a panic of the YAML library becomes an error.
+// Unknown keys, duplicate keys and values of a wrong type are errors with a position and advice. Reading continues
+// after an error, so that one run shows all of them.
 package strictyaml
 
 import (
@@ -21,35 +21,35 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// A Format is a kind of file: what messages call it, and how much of it is read. The limits must be set; the texts of
-// advice may be left out.
+// A Format describes a kind of file for messages, and its limits. The limits must be set, the texts of advice may be
+// empty.
 type Format struct {
-	// Name is what one file holds, such as "lab", and File what it is called, such as "lab file".
+	// Name is the contents of the file, such as "lab", and File is the kind of file, such as "lab file".
 	Name, File string
-	// MaxSize is in bytes.
+	// MaxSize is the limit of the file's size, in bytes.
 	MaxSize int
-	// MaxTokens bounds the work: the time of the YAML parser grows with the square of the keys, 4 s for 24,000 of them.
+	// MaxTokens limits the work: the YAML parser's time grows with the square of the keys, 4 s for 24,000 keys.
 	MaxTokens int
-	// MaxDepth bounds nesting: the YAML parser recurses, and a Go program cannot recover from an exhausted stack.
+	// MaxDepth limits nesting: the YAML parser recurses, and a Go program cannot recover from an exhausted stack.
 	MaxDepth int
-	// EmptyWant and EmptyFix say what is missing in an empty file, and what to begin with.
+	// EmptyWant and EmptyFix describe the missing contents of an empty file, and how to begin one.
 	EmptyWant, EmptyFix string
-	// LargeFix and AliasFix say what to do in place of repeating much, and in place of anchors.
+	// LargeFix and AliasFix suggest an alternative to repetition and to anchors.
 	LargeFix, AliasFix string
-	// LooseText takes numbers and truth values as texts, as they were written.
+	// LooseText accepts numbers and booleans as text, as they were written.
 	LooseText bool
-	// NeedValues makes a key without a value a fault, unless its value would be a list or a mapping.
+	// NeedValues makes a key without a value an error, unless the value would be a list or a mapping.
 	NeedValues bool
-	// Rules read fields by their tag "rule", and Types values by their type.
+	// Rules maps the tag "rule" of fields to the Rule that reads them, and Types maps types to Rules.
 	Rules map[string]Rule
 	Types map[reflect.Type]Rule
-	// UnknownFix says where an unknown key belongs; "" for the nearest known key, which may be "", too.
+	// UnknownFix suggests the right section for an unknown key. It returns "" to suggest near, the most similar key.
 	UnknownFix func(path, name, near string) string
-	// MappingFix advises on what was written in place of a mapping.
+	// MappingFix suggests a remedy for another value in place of a mapping.
 	MappingFix func(path string, n ast.Node) string
 }
 
-// Place is a position in the file, both from 1; the zero place is nowhere.
+// Place is a position in the file. Both numbers are from 1; the zero Place is no position.
 type Place struct{ Line, Column int }
 
 func TokenPlace(t *token.Token) Place {
@@ -59,34 +59,34 @@ func TokenPlace(t *token.Token) Place {
 	return Place{t.Position.Line, t.Position.Column}
 }
 
-// A Reader reads one file. It holds the faults found so far.
+// A Reader reads one file and collects its errors.
 type Reader struct {
 	Format *Format
 	Errs   Errors
-	Keys   map[string]Place // where the key of a dotted path was written
-	Values map[string]Place // where its value was written
+	Keys   map[string]Place // position of the key of a dotted path
+	Values map[string]Place // position of the value of a dotted path
 
 	file  string
 	text  string
-	lines []string        // of text, split once: a bad file can have thousands of faults
-	meant map[string]bool // keys that an unknown key was probably meant to be
+	lines []string        // lines of text, split once because a bad file can have thousands of errors
+	meant map[string]bool // keys that misspelt keys probably meant
 	keys  map[reflect.Type]*structKeys
 }
 
-// New makes a Reader of a file in a format. The file's name is only used in messages.
+// New returns a Reader for a file of this format. The file's name is only used in messages.
 func New(f *Format, file string) *Reader {
 	return &Reader{Format: f, file: file, Keys: map[string]Place{}, Values: map[string]Place{},
 		meant: map[string]bool{}, keys: map[reflect.Type]*structKeys{}}
 }
 
-// Fail records a fault. The caller fills in everything but file, place and excerpt.
+// Fail records an error. The caller sets everything but file, position and excerpt.
 func (d *Reader) Fail(at Place, e Error) {
 	e.File, e.Line, e.Column = d.file, at.Line, at.Column
 	e.Excerpt = excerpt(d.lines, at.Line, at.Column)
 	d.Errs = append(d.Errs, &e)
 }
 
-// Read turns the text into the body of its only document, or records why it cannot and returns nil.
+// Read parses the text and returns the body of its only document. On error it records the reason and returns nil.
 func (d *Reader) Read(data []byte) ast.Node {
 	f := d.Format
 	if len(data) > f.MaxSize {
@@ -94,7 +94,7 @@ func (d *Reader) Read(data []byte) ast.Node {
 			Want: fmt.Sprintf("at most %d", f.MaxSize), Fix: f.LargeFix})
 		return nil
 	}
-	// A byte order mark is what some editors write first; YAML allows it (section 5.2).
+	// Some editors write a byte order mark first, which YAML allows (section 5.2).
 	d.text = strings.TrimPrefix(string(data), "\ufeff")
 	d.lines = strings.Split(d.text, "\n")
 	if at, what := firstInvalid(d.text); what != "" {
@@ -132,11 +132,11 @@ func (d *Reader) Read(data []byte) ast.Node {
 	return body
 }
 
-// firstInvalid returns the place of the first byte that YAML does not allow, and what is wrong with it: "" if none is.
+// firstInvalid returns the place of the first byte that YAML does not allow and a description of the error, or "".
 func firstInvalid(text string) (_ Place, what string) {
 	at := Place{1, 1}
 	for i, r := range text {
-		if r == 0 { // UTF-16 without a byte order mark is full of them
+		if r == 0 { // UTF-16 without a byte order mark contains many zeros
 			return at, "NUL byte in the text"
 		}
 		if r == utf8.RuneError {
@@ -152,8 +152,8 @@ func firstInvalid(text string) (_ Place, what string) {
 	return Place{}, ""
 }
 
-// tokens scans the text and refuses what such a file never needs before the parser sees it. Anchors, aliases and merge
-// keys go: a page of them can stand for gigabytes.
+// tokens scans the text and refuses dangerous features before the parser sees them: anchors, aliases and merge keys,
+// of which a page can stand for gigabytes.
 func (d *Reader) tokens() (_ token.Tokens, ok bool) {
 	tokens, err := Tokenize(d.text)
 	if err != nil {
@@ -165,8 +165,8 @@ func (d *Reader) tokens() (_ token.Tokens, ok bool) {
 			Want: fmt.Sprintf("at most %d", d.Format.MaxTokens), Fix: d.Format.LargeFix})
 		return nil, false
 	}
-	// Nesting by indentation needs no count here: MaxTokens and MaxSize bound it, since each level of it costs
-	// a line of growing length.
+	// Nesting by indentation is not counted, because MaxTokens and MaxSize limit it: each level costs a line of
+	// growing length.
 	open, dashes := 0, 0 // nesting by brackets, and by "- - -" in a row
 	for _, t := range tokens {
 		refuse := ""
@@ -208,11 +208,10 @@ func (d *Reader) tokens() (_ token.Tokens, ok bool) {
 	return tokens, true
 }
 
-// errParserPanic stands for a panic of the YAML library.
 var errParserPanic = errors.New("malformed YAML")
 
-// guard calls the YAML library. The library is large and the file can hold anything: a panic there must not take the
-// program down, so it is an error like any other. (Fuzzing has found none so far.)
+// guard calls the YAML library and turns a panic into an error. Fuzzing has found no panic so far, but the library is
+// large.
 func guard[T any](call func() (T, error)) (result T, err error) {
 	defer func() {
 		if recover() != nil {
@@ -231,7 +230,6 @@ func parse(tokens token.Tokens) (*ast.File, error) {
 	return guard(func() (*ast.File, error) { return parser.Parse(tokens, 0, parser.AllowDuplicateMapKey()) })
 }
 
-// syntax records an error of the YAML library.
 func (d *Reader) syntax(err error) {
 	fix := "check the quotes, brackets and indentation"
 	y, ok := errors.AsType[yaml.Error](err)
@@ -247,8 +245,8 @@ func (d *Reader) syntax(err error) {
 		Fix: fix})
 }
 
-// PlaceOf returns where a value begins. A block mapping begins at its first key, not at the colon that the YAML
-// library gives.
+// PlaceOf returns the position of a value. For a block mapping that is its first key, not the colon that the YAML
+// library reports.
 func PlaceOf(n ast.Node) Place {
 	switch n := n.(type) {
 	case *ast.MappingNode:

@@ -20,7 +20,7 @@ func TestGuardTurnsAPanicIntoAnError(t *testing.T) {
 	if v, err := guard(func() (int, error) { return 7, nil }); v != 7 || err != nil {
 		t.Errorf("got %d, %v", v, err)
 	}
-	// Such an error has no place, but it says what to look at.
+	// Such an error has no position, but it names the remedy.
 	s := New(&Format{}, "f")
 	s.syntax(errParserPanic)
 	if got, want := s.Errs.Error(), "f: malformed YAML; check the quotes, brackets and indentation"; got != want {
@@ -139,7 +139,6 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-// thing has a field of each kind that Parse knows.
 type thing struct {
 	Name  string         `yaml:"name"`
 	Count int            `yaml:"count"`
@@ -163,7 +162,7 @@ func TestParseByTheTypesOfGo(t *testing.T) {
 		name, text string
 		loose      bool
 		want       thing
-		err        string // the beginning of the first fault
+		err        string // prefix of the first error
 	}{
 		{name: "every kind", text: "{name: a, count: -3, seed: 7, share: 2.5, on: true, wait: 90s, addr: 192.0.2.1,\n" +
 			"list: [{key: x}, {key: y}], map: {a: 1}, free: [a]}",
@@ -227,7 +226,7 @@ func TestPlaceOfAPathIsThatOfWhatItWouldBePartOf(t *testing.T) {
 	}
 }
 
-// FuzzParse finds no text that takes the program down, or that is refused without a reason.
+// FuzzParse checks that no text crashes the program or is refused without a reason.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"name: a\nlist: [{key: x}]", "seed: 1\nwait: 1s", "free: {a: [1, {b: 2}]}", "- a", "? a",
 		"&a",
@@ -261,7 +260,7 @@ func TestRulesReadWhatTheTypesOfGoDoNotSay(t *testing.T) {
 	for _, tt := range []struct {
 		text string
 		want outer
-		err  string // the beginning of the first fault
+		err  string // prefix of the first error
 	}{
 		{"{twice: 2, word: a}", outer{inner: inner{4}, Word: "a!"}, ""},
 		{"names:", outer{}, ""},

@@ -1,5 +1,5 @@
-// Package tally stores the counts of tests so that "make test" can print them: go test shows nothing for tests that
-// pass.
+// Package tally stores the counts of tests so that "make test" can print them, because go test prints nothing for
+// tests that pass.
 package tally
 
 import (
@@ -10,15 +10,15 @@ import (
 	"sync"
 )
 
-// Dir is the environment variable that names the directory for the counts. Where it is not set they are only logged.
+// Dir is the environment variable with the directory for the counts. If it is not set, counts are only logged.
 const Dir = "RACKLESS_TALLY"
 
 var (
 	mu    sync.Mutex
-	begun = map[string]bool{} // the files that this process writes to
+	begun = map[string]bool{}
 )
 
-// A T is what of a testing.TB is used.
+// A T is the used part of testing.TB.
 type T interface {
 	Helper()
 	Name() string
@@ -26,9 +26,8 @@ type T interface {
 	Errorf(format string, args ...any)
 }
 
-// Logf logs a line of what the test counted, and adds it to the test's own file, whose lines of an
-// earlier run go. So the counts of a test whose result go test takes from its cache are those of
-// the run that the result is of.
+// Logf logs a line of counts and adds it to the test's own file, replacing the lines of an earlier run. If go test
+// takes the test's result from its cache, the file still holds the counts of that result.
 func Logf(t T, format string, args ...any) {
 	t.Helper()
 	line := fmt.Sprintf(format, args...)
@@ -47,8 +46,8 @@ func add(dir, test, line string) error {
 	defer mu.Unlock()
 	top, _, _ := strings.Cut(test, "/")
 	path := filepath.Join(dir, top)
-	// Only the first line of a process replaces the file: the tests of one package run in one process, and
-	// the counts of an earlier run must not be added to.
+	// Only the first line of a process truncates the file: the tests of a package share one process, and the counts
+	// of an earlier run must not be added up.
 	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	if !begun[path] {
 		flags |= os.O_TRUNC

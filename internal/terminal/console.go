@@ -16,29 +16,29 @@ import (
 	"golang.org/x/term"
 )
 
-// escapeKey leaves the console: Ctrl-], as in telnet and virsh. It is the only key that the node never gets.
+// escapeKey leaves the console: Ctrl-], as in telnet and virsh. It is the only key that is not sent to the node.
 const escapeKey = 0x1d
 
-// errEscape ends copyKeys when the escape key was typed, or when the terminal is gone.
+// errEscape ends copyKeys after the escape key, or if the terminal is gone.
 var errEscape = errors.New("escape key")
 
-// Connect copies keys to the console and its output to out, until the escape key, the end of the node or
-// the end of ctx. Afterwards it restores the terminal. Raw mode is needed so that Ctrl-C goes to the node.
+// Connect copies keys to the console and its output to out, until the escape key, the end of the node or the end of
+// ctx. It uses raw mode, so that Ctrl-C goes to the node, and restores the terminal afterwards.
 func Connect(ctx context.Context, conn net.Conn, t *os.File, out io.Writer) (err error) {
 	old, err := term.MakeRaw(int(t.Fd()))
 	if err != nil {
 		return err
 	}
 	defer func() {
-		// The guest may have left colours or a hidden cursor behind; the line ends so that the
-		// shell's prompt stands alone.
+		// The guest may have left colours or a hidden cursor. The line is ended so that the shell's prompt is on its
+		// own line.
 		fmt.Fprint(out, "\x1b[0m\x1b[?25h\r\n")
 		err = errors.Join(err, term.Restore(int(t.Fd()), old))
 	}()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	// The reader of keys blocks in its read and outlives this function, because a read of a terminal
-	// cannot be interrupted. The program ends soon after.
+	// A read of a terminal cannot be interrupted, so the goroutine that reads keys outlives this function. The
+	// program ends soon after.
 	keys, output := make(chan error, 1), make(chan error, 1)
 	go func() { keys <- copyKeys(conn, t) }()
 	go func() {
@@ -64,7 +64,7 @@ func Connect(ctx context.Context, conn net.Conn, t *os.File, out io.Writer) (err
 // ErrEnd is returned when the node closed the console.
 var ErrEnd = errors.New("the console was closed by the node: it has ended or was taken down")
 
-// copyKeys copies keys from r to w until the escape key. Keys typed before it in the same read are sent.
+// copyKeys copies keys from r to w until the escape key, including keys before it in the same read.
 func copyKeys(w io.Writer, r io.Reader) error {
 	buf := make([]byte, 1024)
 	for {
@@ -75,7 +75,7 @@ func copyKeys(w io.Writer, r io.Reader) error {
 				return err
 			}
 		}
-		if escaped || errors.Is(err, io.EOF) { // a terminal ends when it hangs up
+		if escaped || errors.Is(err, io.EOF) { // EOF means that the terminal hung up
 			return errEscape
 		}
 		if err != nil {
@@ -84,8 +84,8 @@ func copyKeys(w io.Writer, r io.Reader) error {
 	}
 }
 
-// Pipe types its input into the console and copies the console's output to out. It ends when the input has
-// ended and the console has then been silent for the duration quiet.
+// Pipe types its input into the console and copies the console's output to out. It ends after the input has ended and
+// the console has been silent for the duration quiet.
 func Pipe(ctx context.Context, conn net.Conn, in io.Reader, out io.Writer, quiet time.Duration) error {
 	typed := make(chan error, 1)
 	go func() {
@@ -99,10 +99,10 @@ func Pipe(ctx context.Context, conn net.Conn, in io.Reader, out io.Writer, quiet
 		err = cmp.Or(err, ErrEnd)
 		heard <- err
 	}()
-	// A console does not report that a command is done: silence is the only sign.
+	// A console does not report the end of a command, so silence is the only sign.
 	silence := time.NewTimer(quiet)
 	defer silence.Stop()
-	var timeout <-chan time.Time // nil while there is input, so that it never fires
+	var timeout <-chan time.Time // nil during input, so that it never fires
 	for {
 		select {
 		case <-ctx.Done():
@@ -143,7 +143,7 @@ func Confirm(ctx context.Context, in io.Reader, out io.Writer, question string) 
 	fmt.Fprintf(out, "%s [y/N] ", question)
 	answer := make(chan string, 1)
 	go func() {
-		// The end of input is no, and so is a line that is longer than any answer.
+		// The end of input means no, and so does a line that is too long for an answer.
 		line, _ := bufio.NewReader(io.LimitReader(in, 1<<10)).ReadString('\n')
 		answer <- strings.ToLower(strings.TrimSpace(line))
 	}()

@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// connPair returns both ends of a connection.
 func connPair(t *testing.T) (guest, ours net.Conn) {
 	t.Helper()
 	guest, ours = net.Pipe()

@@ -14,43 +14,40 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// A Display shows the progress of a longer operation. On a terminal the current step is one live line
-// with a spinner and the time. Elsewhere there are only plain lines without control characters, one for
-// each finished step and each note.
+// A Display shows the progress of a long operation. On a terminal the current step is one live line with a spinner
+// and the time. Other outputs get plain lines without control characters, one for each finished step and each note.
 type Display struct {
 	w     io.Writer
 	live  bool
 	color bool
-	width func() int // columns of the terminal; asked each time, since windows change
+	width func() int // columns of the terminal; called for each line, since windows change
 	now   func() time.Time
 
 	mu    sync.Mutex
 	step  string
 	count string
-	look  func() string // what is being done within the step
-	seen  string        // what it said last
+	look  func() string // describes the current activity within the step
+	seen  string
 	left  func() time.Duration
 	began time.Time
 	frame int
-	drawn bool // the live line is on the screen
+	drawn bool
 	past  past
 
 	stop chan struct{} // closed by Close; nil without a spinner
 	done chan struct{}
 }
 
-// NewDisplay starts a display on w. It must be closed before anything else is printed there. env is
-// os.Getenv.
+// NewDisplay starts a display on w. It must be closed before other output to w. env is os.Getenv.
 func NewDisplay(w io.Writer, env func(string) string) *Display {
 	u := &Display{w: w, now: time.Now}
 	if f := Of(w); f != nil && env("TERM") != "dumb" {
-		u.w = f // not through a Writer, which would escape the codes of the live line
+		u.w = f // bypasses the Writer, which would escape the codes of the live line
 		u.goLive(f, env("NO_COLOR") == "")
 	}
 	return u
 }
 
-// goLive turns on the live line and starts its spinner.
 func (u *Display) goLive(f *os.File, color bool) {
 	u.live, u.color = true, color
 	u.width = func() int { w, _ := Size(f); return w }
@@ -58,12 +55,11 @@ func (u *Display) goLive(f *os.File, color bool) {
 	go u.spin()
 }
 
-// begin begins a step, or none. The caller holds mu.
+// begin begins a step, or ends the last one if step is "". The caller holds mu.
 func (u *Display) begin(step string) {
 	u.step, u.count, u.look, u.left, u.seen, u.began = step, "", nil, nil, "", u.now()
 }
 
-// spin redraws the live line until Close.
 func (u *Display) spin() {
 	defer close(u.done)
 	t := time.NewTicker(100 * time.Millisecond)
@@ -85,11 +81,11 @@ func (u *Display) spin() {
 // sequences (ECMA-48).
 const ClearLine = "\r\x1b[K"
 
-// lookEvery is the number of frames between two questions to look, which may read a file: a second.
+// lookEvery is the number of frames between two calls of look, which may read a file. It makes one call a second.
 const lookEvery = 10
 
-// draw shows the current step, cut to one line: ClearLine could not erase a line that wraps. The times at its end
-// are what a waiting user looks for, so that the text before them is cut.
+// draw shows the current step on one line, since ClearLine cannot erase a line that wraps. It cuts the text before
+// the times, because a waiting user looks for the times.
 func (u *Display) draw() {
 	if !u.live || u.step == "" {
 		return
@@ -106,16 +102,15 @@ func (u *Display) draw() {
 		left = u.left()
 	}
 	end := " " + words.Seconds(took)
-	if left > 0 { // or it is not known, or was wrong
+	if left > 0 { // not if the time is unknown or was underestimated
 		end += ", " + words.About(left) + " left"
 	}
 	line := fmt.Sprintf("%c %s%s%s", frames[u.frame%len(frames)], u.step, u.count, u.seen)
-	room := u.width() - 1 // the last column stays free: some terminals wrap after it
+	room := u.width() - 1 // some terminals wrap after the last column, so it stays free
 	fmt.Fprint(u.w, ClearLine+Cut(Cut(line, max(room-len(end), room/2))+end, room))
 	u.drawn = true
 }
 
-// print replaces the live line with a line that stays.
 func (u *Display) print(format string, args ...any) {
 	u.erase()
 	fmt.Fprintf(u.w, format+"\n", args...)
@@ -129,8 +124,7 @@ func (u *Display) erase() {
 	}
 }
 
-// Event shows one event of package steps. Names and notes may come from a lab file or a guest, so they are
-// made safe first.
+// Event shows one event of package steps. It sanitizes names and notes, which may come from a lab file or a guest.
 func (u *Display) Event(e steps.Event) {
 	e.Step, e.Note = words.Printable(e.Step), words.Visible(e.Note)
 	u.mu.Lock()
@@ -139,7 +133,7 @@ func (u *Display) Event(e steps.Event) {
 	case e.End:
 		word := Paint(u.color, "32", "ok")
 		if e.Err != nil {
-			word = Paint(u.color, "31", "failed") // the error itself is printed at the end of the command
+			word = Paint(u.color, "31", "failed") // the command prints the error itself at its end
 		}
 		u.print("%s %s%s %s", word, e.Step, u.count, words.Seconds(e.Took))
 		u.past.learn(e)
@@ -156,8 +150,8 @@ func (u *Display) Event(e steps.Event) {
 	u.draw()
 }
 
-// Quiet returns a receiver of events that shows only the live line, for commands that print the results of
-// steps themselves.
+// Quiet returns a receiver of events that shows only the live line, for commands that print the results of steps
+// themselves.
 func (u *Display) Quiet() func(steps.Event) {
 	if !u.live {
 		return func(steps.Event) {}
@@ -188,13 +182,13 @@ func (u *Display) Close() {
 	u.step = ""
 }
 
-// A Meter shows the state of an operation as one live line on a terminal, and nothing elsewhere.
+// A Meter shows the state of an operation as a live line on a terminal, and nothing on other outputs.
 type Meter struct {
 	done, ended chan struct{} // nil if nothing is shown
 }
 
-// NewMeter starts a meter on w. It calls text four times a second, from another goroutine. It must be closed
-// before anything else is printed on w. env is os.Getenv.
+// NewMeter starts a meter on w. It calls text four times a second, from another goroutine. It must be closed before
+// other output to w. env is os.Getenv.
 func NewMeter(w io.Writer, env func(string) string, text func() string) *Meter {
 	f := Of(w)
 	if f == nil || env("TERM") == "dumb" {
@@ -226,20 +220,20 @@ func (m *Meter) Close() {
 	}
 }
 
-// past is how long steps took the last time, by name, in a file: what an image, a template or a test takes differs
-// from machine to machine by a factor of a hundred, and hardly from one time to the next.
+// past holds the last duration of each step by name, stored in a file. The time of an image, a template or a test
+// differs between machines by a factor of a hundred, but hardly between runs.
 type past struct {
 	path string
 	took map[string]float64 // in seconds
 }
 
 const (
-	worthKnowing = 3 * time.Second // of what is shorter, nobody asks when it ends
-	mostSteps    = 500             // beyond, all are forgotten: names of hosts and tests come and go
+	worthKnowing = 3 * time.Second // shorter steps need no estimate
+	mostSteps    = 500             // beyond this, all are forgotten: names of hosts and tests come and go
 )
 
-// Remember has the display say how much of a step is left, as far as the file at path knows, and keep there how long
-// steps take. A file that cannot be read or written costs no more than that.
+// Remember lets the display estimate the remaining time of steps from their last durations, which it keeps in the
+// file at path. Errors of the file only lose the estimates.
 func (u *Display) Remember(path string) {
 	if !u.live {
 		return
@@ -252,7 +246,6 @@ func (u *Display) Remember(path string) {
 	}
 }
 
-// learn keeps how long a step took that has ended well.
 func (p *past) learn(e steps.Event) {
 	if p.path == "" || e.Err != nil || e.Took < worthKnowing {
 		return
@@ -264,7 +257,7 @@ func (p *past) learn(e steps.Event) {
 	_ = atomicfile.WriteJSON(p.path, p.took)
 }
 
-// left is how long a step still takes that has taken so long, by what it took the last time.
+// left returns the remaining time of a step that has run for took, based on its last duration.
 func (p *past) left(step string, took time.Duration) time.Duration {
 	return time.Duration(p.took[step]*float64(time.Second)) - took
 }

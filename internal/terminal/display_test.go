@@ -17,7 +17,6 @@ import (
 	"github.com/rackless/rackless/internal/steps"
 )
 
-// operation is one as package rack reports it.
 func operation(u *Display) {
 	u.Event(steps.Event{Step: "image"})
 	u.Event(steps.Event{Step: "image", Note: "download 3 packages"})
@@ -33,7 +32,7 @@ func TestPipedProgressIsPlainLines(t *testing.T) {
 	u := NewDisplay(&b, func(string) string { return "" })
 	operation(u)
 	u.Close()
-	u.Close() // a second time does nothing
+	u.Close() // a second call does nothing
 	const want = "   download 3 packages\nok image 1.50 s\nfailed nodes 1/2 0.02 s\n"
 	if b.String() != want {
 		t.Errorf("got %q, want %q", &b, want)
@@ -51,7 +50,7 @@ func TestLiveProgressIsOneLineThatIsTakenBack(t *testing.T) {
 	u.Event(steps.Event{Step: "nodes", End: true, Took: 2 * time.Second})
 	want := strings.Join([]string{
 		ClearLine + "| nodes 0.00 s",
-		ClearLine + "| nodes 3/16 2.00 s", // 19 columns: it fits, and the last stays free
+		ClearLine + "| nodes 3/16 2.00 s", // 19 columns fit, and the last one stays free
 		ClearLine + "   hello\n",
 		ClearLine + "| nodes 3/16 2.00 s",
 		ClearLine + "ok nodes 3/16 2.00 s\n",
@@ -107,11 +106,11 @@ func openPTY(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// screenOf collects what is written to a terminal until its other end is closed.
+// screenOf collects the output to a terminal until its other end is closed.
 func screenOf(master, slave *os.File) func() string {
 	got := make(chan string, 1)
 	go func() {
-		b, _ := io.ReadAll(master) // ends with EIO when the slave is closed
+		b, _ := io.ReadAll(master) // ends with EIO after the slave is closed
 		got <- string(b)
 	}()
 	return func() string {
@@ -146,7 +145,7 @@ func TestTerminalsThatWantNoDecoration(t *testing.T) {
 	}
 }
 
-// waitRaw returns when a terminal is in raw mode. Before that, Ctrl-C would throw away what was typed.
+// waitRaw waits until a terminal is in raw mode. Before that, Ctrl-C would discard the typed text.
 func waitRaw(t *testing.T, tty *os.File) {
 	t.Helper()
 	for range 1000 {
@@ -175,7 +174,7 @@ func TestTheTerminalIsAsItWasAfterAConsole(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- Connect(t.Context(), conn, slave, &out) }()
 			waitRaw(t, slave)
-			// What comes through at the guest shows that the terminal is raw: Ctrl-C and no line's end.
+			// The guest receives Ctrl-C and no line end, so the terminal is in raw mode.
 			io.WriteString(master, "ls\x03")
 			buf := make([]byte, 3)
 			if _, err := io.ReadFull(guest, buf); err != nil || string(buf) != "ls\x03" {
@@ -235,7 +234,7 @@ func TestAMeterIsShownOnTerminalsAlone(t *testing.T) {
 	}
 }
 
-// What is done in a step, and how much is left, stand at the end of the line: a narrow terminal cuts what is before.
+// A step's activity and remaining time are at the end of the line, and a narrow terminal cuts the text before them.
 func TestALiveLineSaysWhatIsDoneAndWhatIsLeft(t *testing.T) {
 	var b bytes.Buffer
 	now := time.Unix(0, 0)
@@ -275,7 +274,7 @@ func TestWhatAStepTookIsRemembered(t *testing.T) {
 	for _, tt := range []struct {
 		took time.Duration
 		err  error
-		want string // of what is left, at the beginning
+		want string // prefix of the remaining time
 	}{
 		{40 * time.Second, nil, "| boot 0.00 s"},
 		{10 * time.Minute, errors.New("it failed"), "| boot 0.00 s, about 40 s left"},

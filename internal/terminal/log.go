@@ -16,12 +16,12 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// followPause is the time between two checks whether a log has grown. Five a second look immediate and
-// cost nothing.
+// followPause is the interval for checking whether a log has grown. Five checks a second look immediate and cost
+// nothing.
 const followPause = 200 * time.Millisecond
 
-// PrintLog copies the last lines of a log to w, or all of it if lines is 0. With follow it continues as the
-// log grows, until ctx ends or the file is removed, which is how a lab ends.
+// PrintLog copies the last lines of a log to w, or all of it if lines is 0. With follow it continues as the log
+// grows, until ctx is done or the file is removed, which happens at the end of a lab.
 func PrintLog(ctx context.Context, w io.Writer, path string, lines int, follow bool) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -45,7 +45,7 @@ func PrintLog(ctx context.Context, w io.Writer, path string, lines int, follow b
 		}
 		now, err := os.Stat(path)
 		if errors.Is(err, os.ErrNotExist) {
-			_, err := io.Copy(w, file) // the last output before the lab went down
+			_, err := io.Copy(w, file) // last output before the lab went down
 			return err
 		}
 		if err != nil {
@@ -53,7 +53,7 @@ func PrintLog(ctx context.Context, w io.Writer, path string, lines int, follow b
 		}
 		if have, err := file.Stat(); err != nil {
 			return err
-		} else if !os.SameFile(have, now) { // the node was made again, with a new log
+		} else if !os.SameFile(have, now) { // the node was recreated with a new log
 			file.Close()
 			if file, err = os.Open(path); err != nil {
 				return err
@@ -62,8 +62,7 @@ func PrintLog(ctx context.Context, w io.Writer, path string, lines int, follow b
 	}
 }
 
-// seekLines moves to the n-th line from the end. It reads blocks backwards, because a console's log can be
-// large.
+// seekLines moves to the n-th line from the end. It reads blocks backwards, because a console's log can be large.
 func seekLines(f *os.File, n int) error {
 	at, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -91,21 +90,20 @@ func seekLines(f *os.File, n int) error {
 	return err
 }
 
-// Plain is a text without control characters and escape sequences.
+// Plain returns a text without control characters and escape sequences.
 func Plain(text string) string {
 	var b strings.Builder
 	_, _ = (&PlainWriter{W: &b}).Write([]byte(text)) // a Builder never fails
 	return b.String()
 }
 
-// A PlainWriter removes control characters and escape sequences from text. A guest writes the log, and a
-// sequence in it could change the terminal, or make the terminal type an answer into the reader's shell.
+// A PlainWriter removes control characters and escape sequences from text. A guest writes the log, and a sequence
+// could change the terminal, or make the terminal type an answer into the reader's shell.
 type PlainWriter struct {
 	W     io.Writer
-	state int // within which sequence the last write ended
+	state int // the kind of sequence that the last write ended in
 }
 
-// States of a PlainWriter.
 const (
 	inText = iota
 	inEscape
@@ -113,7 +111,7 @@ const (
 	inString // ESC ] and the like ... up to BEL or ESC
 )
 
-// Write writes b without control sequences. A sequence may be split between two writes.
+// Write writes b without control sequences. A sequence may span two writes.
 func (p *PlainWriter) Write(b []byte) (int, error) {
 	var out bytes.Buffer
 	for _, c := range b {
@@ -124,7 +122,7 @@ func (p *PlainWriter) Write(b []byte) (int, error) {
 				p.state = inCSI
 			case strings.IndexByte("]PX^_", c) >= 0:
 				p.state = inString
-			case c >= 0x20 && c <= 0x2f: // an intermediate byte: one more comes
+			case c >= 0x20 && c <= 0x2f: // an intermediate byte: one more follows
 			default:
 				p.state = inText
 			}
@@ -154,32 +152,32 @@ func (p *PlainWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A Writer is standard output or standard error. It takes text for people, and shows everything that a
-// terminal would interpret as an escape: such bytes may come from a name in a foreign file, an answer of a
-// database or an error. All output passes through it, so no other place has to be trusted with that.
+// A Writer is standard output or standard error for people. It escapes every byte that a terminal would interpret,
+// because such bytes may come from a name in a foreign file, a database's answer or an error. All output passes
+// through it, so no other code needs to be trusted with this.
 type Writer struct {
 	File *os.File
 
 	mu    sync.Mutex
 	exact bool
 	color bool
-	rest  []byte // an incomplete letter or colour at the end of the last write
+	rest  []byte // an incomplete character or colour at the end of the last write
 }
 
-// Exact turns the escapes off: for the output of other programs, and for output that programs read.
+// Exact turns the escaping off, for the output of other programs, and for output that programs read.
 func (w *Writer) Exact() { w.exact = true }
 
-// Color lets colours pass from now on.
+// Color lets colours pass unescaped from now on.
 func (w *Writer) Color() { w.color = true }
 
-// colors matches the colours that rackless uses (ECMA-48, section 8.3.117). It leaves out attributes that
-// hide text, which a foreign name could use.
+// colors matches the colours that rackless uses (ECMA-48, section 8.3.117). It excludes attributes that hide text,
+// which a foreign name could use.
 var colors = regexp.MustCompile(`\x1b\[(?:[012]|[39][0-7])(?:;(?:[012]|[39][0-7]))*m`)
 
-// maxColor is the maximum length of a colour in bytes.
+// maxColor is the maximum length of a colour sequence in bytes.
 const maxColor = 16
 
-// Write writes b, made safe unless Exact was called. An incomplete letter or colour waits for the next write.
+// Write writes b, escaped unless Exact was called. An incomplete character or colour waits for the next write.
 func (w *Writer) Write(b []byte) (int, error) {
 	if w.exact {
 		return w.File.Write(b)
@@ -195,7 +193,6 @@ func (w *Writer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// clean makes text safe, and keeps colours if they are on.
 func (w *Writer) clean(text string) string {
 	if !w.color || !strings.Contains(text, "\x1b") {
 		return words.Visible(text)
@@ -209,8 +206,7 @@ func (w *Writer) clean(text string) string {
 	return out.String() + words.Visible(text[at:])
 }
 
-// unfinished returns the number of bytes at the end of text that may be the beginning of a letter or a
-// colour, which the next write completes.
+// unfinished returns the number of bytes at the end of text that may begin a character or a colour.
 func unfinished(text []byte) int {
 	at := bytes.LastIndexByte(text, 0x1b)
 	if at >= 0 && len(text)-at < maxColor && !bytes.ContainsAny(text[at:], "m\n") {

@@ -93,7 +93,6 @@ func TestSeekLines(t *testing.T) {
 	}
 }
 
-// expect reads from r until the text has come.
 func expect(t *testing.T, r io.Reader, want string) {
 	t.Helper()
 	buf := make([]byte, len(want))
@@ -122,7 +121,7 @@ func TestFollowing(t *testing.T) {
 	expect(t, r, "one\n")
 	add("two\n")
 	expect(t, r, "two\n")
-	// The node is made again: a new file takes the old one's place.
+	// The node is recreated, and its new log replaces the old one.
 	if err := os.WriteFile(path+".new", []byte("three\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,7 @@
-// Package trace prints what a command reads, runs and changes: --verbose.
+// Package trace prints the files that a command reads, the programs that it runs and its changes, for --verbose.
 //
-// It is one switch for the whole program, like the signals that end it: a reader of files deep below
-// a verb would otherwise need a logger through every package between them. Nobody is told anything
-// until To is called.
+// The switch is global, like the handling of signals. Otherwise every package between a verb and a reader of files
+// would need a logger. Nothing is printed until To is called.
 package trace
 
 import (
@@ -14,16 +13,16 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// state is whom to tell, and the reads that have not been told yet.
+// state holds the output and the reads that are not printed yet.
 var state struct {
 	sync.Mutex
 	w     io.Writer
-	dir   string // where the last file was read
-	name  string // of the first file there
+	dir   string // directory of the last file that was read
+	name  string // first file read there
 	files int
 }
 
-// To tells w from now on, until stop is called, which also tells what is left.
+// To starts printing to w, until stop is called. stop also prints pending reads.
 func To(w io.Writer) (stop func()) {
 	state.Lock()
 	defer state.Unlock()
@@ -36,8 +35,8 @@ func To(w io.Writer) (stop func()) {
 	}
 }
 
-// Reads tells of a file that is read. A host has ten thousand of them: those that follow one another
-// in one directory are one line.
+// Reads reports a file that is read. A host has ten thousand of them, so consecutive reads in one directory are one
+// line.
 func Reads(file string) {
 	state.Lock()
 	defer state.Unlock()
@@ -51,7 +50,7 @@ func Reads(file string) {
 	state.files++
 }
 
-// Runs tells of a program that is run, and on which node where that is not this machine.
+// Runs reports a program that is run, and its node unless it is this machine.
 func Runs(node string, argv []string) {
 	if node != "" {
 		node = "on " + node + ": "
@@ -59,10 +58,10 @@ func Runs(node string, argv []string) {
 	say("run     " + node + words.CommandLine(argv))
 }
 
-// Changes tells of a change to a file, a device or a domain of this machine.
+// Changes reports a change to a file, a device or a domain of this machine.
 func Changes(format string, args ...any) { say("change  " + fmt.Sprintf(format, args...)) }
 
-// say writes one line, after what was read before it.
+// say prints one line, after the pending reads.
 func say(line string) {
 	state.Lock()
 	defer state.Unlock()
@@ -72,7 +71,7 @@ func say(line string) {
 	}
 }
 
-// flush tells what was read. The caller holds the lock.
+// flush prints the pending reads. The caller holds the lock.
 func flush() {
 	switch {
 	case state.files == 1:

@@ -7,7 +7,6 @@ import (
 	"syscall"
 )
 
-// ownerOf returns the user to whom a file belongs.
 func ownerOf(fi fs.FileInfo) (uid int, known bool) {
 	st, known := fi.Sys().(*syscall.Stat_t)
 	if !known {

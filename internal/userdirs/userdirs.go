@@ -1,4 +1,4 @@
-// Package userdirs knows the directories of a user: running labs, the cache, results, the config file.
+// Package userdirs finds the directories of a user: running labs, the cache, results, the config file.
 package userdirs
 
 import (
@@ -13,19 +13,19 @@ import (
 	"strings"
 )
 
-// Dirs are the places where rackless keeps things.
+// Dirs are the directories in which rackless keeps its files.
 type Dirs struct {
-	Run   string // running labs: short-lived and short-named, since socket paths are limited
+	Run   string // running labs: short-lived, and short-named since socket paths are limited
 	Cache string // images and templates: can be deleted at any time
-	Data  string // results of measurements: the user's
+	Data  string // results of measurements: belong to the user
 }
 
-// Default returns the directories for this user. The variables RACKLESS_RUN, RACKLESS_CACHE and
-// RACKLESS_DATA come first, then those of the XDG base directory specification. Without HOME, as in a unit of systemd,
-// the account says where home is.
+// Default returns the directories of this user: from RACKLESS_RUN, RACKLESS_CACHE and RACKLESS_DATA, else from the
+// variables of the XDG base directory specification. Without HOME, as in a systemd unit, it looks the home directory
+// up in the user's account.
 func Default(getenv func(string) string, uid int) (Dirs, error) {
 	places := places{getenv, home(getenv, uid)}
-	run, xdgRun := "/run/rackless", "" // sudo may leave the caller's XDG_RUNTIME_DIR, which root should not fill
+	run, xdgRun := "/run/rackless", "" // sudo may keep the caller's XDG_RUNTIME_DIR, which root should not fill
 	if uid != 0 {
 		run, xdgRun = fmt.Sprintf("/tmp/rackless-%d", uid), "XDG_RUNTIME_DIR"
 	}
@@ -38,7 +38,7 @@ func Default(getenv func(string) string, uid int) (Dirs, error) {
 		return Dirs{}, fmt.Errorf("user %d has no home directory: set HOME, or RACKLESS_CACHE and RACKLESS_DATA", uid)
 	}
 	for _, p := range []*string{&d.Run, &d.Cache, &d.Data} {
-		abs, err := filepath.Abs(*p) // the daemon and QEMU run elsewhere
+		abs, err := filepath.Abs(*p) // the daemon and QEMU run in other directories
 		if err != nil {
 			return Dirs{}, err
 		}
@@ -47,13 +47,12 @@ func Default(getenv func(string) string, uid int) (Dirs, error) {
 	return d, nil
 }
 
-// places finds the directories of a user.
 type places struct {
 	getenv func(string) string
-	home   string // absolute, or "" where there is none
+	home   string // absolute, or "" if unknown
 }
 
-// home returns the home directory of a user, by HOME or else by the account, or "".
+// home returns the home directory of a user from HOME, else from the account, or "".
 func home(getenv func(string) string, uid int) string {
 	if home := getenv("HOME"); filepath.IsAbs(home) {
 		return home
@@ -64,7 +63,6 @@ func home(getenv func(string) string, uid int) string {
 	return ""
 }
 
-// below returns a directory below home, or "" and not one below the current directory.
 func (p places) below(dir string) string {
 	if p.home == "" {
 		return ""
@@ -72,7 +70,7 @@ func (p places) below(dir string) string {
 	return filepath.Join(p.home, dir)
 }
 
-// pick returns what rackless's own variable names, else its directory below that of an XDG variable, else the fallback.
+// pick returns rackless's own variable, else its subdirectory of an XDG variable, else the fallback.
 func (p places) pick(own, xdg, fallback string) string {
 	switch {
 	case p.getenv(own) != "":
@@ -83,7 +81,7 @@ func (p places) pick(own, xdg, fallback string) string {
 	return fallback
 }
 
-// UserDir returns the directory that an XDG variable names, or else the one below this user's home.
+// UserDir returns the directory in an XDG variable, or else the default below this user's home.
 func UserDir(getenv func(string) string, uid int, xdg, belowHome string) (string, error) {
 	if dir := getenv(xdg); filepath.IsAbs(dir) {
 		return dir, nil
@@ -95,9 +93,9 @@ func UserDir(getenv func(string) string, uid int, xdg, belowHome string) (string
 	return dir, nil
 }
 
-// ConfigFile returns this user's config file: the one that RACKLESS_CONFIG names, else rackless/config.yaml in
-// XDG_CONFIG_HOME or ~/.config, or "" if it is not there. A file that others can write is refused, since it says what
-// rackless does.
+// ConfigFile returns this user's config file: RACKLESS_CONFIG, else rackless/config.yaml in XDG_CONFIG_HOME or
+// ~/.config, or "" if that does not exist. The default file is refused if others can write it, since it controls
+// rackless.
 func ConfigFile(getenv func(string) string, uid int) (string, error) {
 	if file := getenv("RACKLESS_CONFIG"); file != "" {
 		return file, nil
@@ -114,8 +112,8 @@ func ConfigFile(getenv func(string) string, uid int) (string, error) {
 	return file, nil
 }
 
-// Check refuses directories that somebody else owns or can write: what lies there is run, or is believed to be this
-// user's. Those that are not there yet are made later.
+// Check refuses directories that others own or can write, because rackless runs or trusts the files in them. A
+// missing directory is created later.
 func (d Dirs) Check(uid int) error {
 	for _, x := range [][2]string{{d.Run, "RACKLESS_RUN"}, {d.Cache, "RACKLESS_CACHE"}, {d.Data, "RACKLESS_DATA"}} {
 		if err := checkOurs(x[0], uid); err != nil {
@@ -125,7 +123,7 @@ func (d Dirs) Check(uid int) error {
 	return nil
 }
 
-// checkOurs refuses a directory of somebody else, and one that somebody else can write or put another in the place of.
+// checkOurs refuses a file or directory that another user owns, can write, or can replace.
 func checkOurs(dir string, uid int) error {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
@@ -134,7 +132,7 @@ func checkOurs(dir string, uid int) error {
 		fi, err := os.Stat(at)
 		if err == nil {
 			owner, known := ownerOf(fi)
-			writable := fi.Mode()&0o002 != 0 && fi.Mode()&fs.ModeSticky == 0 // as /tmp is not
+			writable := fi.Mode()&0o002 != 0 && fi.Mode()&fs.ModeSticky == 0 // /tmp has the sticky bit
 			switch {
 			case at == dir && known && owner != uid && owner != 0:
 				return fmt.Errorf("%s belongs to user %d, and not to %d who runs rackless: chown it", dir, owner, uid)
@@ -157,10 +155,10 @@ func (d Dirs) Templates() string { return filepath.Join(d.Cache, "templates") }
 // Lab returns the directory of a lab.
 func (d Dirs) Lab(name string) string { return filepath.Join(d.Run, name) }
 
-// HostsDir is the directory, beside those of the labs, in which package emulate has its hosts.
+// HostsDir is the directory in Run for the hosts of package emulate.
 const HostsDir = "hosts"
 
-// Names returns the names of all labs that have a directory, sorted.
+// Names returns the sorted names of all labs with a directory.
 func (d Dirs) Names() ([]string, error) {
 	entries, err := os.ReadDir(d.Run)
 	if errors.Is(err, os.ErrNotExist) {
@@ -171,7 +169,7 @@ func (d Dirs) Names() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() && e.Name() != HostsDir && !strings.HasPrefix(e.Name(), ".") { // a trial boot has .k
+		if e.IsDir() && e.Name() != HostsDir && !strings.HasPrefix(e.Name(), ".") { // trial boots use the directory .k
 			names = append(names, e.Name())
 		}
 	}

@@ -27,7 +27,7 @@ func TestDirectoriesWithoutHome(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, d, err)
 		}
 	}
-	const nobody = 1<<31 - 7 // has no account
+	const nobody = 1<<31 - 7 // a user without an account
 	if d, err := Default(func(string) string { return "" }, nobody); err == nil || d != (Dirs{}) ||
 		!strings.Contains(err.Error(), "has no home directory: set HOME, or RACKLESS_CACHE and RACKLESS_DATA") {
 		t.Errorf("without an account: %+v, %v", d, err)

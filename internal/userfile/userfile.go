@@ -1,7 +1,7 @@
 // Package userfile reads files that a user names, and standard input, up to a limit.
 //
-// What a user names can be anything: /dev/zero has no end, a pipe may never close, and a disk image that was
-// taken for a lab file fills the memory. So nothing is read whole without a limit, and no read outlives a signal.
+// A user can name anything: /dev/zero has no end, a pipe may never close, and a disk image taken for a lab file fills
+// the memory. So no file is read without a limit, and no read outlives a signal.
 package userfile
 
 import (
@@ -13,14 +13,14 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// ended ends reads that may wait for ever.
+// ended ends reads that may block forever.
 var ended = context.Background()
 
-// EndWith makes reads of pipes, devices and standard input end when ctx does: main calls it with the context that
-// signals end. A FIFO without a writer cannot even be opened before.
+// EndWith makes reads of pipes, devices and standard input end when ctx is done. main calls it with the context that
+// signals cancel. Even opening a FIFO blocks until there is a writer.
 func EndWith(ctx context.Context) { ended = ctx }
 
-// Open opens the file at path to read it.
+// Open opens the file at path for reading.
 func Open(path string) (io.ReadCloser, error) {
 	trace.Reads(path)
 	if info, err := os.Stat(path); err != nil || info.Mode().IsRegular() || info.IsDir() {
@@ -29,13 +29,14 @@ func Open(path string) (io.ReadCloser, error) {
 	return stream(path, func() (io.ReadCloser, error) { return os.Open(path) }), nil
 }
 
-// Stream returns what reads f, which is standard input or the like. f stays open.
+// Stream returns a reader of f, such as standard input, that ends with the context of EndWith. Closing it leaves f
+// open.
 func Stream(f io.Reader, name string) io.ReadCloser {
 	return stream(name, func() (io.ReadCloser, error) { return io.NopCloser(f), nil })
 }
 
-// stream reads what open opens in a goroutine of its own, which is left alone when reads end: nothing else can end
-// one that waits in open or read.
+// stream reads the file from open in its own goroutine. The goroutine is abandoned when reads end, because a blocked
+// open or read cannot be interrupted.
 func stream(name string, open func() (io.ReadCloser, error)) io.ReadCloser {
 	r, w := io.Pipe()
 	context.AfterFunc(ended, func() { w.CloseWithError(fmt.Errorf("read %s: %w", name, context.Cause(ended))) })
@@ -45,20 +46,20 @@ func stream(name string, open func() (io.ReadCloser, error)) io.ReadCloser {
 			_, err = io.Copy(w, f)
 			f.Close()
 		}
-		w.CloseWithError(err) // nil is the end of the file
+		w.CloseWithError(err) // nil means the end of the file
 	}()
 	return r
 }
 
-// The most that is read of each kind of file, in bytes. All are multiples of 1 MiB. Where a parser has a limit of its
-// own, that is the lower one, and its error says more: what was read here is far too large to be meant.
+// These are the maximum sizes of files by kind, in bytes, all multiples of 1 MiB. A parser's own limit is lower and
+// has a better message, because a file beyond these limits is surely a mistake.
 const (
-	// Text is for what people write: lab files, profiles, studies and weights.
+	// Text is for files written by people: lab files, profiles, studies and weights.
 	Text = 4 << 20
-	// Data is for lists, baselines and what one measurement printed.
+	// Data is for lists, baselines and the output of one measurement.
 	Data = 16 << 20
-	// Document is for what rackless writes of whole labs: plans, findings and reports. The plan of 500 lab nodes
-	// with 256 virtual CPUs each takes a tenth of it.
+	// Document is for files that rackless writes about whole labs: plans, findings and reports. The plan of 500 lab
+	// nodes with 256 virtual CPUs each takes a tenth of it.
 	Document = 64 << 20
 	// Kernel is for kernel images, compressed or not.
 	Kernel = 256 << 20
@@ -75,8 +76,8 @@ func Read(path string, limit int64) ([]byte, error) {
 	return ReadFrom(f, path, limit)
 }
 
-// ReadFrom reads r to its end. More than limit bytes are an error that names the limit and, by name, the source.
-// An error of r is returned as it is: one of a file names it already.
+// ReadFrom reads r to its end. More than limit bytes are an error with name and the limit. An error of r is returned
+// unchanged, because it names the file.
 func ReadFrom(r io.Reader, name string, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {

@@ -66,15 +66,15 @@ func TestReadAPipe(t *testing.T) {
 		if c.ok && (err != nil || len(b) != c.size) || !c.ok && !strings.Contains(err.Error(), "more than 1 MiB") {
 			t.Errorf("%d bytes: %d, %v", c.size, len(b), err)
 		}
-		// The writer of too much may meet a closed pipe.
+		// A writer of too many bytes may get a closed pipe.
 		if err := <-wrote; err != nil && !errors.Is(err, syscall.EPIPE) {
 			t.Error(err)
 		}
 	}
 }
 
-// A signal ends what waits in open, in read, and what would begin after it.
-func TestNoReadOutlivesASignal(t *testing.T) { // not parallel: others read, too
+// A signal ends a read that is blocked in open or in read, and any later read.
+func TestNoReadOutlivesASignal(t *testing.T) { // not parallel, because the signal would end other reads
 	ctx, cancel := context.WithCancelCause(t.Context())
 	EndWith(ctx)
 	defer EndWith(context.Background())

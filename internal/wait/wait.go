@@ -1,4 +1,4 @@
-// Package wait waits for a time, or polls until a condition holds.
+// Package wait waits for a duration, or polls until a condition holds.
 package wait
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For waits for a time. If ctx ends first, it returns the cause of that.
+// For waits for d. If ctx is done first, it returns the cause.
 func For(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -16,8 +16,8 @@ func For(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Until calls look until it reports true or an error, with a pause after each call. If ctx ends first, it returns the
-// cause of that.
+// Until calls look until it returns true or an error, with a pause after each call. If ctx is done first, it returns
+// the cause.
 func Until(ctx context.Context, pause time.Duration, look func() (bool, error)) error {
 	for {
 		if there, err := look(); there || err != nil {

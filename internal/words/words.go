@@ -16,7 +16,7 @@ func Count[N int | int64](n N, what string) string {
 	stem, y := strings.CutSuffix(what, "y")
 	switch {
 	case n == 1:
-	case y && !strings.HasSuffix(stem, "a"): // but "days"
+	case y && !strings.HasSuffix(stem, "a"): // except "days"
 		what = stem + "ies"
 	case strings.HasSuffix(what, "x"), strings.HasSuffix(what, "ss"):
 		what += "es"
@@ -34,7 +34,7 @@ func List(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }
 
-// Names is List of a few names: of more than most it gives the first ones and says how many follow.
+// Names is like List, but after the first most names it only says how many follow.
 func Names(names []string, most int) string {
 	if len(names) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
@@ -50,16 +50,16 @@ func Or(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-// OneLine replaces each run of white space in a text by one space.
+// OneLine replaces each run of white space by one space.
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// Quote returns s as one word of a POSIX shell, whatever it holds. Between single quotes every byte stands for itself
-// (POSIX.1-2017, XCU 2.2.2); only the quote has to leave them. NUL is dropped: no word of a shell can hold one.
+// Quote returns s as one word of a POSIX shell. Between single quotes every byte is literal except the quote itself
+// (POSIX.1-2017, XCU 2.2.2). NUL is dropped, because no word can contain it.
 func Quote(s string) string {
 	return "'" + strings.NewReplacer("'", `'\''`, "\x00", "").Replace(s) + "'"
 }
 
-// ShellWord is [Quote] for what people read: without quotes if none are needed.
+// ShellWord is like [Quote] for people: it omits quotes that are not needed.
 func ShellWord(s string) string {
 	if s != "" && s[0] != '-' && s[0] != '=' && strings.Trim(s, plainWords) == "" {
 		return s
@@ -67,10 +67,10 @@ func ShellWord(s string) string {
 	return Quote(s)
 }
 
-// plainWords are the characters that a shell takes as they are.
+// plainWords are the characters that need no quotes in a shell.
 const plainWords = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@%+-"
 
-// CommandLine writes a command so that it can be pasted into a shell.
+// CommandLine formats a command for pasting into a shell.
 func CommandLine(argv []string) string {
 	words := make([]string, len(argv))
 	for i, w := range argv {
@@ -87,7 +87,7 @@ func Bytes[T int | int64 | uint64](n T) string {
 	return scaled(float64(n), 1024, "B", "KiB", "MiB", "GiB", "TiB", "PiB")
 }
 
-// Size prints bytes in the largest binary unit below, with one decimal under 100: "62.5 GiB", "512 B".
+// Size prints bytes in the largest binary unit that is not larger, with one decimal under 100: "62.5 GiB", "512 B".
 func Size(n uint64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	v, at := float64(n), 0
@@ -104,7 +104,7 @@ func Size(n uint64) string {
 // Exact prints bytes in the largest binary unit that divides them: "1 GiB", "24268 MiB", "1500 bytes".
 func Exact[T int64 | uint64](n T) string { return ExactIn(n, "bytes", "KiB", "MiB", "GiB", "TiB") }
 
-// ExactIn is Exact with other units, each 1024 times the one before.
+// ExactIn is like Exact with other units, each 1024 times the one before.
 func ExactIn[T int64 | uint64](n T, units ...string) string {
 	at := 0
 	for n != 0 && n%1024 == 0 && at < len(units)-1 {
@@ -113,8 +113,8 @@ func ExactIn[T int64 | uint64](n T, units ...string) string {
 	return fmt.Sprintf("%d %s", n, units[at])
 }
 
-// Few joins at most limit words, and says how many more there are: a machine may have 500
-// interrupts, a line of evidence may not.
+// Few joins at most limit words and says how many more there are, because a machine may have 500 interrupts but a
+// line of evidence must be short.
 func Few[T any](list []T, limit int, sep string) string {
 	if len(list) <= limit {
 		return Join(list, sep)
@@ -122,7 +122,7 @@ func Few[T any](list []T, limit int, sep string) string {
 	return fmt.Sprintf("%s%sand %d more", Join(list[:limit], sep), sep, len(list)-limit)
 }
 
-// Join writes values as fmt prints them, with a separator between them.
+// Join joins values as fmt prints them, with a separator.
 func Join[T any](list []T, sep string) string {
 	words := make([]string, len(list))
 	for i, v := range list {
@@ -131,14 +131,13 @@ func Join[T any](list []T, sep string) string {
 	return strings.Join(words, sep)
 }
 
-// Rate prints a rate in bits a second with three digits and a decimal unit, as network rates are
-// given: "0 b/s", "1.23 Gb/s".
+// Rate prints a rate in bits a second with three digits and a decimal unit, as usual for networks: "0 b/s", "1.23
+// Gb/s".
 func Rate(bitsPerSecond float64) string {
 	return scaled(bitsPerSecond, 1000, "b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s")
 }
 
-// scaled prints three digits of v in the largest unit that it reaches. In the first unit there are
-// no decimals.
+// scaled prints three digits of v in the largest unit that v reaches, without decimals in the first unit.
 func scaled(v, step float64, units ...string) string {
 	at := 0
 	for at < len(units)-1 && v >= 999.5 { // 999.5 would round to four digits
@@ -157,7 +156,7 @@ func scaled(v, step float64, units ...string) string {
 // Seconds prints a duration as "1.23 s".
 func Seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
-// About prints a time that is not known to the second: "about 40 s", "about 3 min", "about 2.5 h".
+// About prints an approximate duration: "about 40 s", "about 3 min", "about 2.5 h".
 func About(d time.Duration) string {
 	switch {
 	case d < 100*time.Second:
@@ -168,13 +167,14 @@ func About(d time.Duration) string {
 	return fmt.Sprintf("about %.1f h", d.Hours())
 }
 
-// Ago prints how long ago something was in its largest unit: "42s", "3m", "5h", "2d".
+// Ago prints the time since an event in its largest unit: "42s", "3m", "5h", "2d".
 func Ago(d time.Duration) string { return largest(d, "s", "m", "h", "d") }
 
 // Lasting is Ago for sentences: "42 s", "3 min", "5 h", "2 days".
 func Lasting(d time.Duration) string { return largest(d, " s", " min", " h", " days") }
 
-// largest prints a duration in the largest unit of which there are two. Where a clock was set back it is 0.
+// largest prints a duration in the largest unit of which it has at least two. A negative duration, from a clock that
+// was set back, is 0.
 func largest(d time.Duration, units ...string) string {
 	n := int(max(0, d.Seconds()))
 	for i, next := range []int{60, 60, 24} {
@@ -186,8 +186,8 @@ func largest(d time.Duration, units ...string) string {
 	return strconv.Itoa(n) + units[3]
 }
 
-// Clip shortens a text from outside for a message: to most characters, and three dots that say so. It looks at no more
-// of the text, which may have many MB.
+// Clip shortens a foreign text for a message to most characters, with three dots for the cut. It reads no more of the
+// text, which may have many MB.
 func Clip(s string, most int) string {
 	for i := range s {
 		if most == 0 {
@@ -198,11 +198,11 @@ func Clip(s string, most int) string {
 	return s
 }
 
-// maxPlain bounds, in characters, how much of a text from outside a message repeats.
+// maxPlain limits the length, in characters, of foreign text in a message.
 const maxPlain = 80
 
-// Plain returns a name from outside as messages show it: as it is where it is printable, else
-// quoted, so that nothing in a dump or a file can steer a terminal or forge a line.
+// Plain returns a foreign name for a message. It quotes a name that is not printable, so that nothing in a dump or a
+// file can control a terminal or forge a line.
 func Plain(s string) string {
 	s = Clip(s, maxPlain)
 	odd := func(r rune) bool { return r == utf8.RuneError || r == '"' || !shown(r) || r == '\n' || r == '\t' }
@@ -212,24 +212,24 @@ func Plain(s string) string {
 	return s
 }
 
-// A Message is a text that another program wrote, for a page: what stands in the line, and the rest.
+// A Message is the output of another program for a page: a summary line and the whole text.
 type Message struct {
-	Text  string // one line of ours
-	Whole string // what is folded up behind it; empty: Text is all
+	Text  string // one line, in our words
+	Whole string // text hidden behind the line; empty if Text is complete
 }
 
-// Bounds of a message, in characters.
+// These are the maximum lengths of a message, in characters.
 const (
 	maxMessageLine = 160
 	maxMessage     = 4000
 )
 
-// ownWords is where another program begins to speak: with its name, or with the place of an assertion in its source.
+// ownWords matches the beginning of another program's own message: its name, or the source position of an assertion.
 var ownWords = regexp.MustCompile(`\b(qemu-system-\w+|qemu-img|virsh|libvirtd?)(\[\d+\])?: |` +
 	`[\w./-]+\.(c|h|cc|cpp):\d+|Assertion `)
 
-// Fold makes a message of a text. A long one, and what a program such as QEMU printed itself, must not stand in the
-// middle of a page: a reader looks for what happened, and a maintainer for the whole text.
+// Fold splits a text into a Message. A long text, or one printed by a program such as QEMU, must not fill the middle
+// of a page: a reader wants the event, and a maintainer the whole text.
 func Fold(text string) Message {
 	text = strings.TrimSpace(Visible(text))
 	if n := utf8.RuneCountInString(text); n > maxMessage {
@@ -254,9 +254,8 @@ func Fold(text string) Message {
 	return Message{line, text}
 }
 
-// Printable makes text from outside safe to show: whatever could move a terminal's cursor, change
-// colours, reverse the order of letters or hide some is shown as its Go escape instead. A line break
-// becomes a space.
+// Printable makes foreign text safe to show. Characters that could move a terminal's cursor, change colours, reverse
+// the order of characters or hide some become Go escapes, and a line break becomes a space.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
@@ -266,19 +265,19 @@ func Printable(s string) string {
 	}, Visible(s))
 }
 
-// shown reports whether Visible keeps a character as it is. Among those that Go calls printable are some without a
-// shape of their own, which make two names look the same.
+// shown reports whether Visible keeps a character. It excludes printable characters without a shape of their own,
+// which would make two names look the same.
 func shown(r rune) bool {
-	if r < utf8.RuneSelf { // nearly all, and a picture has thousands
+	if r < utf8.RuneSelf { // nearly all characters are ASCII, and a picture has thousands
 		return ' ' <= r && r <= '~' || r == '\n' || r == '\t'
 	}
 	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// Visible is Printable with line breaks and tabs kept, for a page, where errors and command lines
-// may have several lines, and for a terminal.
+// Visible is like Printable but keeps line breaks and tabs, for terminals and for pages with errors and command lines
+// of several lines.
 func Visible(s string) string {
-	// Nearly all texts are clean: those are not built again.
+	// Nearly all texts are clean and returned unchanged.
 	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !shown(r) }) {
 		return s
 	}
@@ -287,7 +286,7 @@ func Visible(s string) string {
 		switch {
 		case shown(r):
 			b.WriteRune(r)
-		case unicode.IsPrint(r): // which QuoteRune leaves as it is
+		case unicode.IsPrint(r): // QuoteRune does not escape printable characters
 			b.WriteString(`\u` + strconv.FormatInt(int64(r), 16))
 		default:
 			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))

@@ -1,9 +1,9 @@
-// Package cmdline reads and edits kernel command lines: which words set the arguments of a plan, what replaces them,
-// and how to restore them. It knows no boot loader.
+// Package cmdline reads and edits kernel command lines. It tells which words set the arguments of a plan, which words
+// they replace, and how to restore those. It knows no boot loader.
 //
-// The rules are those of the kernel's own parser (next_arg in lib/cmdline.c, parse_args in
-// kernel/params.c): words are separated by white space outside of double quotes, a dash in a name
-// is an underscore, and what stands after "--" is for init.
+// It follows the rules of the kernel's own parser (next_arg in lib/cmdline.c, parse_args in kernel/params.c): words
+// are separated by white space outside of double quotes, a dash in a name is an underscore, and everything after "--"
+// is for init.
 package cmdline
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Split returns the words of a command line that are for the kernel: those before "--".
+// Split returns the words of a command line that are for the kernel, which are the words before "--".
 func Split(line string) []string {
 	tokens, _ := scan(line)
 	var words []string
@@ -30,16 +30,16 @@ func Split(line string) []string {
 	return words
 }
 
-// endOfArgs is the word after which arguments are for init.
+// endOfArgs separates the kernel's arguments from init's.
 const endOfArgs = "--"
 
 // A token is a word with the white space before it.
 type token struct {
 	space, word string
-	open        bool // the word has a quote that never ends, so that it reaches to the end of the line
+	open        bool // the word has an unterminated quote, so it extends to the end of the line
 }
 
-// scan cuts a line in tokens, and the white space after the last. Together they are the line.
+// scan splits a line into tokens and the white space after the last one. Concatenated, they are the line.
 func scan(line string) (tokens []token, tail string) {
 	for {
 		word := strings.TrimLeft(line, whiteSpace)
@@ -61,7 +61,7 @@ func scan(line string) (tokens []token, tail string) {
 
 const whiteSpace = " \t\n\v\f\r"
 
-// Map returns a command line with each word replaced, those for init too. The white space between them stays.
+// Map returns a command line with each word replaced, including init's, and the white space kept.
 func Map(line string, replace func(word string) string) string {
 	tokens, tail := scan(line)
 	var b strings.Builder
@@ -71,7 +71,7 @@ func Map(line string, replace func(word string) string) string {
 	return b.String() + tail
 }
 
-// Cut returns the name and the value of a word without quotes. Key makes one of names that are the same.
+// Cut returns the name and the value of a word without quotes. Use [Key] to compare names.
 func Cut(word string) (name, value string, hasValue bool) {
 	if rest, ok := strings.CutPrefix(word, `"`); ok {
 		word = strings.TrimSuffix(rest, `"`)
@@ -83,7 +83,7 @@ func Cut(word string) (name, value string, hasValue bool) {
 	return name, value, hasValue
 }
 
-// Key returns a name as the kernel compares it: with underscores.
+// Key returns the name with underscores instead of dashes, as the kernel compares names.
 func Key(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // parse returns the name and the value of a word as the kernel sees them.
@@ -92,7 +92,7 @@ func parse(word string) (key, value string, hasValue bool) {
 	return Key(name), value, hasValue
 }
 
-// normal returns a word in the form in which two that mean the same are the same.
+// normal returns the canonical form of a word, so that words of the same meaning compare equal.
 func normal(word string) string {
 	key, value, hasValue := parse(word)
 	if key == pageSize {
@@ -104,13 +104,13 @@ func normal(word string) string {
 	return key
 }
 
-// The arguments that set pages aside come in pairs: a count belongs to the size before it.
+// The arguments that reserve huge pages come in pairs: a count belongs to the size before it.
 const (
 	pageSize  = "hugepagesz"
 	pageCount = "hugepages"
 )
 
-// canonicalSize makes one text of sizes that the kernel reads as one: 1024M is 1G.
+// canonicalSize returns the same text for sizes that the kernel reads as equal: 1024M is 1G.
 func canonicalSize(size string) string {
 	size = strings.ToUpper(size)
 	for _, units := range []string{"KM", "MG", "GT"} {
@@ -122,11 +122,12 @@ func canonicalSize(size string) string {
 	return size
 }
 
-// A matcher tells which words of a command line set what a list of arguments sets. It has to see the words in order.
+// A matcher tells which words of a command line set the same arguments as a given list. It must see the words in
+// order.
 type matcher struct {
-	keys  map[string]bool // names that the arguments set
-	words map[string]bool // the arguments
-	size  string          // of the last hugepagesz=, "" before the first
+	keys  map[string]bool // names of the arguments
+	words map[string]bool // the arguments in normal form
+	size  string          // value of the last hugepagesz=, "" before the first
 }
 
 func newMatcher(args []string) *matcher {
@@ -138,9 +139,8 @@ func newMatcher(args []string) *matcher {
 	return m
 }
 
-// sets reports whether a word sets one of the arguments, be it to another value. Pages of a size
-// that the arguments do not name are not theirs; a count before any size is one of the default
-// size, and is.
+// sets reports whether a word sets one of the arguments, possibly to another value. A word about huge pages matches
+// only if the arguments name their size, or if it is a count before any size, which is of the default size.
 func (m *matcher) sets(word string) bool {
 	key, value, _ := parse(word)
 	if key == pageSize {
@@ -149,7 +149,7 @@ func (m *matcher) sets(word string) bool {
 	return m.keys[key] && (!isPages(key) || m.size == "" || m.words[pageSize+"="+m.size])
 }
 
-// pages returns the words of a command line that set pages aside and are the arguments' business, in their normal form.
+// pages returns the matching huge-page words of a command line, in normal form.
 func (m *matcher) pages(line string) []string {
 	m.size = ""
 	var words []string
@@ -164,7 +164,7 @@ func (m *matcher) pages(line string) []string {
 
 func isPages(key string) bool { return key == pageSize || key == pageCount }
 
-// Keys returns the names of the arguments, each once, in order.
+// Keys returns the distinct names of the arguments, in order.
 func Keys(args []string) []string {
 	var keys []string
 	for _, arg := range args {
@@ -175,15 +175,14 @@ func Keys(args []string) []string {
 	return keys
 }
 
-// Replaced returns the words of a command line that set one of args to something else.
+// Replaced returns the words of a command line that set one of args to another value.
 func Replaced(line string, args []string) []string {
 	m := newMatcher(args)
 	return lists.Filter(Split(line), func(word string) bool { return m.sets(word) && !m.words[normal(word)] })
 }
 
-// Has reports whether the kernel reads all of args, and no other value of the same: which of two
-// values counts is different from argument to argument (of two isolcpus= it is the first, of two
-// rcu_nocbs= the last).
+// Has reports whether line sets all of args and no other values of them. Other values are refused because the one
+// that counts differs by argument: the first isolcpus= wins, but the last rcu_nocbs=.
 func Has(line string, args []string) bool {
 	m := newMatcher(args)
 	have := map[string]bool{}
@@ -204,13 +203,12 @@ func Has(line string, args []string) bool {
 	return slices.Equal(m.pages(line), m.pages(strings.Join(args, " ")))
 }
 
-// Edit returns command line with args at its end, before "--", and without other values of the
-// same. All else stays as it is, where it is. A line that has the arguments is returned unchanged.
+// Edit returns line with args at its end (before "--") and other values of the same arguments removed. A line that
+// already has args is returned unchanged.
 func Edit(line string, args []string) string { return EditLines([]string{line}, 0, args)[0] }
 
-// EditLines is [Edit] for a command line that is kept in several pieces, which are joined by spaces
-// when it is used. The arguments go to the end of piece at, or of a later one where they would come
-// between a size of pages and its count.
+// EditLines is like [Edit], for a command line kept in several pieces that are joined by spaces. It appends args to
+// piece at, or to a later piece if they would otherwise come between a page size and its count.
 func EditLines(lines []string, at int, args []string) []string {
 	if Has(strings.Join(lines, " "), args) {
 		return slices.Clone(lines)
@@ -222,8 +220,8 @@ func EditLines(lines []string, at int, args []string) []string {
 	return rewrite(lines, at, args, m.sets)
 }
 
-// lastCount returns the last piece that stays to begin with a count of pages, whose size is in a
-// piece before; -1 where none does.
+// lastCount returns the index of the last piece whose remaining words begin with a page count, so that the size is in
+// an earlier piece. It returns -1 if no piece does.
 func (m *matcher) lastCount(lines []string) int {
 	last := -1
 	for i, line := range lines {
@@ -243,17 +241,16 @@ func (m *matcher) lastCount(lines []string) int {
 	return last
 }
 
-// UndoLines undoes what EditLines made of before, and returns the pieces of before where nobody
-// has changed them since. Where somebody has, the arguments are taken off, what they had replaced
-// comes to where they were, and all else stays, another value of the same argument too.
+// UndoLines undoes EditLines(before, at, args). If now has other changes too, it removes args, puts back the words
+// that they replaced, and keeps everything else, including new values of the same arguments.
 func UndoLines(now, before []string, at int, args []string) []string {
 	if slices.Equal(now, before) || slices.Equal(now, EditLines(before, at, args)) {
 		return slices.Clone(before)
 	}
 	line := strings.Join(now, " ")
 	m := newMatcher(args)
-	ours, theirs := 0, map[string]bool{} // names of arguments that have another value now
-	// Sizes and counts are taken off together or not at all.
+	ours, theirs := 0, map[string]bool{} // arguments that have another value now
+	// Page sizes and counts are removed together or not at all.
 	ourPages := slices.Equal(m.pages(line), m.pages(strings.Join(args, " ")))
 	isOurs := func(word string) bool {
 		key, _, _ := parse(word)
@@ -275,7 +272,7 @@ func UndoLines(now, before []string, at int, args []string) []string {
 		switch key, _, _ := parse(word); {
 		case !m.sets(word) || theirs[key] || isPages(key) && !ourPages:
 		case key == pageCount && m.size == "":
-			first = append(first, word) // of the default size, as long as no other size comes before
+			first = append(first, word) // a count of default-size pages, which must come before any size
 		default:
 			back = append(back, word)
 		}
@@ -286,14 +283,14 @@ func UndoLines(now, before []string, at int, args []string) []string {
 	return undone
 }
 
-// Strip returns a command line without what sets any of args.
+// Strip returns a command line without the words that set any of args.
 func Strip(line string, args []string) string {
 	m := newMatcher(args)
 	return rewrite([]string{line}, 0, nil, m.sets)[0]
 }
 
-// rewrite takes words off that drop says, and puts others at the end of piece at, or before what
-// the kernel would not read as words.
+// rewrite removes the words that drop selects. It appends add to piece at, but before any words that the kernel would
+// not read.
 func rewrite(lines []string, at int, add []string, drop func(string) bool) []string {
 	out := make([]string, len(lines))
 	added, rest := len(add) == 0, false
@@ -301,7 +298,7 @@ func rewrite(lines []string, at int, add []string, drop func(string) bool) []str
 		tokens, tail := scan(line)
 		var b strings.Builder
 		put := func(space, word string) {
-			// The first word takes the place of one before it that is gone.
+			// If the first word was dropped, the next one takes its white space.
 			switch {
 			case b.Len() == 0 && len(tokens) > 0:
 				space = tokens[0].space
@@ -319,7 +316,7 @@ func rewrite(lines []string, at int, add []string, drop func(string) bool) []str
 			}
 		}
 		for _, t := range tokens {
-			// No words of the kernel come behind these.
+			// The kernel reads no words after these.
 			rest = rest || t.word == endOfArgs || t.open && !drop(t.word)
 			if i <= at && rest {
 				addNow()
@@ -336,15 +333,14 @@ func rewrite(lines []string, at int, add []string, drop func(string) bool) []str
 	return out
 }
 
-// Limit returns how long a kernel's command line may be, its final NUL included (COMMAND_LINE_SIZE
-// in arch/*/include/uapi/asm/setup.h). An architecture is named as uname or as Go names it.
+// Limit returns the maximum length of a kernel command line, including the final NUL (COMMAND_LINE_SIZE in
+// arch/*/include/uapi/asm/setup.h). It accepts uname's and Go's names of architectures.
 func Limit(arch string) int {
-	return cmp.Or(map[string]int{"s390x": 4096, "riscv64": 1024}[arch], 2048) // x86, arm64, powerpc
+	return cmp.Or(map[string]int{"s390x": 4096, "riscv64": 1024}[arch], 2048) // 2048: x86, arm64, powerpc
 }
 
-// Check refuses arguments that no boot loader could carry as they are, or that the kernel would
-// misread. Boot loaders quote by rules of their own, so only characters that mean the same to all
-// of them may be there. limit is that of the architecture.
+// Check rejects arguments that the kernel would misread or that some boot loader would mangle: quoting rules differ,
+// so only characters that mean the same to all are allowed. limit is from [Limit].
 func Check(args []string, limit int) error {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789=,:.-_/+"
 	length := 0
@@ -356,7 +352,7 @@ func Check(args []string, limit int) error {
 			return fmt.Errorf("kernel_args[%d] is %q: want a name, then letters, digits and =,:.-_/+ only, which "+
 				"every boot loader passes on unchanged", i, arg)
 		case hasValue && value == "":
-			// A bare isolcpus= is what tools write that forget the empty list.
+			// Some tools write a bare isolcpus= by mistake if their list is empty.
 			return fmt.Errorf("kernel_args[%d] is %q, without a value: leave it out", i, arg)
 		case key == "isolcpus":
 			if _, ok := Isolcpus(arg); !ok {
@@ -375,7 +371,7 @@ func Check(args []string, limit int) error {
 	return nil
 }
 
-// Isolcpus returns the CPUs of an argument isolcpus=[flags,]list; ok is false where it is none, or has no CPUs.
+// Isolcpus returns the CPUs of an argument isolcpus=[flags,]list; ok is false for other arguments and empty lists.
 func Isolcpus(arg string) (cpus topology.CPUSet, ok bool) {
 	value, ok := strings.CutPrefix(arg, "isolcpus=")
 	if !ok {
@@ -395,7 +391,7 @@ func Isolcpus(arg string) (cpus topology.CPUSet, ok bool) {
 	return set, err == nil && !set.IsEmpty()
 }
 
-// NohzFull returns the CPUs of an argument nohz_full=list; ok is false where it is none.
+// NohzFull returns the CPUs of an argument nohz_full=list; ok is false for other arguments.
 func NohzFull(arg string) (cpus topology.CPUSet, ok bool) {
 	value, ok := strings.CutPrefix(arg, "nohz_full=")
 	if !ok {
@@ -405,12 +401,12 @@ func NohzFull(arg string) (cpus topology.CPUSet, ok bool) {
 	return set, err == nil
 }
 
-// BootCPU keeps the kernel's time: tick_nohz_init in kernel/time/tick-sched.c takes it off nohz_full.
+// BootCPU is the timekeeping CPU: tick_nohz_init in kernel/time/tick-sched.c removes it from nohz_full.
 const BootCPU = 0
 
-// GRUBSnippet returns shell code for grub-mkconfig to read after its other settings: it takes other
-// values of args off GRUB_CMDLINE_LINUX and GRUB_CMDLINE_LINUX_DEFAULT, and puts args at the end of
-// the first. To read it twice is to read it once. args have passed [Check].
+// GRUBSnippet returns idempotent shell code for grub-mkconfig to read after its other settings. It removes other
+// values of args from GRUB_CMDLINE_LINUX and GRUB_CMDLINE_LINUX_DEFAULT and appends args, which have passed [Check],
+// to the first.
 func GRUBSnippet(args []string) string {
 	var pattern, sizes []string
 	for _, key := range Keys(args) {
@@ -425,7 +421,7 @@ func GRUBSnippet(args []string) string {
 	}
 	var cases strings.Builder
 	if len(sizes) > 0 {
-		// A count of pages belongs to the size before it.
+		// A page count belongs to the size before it.
 		cases.WriteString("    hugepagesz=*) _size=${_word#*=} ;;\n    esac\n    case $_word in\n")
 		cases.WriteString("    hugepagesz=* | hugepages=*) case $_size in '' | " + strings.Join(sizes, " | ") +
 			") continue ;; esac ;;\n")
@@ -444,13 +440,14 @@ func GRUBSnippet(args []string) string {
 		"GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX${GRUB_CMDLINE_LINUX:+ }\"'" + strings.Join(args, " ") + "'\n"
 }
 
-// Size reads a number of bytes as the kernel does: "2M", "1G", "2048k", "1048576", "0x100000"; 0 is no size.
+// Size parses a number of bytes as the kernel does: "2M", "1G", "2048k", "1048576", "0x100000". It returns 0 for an
+// invalid size.
 //
 // Source: memparse in lib/cmdline.c.
 func Size(s string) uint64 {
 	shift := 0
 	if s != "" {
-		shift = 10 * (1 + strings.IndexByte("kmgtpe", s[len(s)-1]|0x20)) // 0x20: small letters
+		shift = 10 * (1 + strings.IndexByte("kmgtpe", s[len(s)-1]|0x20)) // 0x20 makes a letter lower-case
 	}
 	if shift > 0 {
 		s = s[:len(s)-1]

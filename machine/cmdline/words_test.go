@@ -27,7 +27,6 @@ var cmdlines = []struct {
 	{"nothing", " ", nil},
 }
 
-// words returns names and values of a command line.
 func wordsOf(line string) [][2]string {
 	var all [][2]string
 	for _, word := range Split(line) {

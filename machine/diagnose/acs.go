@@ -11,8 +11,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// acsRedirect looks at each pair of a GPU with a GPU or NIC below one switch, and gathers per
-// switch the ports that redirect.
+// acsRedirect finds the redirecting ports between a GPU and another GPU or NIC below one switch, and makes one
+// finding for each switch.
 func acsRedirect(v *view, add func(finding.Finding)) {
 	if v.virtual {
 		return
@@ -22,7 +22,7 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 	gpus := len(peers)
 	peers = append(peers, lists.Map(lists.Filter(v.fabric, func(n *topology.NIC) bool { return n.Address != nil }),
 		func(n *topology.NIC) topology.PCIAddr { return *n.Address })...)
-	// By the bridge that both are below: the ports that redirect, and one pair as an example.
+	// found is the result for one switch: the redirecting ports, and a pair of devices as an example.
 	type found struct {
 		ports []topology.PCIAddr
 		a, b  topology.PCIAddr
@@ -30,7 +30,7 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 	switches := map[topology.PCIAddr]*found{}
 	for i, a := range peers[:gpus] {
 		for _, b := range peers[i+1:] {
-			// Of two NICs nothing is said: data between them goes through memory of the host anyway.
+			// Pairs of two NICs do not matter: data between them goes through host memory anyway.
 			top, ports := v.redirectingPorts(a, b)
 			if len(ports) == 0 {
 				continue
@@ -45,7 +45,7 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 			}
 		}
 	}
-	// One finding a switch: all pairs below it have the same ports in their way.
+	// One finding for each switch, because all pairs below it share the redirecting ports.
 	for _, top := range slices.SortedFunc(maps.Keys(switches), topology.PCIAddr.Compare) {
 		f := switches[top]
 		slices.SortFunc(f.ports, topology.PCIAddr.Compare)
@@ -58,8 +58,8 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 	}
 }
 
-// redirectingPorts returns the nearest bridge above both devices, and the ports on the way between
-// them that redirect peer-to-peer requests. There are none where a device is kept for virtual machines.
+// redirectingPorts returns the nearest bridge above both devices, and the ports between them that redirect
+// peer-to-peer requests, or no ports if a device is kept for virtual machines.
 func (v *view) redirectingPorts(a, b topology.PCIAddr) (top topology.PCIAddr, ports []topology.PCIAddr) {
 	da, db := v.tree.Device(a), v.tree.Device(b)
 	if da == nil || db == nil || topology.IsVFIO(da.Driver) || topology.IsVFIO(db.Driver) {

@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// resettable are the functions whose reset matters: GPUs that compute, and what is kept for virtual machines.
+// resettable returns the functions that must be resettable: GPUs that compute, and functions on a VFIO driver.
 func (v *view) resettable() []*topology.PCIDevice {
 	if v.virtual {
 		return nil
@@ -19,7 +19,7 @@ func (v *view) resettable() []*topology.PCIDevice {
 	var out []*topology.PCIDevice
 	for i := range v.PCI {
 		d := &v.PCI[i]
-		// Virtual functions are reset with FLR, which SR-IOV demands of every one of them.
+		// Virtual functions are reset with FLR, which SR-IOV requires.
 		if !d.ResetKnown || d.IsBridge() || d.PF != nil || d.Dead {
 			continue
 		}
@@ -31,29 +31,27 @@ func (v *view) resettable() []*topology.PCIDevice {
 	return out
 }
 
-// neighbours returns the other devices on the bus of d, below its bridge.
 func (v *view) neighbours(d *topology.PCIDevice) []topology.PCIAddr {
 	if d.Parent == nil {
 		return nil
 	}
-	// A bus reset goes through the bridge, and so to all that is right below it. Virtual functions go with
-	// their physical one.
+	// A bus reset affects all devices directly below the bridge. Virtual functions are reset with their physical one.
 	others := lists.Filter(v.tree.Children(*d.Parent), func(o *topology.PCIDevice) bool {
 		return !o.Address.SameDevice(d.Address) && o.PF == nil
 	})
 	return lists.Map(others, func(o *topology.PCIDevice) topology.PCIAddr { return o.Address })
 }
 
-// isAMDGPU reports whether d is one of the GPUs that are known not to come back from a bus reset.
+// isAMDGPU reports whether d is an AMD GPU. Some of these do not recover from a bus reset.
 func isAMDGPU(d *topology.PCIDevice) bool {
 	return d.IsGPU() && d.Vendor != nil && *d.Vendor == topology.VendorAMD
 }
 
-// noReset looks for an empty list of methods. That one with a bus to itself can still be reset
-// through its bridge makes it a note.
+// noReset finds functions without any reset method. It is only a note if the function has the bus to itself, because
+// the bridge can then reset it.
 func noReset(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
-	// The kernel lists the methods in the order in which it tries them
-	// (Documentation/ABI/testing/sysfs-bus-pci, reset_method).
+	// The kernel lists the methods in the order of preference (Documentation/ABI/testing/sysfs-bus-pci,
+	// reset_method).
 	if len(d.ResetMethods) > 0 {
 		return
 	}
@@ -76,11 +74,10 @@ func noReset(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(f)
 }
 
-// busResetOnly is about what else a bus reset takes down, and about GPUs that do not come back from
-// one.
+// busResetOnly finds functions with only a bus reset that would also hit other devices, and AMD GPUs, which may not
+// recover from one.
 func busResetOnly(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
-	// FLR and PM resets touch the function alone; those by bus and by CXL bus touch all that is on the
-	// bus.
+	// FLR and PM resets affect only the function; bus and CXL bus resets affect everything on the bus.
 	if len(d.ResetMethods) == 0 || slices.ContainsFunc(d.ResetMethods, func(m string) bool {
 		return m != "bus" && m != "cxl_bus"
 	}) {
@@ -102,15 +99,14 @@ func busResetOnly(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(f)
 }
 
-// dead leaves D3cold out: a function without power answers with ones as well.
+// dead skips functions in D3cold, because a function without power also reads as all ones.
 func dead(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
-	if d.Dead && d.PowerState != "D3cold" { // without power nothing answers: RL033
+	if d.Dead && d.PowerState != "D3cold" { // D3cold is RL033
 		add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address)+"/config", "ff ff ff ff")})
 	}
 }
 
-// coldDevice reports cards, and whatever a tenant has: waking up is what fails, and nobody wakes
-// the others.
+// coldDevice reports cards and any device of a tenant: their wake-up may fail. Other devices can stay asleep.
 func coldDevice(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	if d.PowerState != "D3cold" || d.IsBridge() || d.Address.Function != 0 {
 		return
@@ -119,7 +115,7 @@ func coldDevice(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 		"power_state=D3cold", driverFact(d)), Consequence: "probably none: it is powered off until it is used",
 		Fix: "before giving it to a virtual machine write 0 to d3cold_allowed and on to power/control"}
 	switch {
-	// A tenant's device sleeps while the tenant is off, and its start is when it has to wake up.
+	// A tenant's device sleeps while the tenant is off, and must wake up when the tenant starts.
 	case topology.IsVFIO(d.Driver) || len(v.holders(d.Address)) > 0:
 		f.Severity = finding.Warning
 		f.Consequence = "the virtual machine may fail to wake it: unable to change power state from D3cold to D0"
@@ -129,10 +125,10 @@ func coldDevice(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(f)
 }
 
-// tooManyVFs takes the larger of the two counts: a source may show only one of them.
+// tooManyVFs compares the larger of the two counts, because a source may have only one of them.
 func tooManyVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	s := d.SRIOV
-	// Without the firmware's number there is nothing to compare with.
+	// Without the firmware's limit there is nothing to compare.
 	if s == nil || s.Total == nil {
 		return
 	}
@@ -148,10 +144,9 @@ func tooManyVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	}
 }
 
-// noVFs is about cards that could: total 0 with the capability there means that the firmware has it
-// off.
+// noVFs finds cards that have the SR-IOV capability with a total of 0: SR-IOV is off in the firmware.
 func noVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
-	// More functions than that are RL034.
+	// A card with more functions than its total is RL034.
 	if s := d.SRIOV; s == nil || s.Total == nil || *s.Total != 0 || len(s.VFs) > 0 ||
 		s.Enabled != nil && *s.Enabled > 0 || !v.isCard(d.Address) || v.virtual {
 		return
@@ -163,10 +158,10 @@ func noVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), "sriov_totalvfs=0"), Fix: fix})
 }
 
-// lostOverride finds devices between two drivers: driver_override says which one may bind, and it has not. That is what
-// a preparation leaves behind that broke off, or whose module is not loaded.
+// lostOverride finds devices that are not bound to the driver in driver_override, because a preparation was
+// interrupted or the driver's module is not loaded.
 func lostOverride(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
-	// Of a function without an override the kernel prints "(null)".
+	// The kernel prints "(null)" if a function has no override.
 	if d.Override == "" || d.Override == "(null)" || !d.DriverKnown || d.Driver == d.Override {
 		return
 	}
@@ -183,16 +178,15 @@ func lostOverride(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(f)
 }
 
-// guestWindow is the room for 64-bit BARs in older OVMF.
+// guestWindow is the space for 64-bit BARs in older OVMF.
 //
 // Source: PcdPciMmio64Size in OvmfPkg, 0x800000000.
 const guestWindow = 32 << 30
 
-// barBytes is the sum of the 64-bit BARs of a function.
 func barBytes(d *topology.PCIDevice) uint64 {
 	var sum uint64
 	for _, b := range d.BARs {
-		// BARs 0 to 5: number 6 is the ROM. A size of 2^50 and more is a misread register.
+		// Number 6 is the ROM. A size of 2^50 or more is a misread register.
 		if b.Bits64 && !b.IO && b.Index < 6 && b.SizeBytes < 1<<50 {
 			sum += b.SizeBytes
 		}
@@ -200,12 +194,12 @@ func barBytes(d *topology.PCIDevice) uint64 {
 	return sum
 }
 
-// largeBARs looks at what tenants have already: whether a card fits depends on all cards of its virtual machine.
+// largeBARs sums the BARs of all GPUs of a tenant, because they share one address window.
 func largeBARs(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	var sum uint64
 	var facts []string
 	for _, td := range t.Devices {
-		// Only GPUs have BARs of such a size.
+		// Only GPUs have BARs this large.
 		if d := v.tree.Device(td.PCI); d != nil && d.IsGPU() {
 			n := barBytes(d)
 			sum += n

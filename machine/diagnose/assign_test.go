@@ -2,13 +2,11 @@ package diagnose
 
 import "github.com/rackless/rackless/machine/topology"
 
-// beside puts another device on the bus of GPU 0.
 func beside(h *topology.Host) {
 	h.PCI = append(h.PCI, topology.PCIDevice{Address: address("0000:06:01.0"), Parent: new(address("0000:00:01.1")),
 		Class: new(topology.ID24(0x0c0330))})
 }
 
-// amdOnly makes GPU 0 an AMD card without a switch of its own.
 func amdOnly(h *topology.Host, resets ...string) {
 	dev(h, gpu0).Vendor, dev(h, gpu0).ResetMethods = new(topology.VendorAMD), resets
 }

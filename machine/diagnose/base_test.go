@@ -7,12 +7,11 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// base is a machine that was prepared well: an EPYC 7551P with 32 cores in 4 NUMA nodes, a GPU on
-// node 0 and one on node 1, a ConnectX-4 Lx with two ports on node 2 and one on node 3, and two
-// tenants that have a GPU each. What is wrong with it is what its makers could not change: cards of
-// Gen4 in slots of Gen3, and GPUs and NICs on different nodes.
+// base returns a well-prepared machine: an EPYC 7551P with 32 cores in 4 NUMA nodes, a GPU on node 0 and one on node
+// 1, a ConnectX-4 Lx with two ports on node 2 and one on node 3, and two tenants with a GPU each. Its only faults are
+// in the hardware: Gen4 cards in Gen3 slots, and GPUs and NICs on different nodes.
 //
-// Synthetic, after the published description of the machine. It is not completed: cases change it first.
+// Synthetic, after the published description of the machine. It is not completed, because cases change it first.
 func base() *topology.Host {
 	const isolated = "2-29,34-61"
 	h := &topology.Host{
@@ -78,7 +77,7 @@ func basePCI(h *topology.Host) {
 	port("0000:00:01.1", "pci0000:00", 0, 0x06, 8, 16)
 	port("0000:00:01.3", "pci0000:00", 0, 0x01, 5, 4)
 	port("0000:00:01.5", "pci0000:00", 0, 0x02, 5, 1)
-	port("0000:00:03.1", "pci0000:00", 0, 0x07, 8, 8) // nothing below it
+	port("0000:00:03.1", "pci0000:00", 0, 0x07, 8, 8)
 	port("0000:20:01.1", "pci0000:20", 1, 0x22, 8, 4)
 	port("0000:20:03.1", "pci0000:20", 1, 0x21, 8, 16)
 	port("0000:40:03.1", "pci0000:40", 2, 0x41, 8, 8)
@@ -105,7 +104,7 @@ func basePCI(h *topology.Host) {
 		g := function(at.bus+".0", at.port, at.node, 0x030000, 0x10de, 0x2204, "GA102 [GeForce RTX 3090]", "vfio-pci",
 			10+i)
 		link(g, 8, 16, 16, 16)
-		// A window as large as the memory, and small enough for any guest.
+		// A BAR as large as the memory, and small enough for any guest.
 		g.BARs = []topology.BAR{{Index: 0, SizeBytes: 16 << 20}, {Index: 1, SizeBytes: 16 * gib, Prefetchable: true,
 			Bits64: true},
 			{Index: 3, SizeBytes: 32 << 20, Prefetchable: true, Bits64: true}}
@@ -179,7 +178,7 @@ func baseTenants(h *topology.Host) {
 	}
 }
 
-// laptop is a machine with nothing to find: one node, a GPU in the processor, power saving everywhere, swap.
+// laptop returns a machine without findings: one node, a GPU in the processor, power saving everywhere, swap.
 func laptop() *topology.Host {
 	h := &topology.Host{
 		Provenance: topology.Provenance{Kind: topology.SourceLive, ThisSystem: true},
@@ -228,7 +227,6 @@ func address(s string) topology.PCIAddr {
 	return a
 }
 
-// dev returns the function at addr, which must be there.
 func dev(h *topology.Host, addr string) *topology.PCIDevice {
 	i := slices.IndexFunc(h.PCI, func(d topology.PCIDevice) bool { return d.Address == address(addr) })
 	return &h.PCI[i]
@@ -239,7 +237,6 @@ func nicAt(h *topology.Host, addr string) *topology.NIC {
 	return &h.NICs[i]
 }
 
-// port1 is the port of the first RDMA device of a NIC.
 func port1(h *topology.Host, addr string) *topology.RDMAPort {
 	return &nicAt(h, addr).Devices[0].Ports[0]
 }

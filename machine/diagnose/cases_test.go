@@ -12,16 +12,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A reportCase is a machine as a public report shows it, with what is right to say of it.
+// A reportCase is a machine from a public report, with its expected findings.
 type reportCase struct {
 	file, source string
-	// want are findings, "ID severity subject", and behind "|" parts of their texts.
+	// want lists findings as "ID severity subject", and after "|" parts of their texts.
 	want []string
-	not  []string // IDs, and behind "|" a part of the text that must not be there
-	// most is what may be expected of a path at most, in GB/s: "A B"; 0 is no figure.
+	not  []string // IDs, and after "|" a text that must not occur
+	// most is the upper bound expected of a path, in GB/s, by "A B"; 0 means no figure.
 	most      map[string]float64
-	paths     map[string]topology.PathClass // "A B"
-	gpus, pci int                           // where the number is what matters
+	paths     map[string]topology.PathClass
+	gpus, pci int // 0 if the number does not matter
 }
 
 var reportCases = []reportCase{

@@ -10,10 +10,9 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A param is one parameter of the kernel command line.
 type param struct {
 	name, value string
-	hasValue    bool // "name=value", also with an empty value
+	hasValue    bool // "name=value", even with an empty value
 }
 
 func (p param) String() string {
@@ -23,8 +22,7 @@ func (p param) String() string {
 	return p.name
 }
 
-// parameters returns the parameters of the command line of h. Where the line itself is not known,
-// those that a reader has listed stand in.
+// parameters returns h's kernel parameters or, if the command line is unknown, the ones that a reader has listed.
 func parameters(h *topology.Host) []param {
 	var out []param
 	if h.Kernel.Cmdline == nil {
@@ -40,31 +38,28 @@ func parameters(h *topology.Host) []param {
 	return out
 }
 
-// asked returns the first parameter of that name. The kernel takes hyphens in names for underscores.
+// asked returns the first parameter with that name. The kernel treats hyphens in names as underscores.
 func (v *view) asked(name string) (param, bool) {
 	return lists.Lookup(v.params, func(p param) bool { return cmdline.Key(p.name) == name })
 }
 
-// cmdlineIs is the evidence that parameters were asked for.
 func cmdlineIs(list ...param) string { return at("/proc/cmdline", words.Join(list, " ")) }
 
-// isolcpusFlags are the words that may stand before the list of isolcpus.
+// isolcpusFlags are the flags that may precede the CPU list of isolcpus.
 //
 // Source: Documentation/admin-guide/kernel-parameters.txt, isolcpus=; io_queue is an older name of managed_irq.
 var isolcpusFlags = map[string]bool{"nohz": true, "domain": true, "managed_irq": true, "io_queue": true}
 
-// isolationList takes apart the value of isolcpus or nohz_full: flags, then a CPU list. known is
-// false where the list cannot be understood. "all" and "N" (the last CPU) are taken when the CPUs
-// that are present are known.
+// isolationList parses the value of isolcpus or nohz_full: flags, then a CPU list. known is false if the list cannot
+// be parsed. "all" and "N" (the last CPU) are only accepted if the present CPUs are known.
 func (v *view) isolationList(value string) (flags []string, cpus topology.CPUSet, known bool) {
 	items := strings.Split(value, ",")
-	// Flags stand first, and the kernel stops looking for them at the first word that is none.
+	// Flags come first; the kernel stops looking for them at the first other word.
 	for len(items) > 0 && isolcpusFlags[items[0]] {
 		flags, items = append(flags, items[0]), items[1:]
 	}
 	list := strings.Join(items, ",")
-	// Only a kernel knows what "all" and "N" stand for: without its list of CPUs they are not understood
-	// here.
+	// "all" and "N" depend on the CPUs that the kernel found.
 	if present := v.CPUs.Present; present != nil && !present.IsEmpty() {
 		if list == "all" {
 			return flags, *present, true
@@ -79,21 +74,20 @@ func (v *view) isolationList(value string) (flags []string, cpus topology.CPUSet
 	return flags, set, err == nil
 }
 
-// A hugeAsk is how many hugepages of one size the command line asks for.
+// A hugeAsk is a request for hugepages of one size on the command line.
 type hugeAsk struct {
 	size    uint64
 	total   uint64
-	byNode  map[int]uint64 // nil where the kernel was to spread them
-	written []param        // what asked for them
+	byNode  map[int]uint64 // nil if the kernel spreads them
+	written []param        // the parameters of the request
 }
 
-// hugeAsks reads hugepagesz, hugepages and default_hugepagesz. A hugepages= after a hugepagesz= is
-// of that size; one before any is of the default size, which is what default_hugepagesz= says, else
-// what the machine has.
+// hugeAsks parses hugepagesz, hugepages and default_hugepagesz. A hugepages= after a hugepagesz= has that size. One
+// before any hugepagesz= has the default size: that of default_hugepagesz=, else the machine's.
 //
 // Source: Documentation/admin-guide/kernel-parameters.txt and mm/hugetlb.rst.
 func (v *view) hugeAsks() []hugeAsk {
-	// 2 MiB is the default of x86 and of arm64 with pages of 4 KiB.
+	// 2 MiB is the default of x86, and of arm64 with pages of 4 KiB.
 	current := uint64(2 << 20)
 	if v.Memory.DefaultHuge != nil {
 		current = *v.Memory.DefaultHuge
@@ -110,7 +104,7 @@ func (v *view) hugeAsks() []hugeAsk {
 		case "hugepagesz":
 			n := cmdline.Size(p.value)
 			if n == 0 {
-				return out // the kernel ignores what follows up to the next size; what it meant is not known
+				return out // the kernel ignores the pages of an invalid size, so later requests are uncertain
 			}
 			current, sizeParam = n, []param{p}
 		case "hugepages":
@@ -122,7 +116,7 @@ func (v *view) hugeAsks() []hugeAsk {
 					id, errID := strconv.Atoi(n)
 					pages, err := strconv.ParseUint(count, 10, 32)
 					if errID != nil || err != nil {
-						break // as the kernel does: what it understood so far holds
+						break // like the kernel, keep the part that was parsed
 					}
 					ask.byNode[id] += pages
 					ask.total += pages

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// isolated returns the isolated CPUs, the empty set if none are or it is not known.
+// isolated returns the isolated CPUs, or the empty set if they are unknown.
 func (v *view) isolated() topology.CPUSet {
 	if v.CPUs.Isolated == nil {
 		return topology.CPUSet{}
@@ -21,7 +21,7 @@ func (v *view) isolated() topology.CPUSet {
 	return *v.CPUs.Isolated
 }
 
-// cpuList writes a set so that an empty one can be seen.
+// cpuList formats a set, with "empty" for an empty one.
 func cpuList(s topology.CPUSet) string {
 	if s.IsEmpty() {
 		return "empty"
@@ -29,15 +29,15 @@ func cpuList(s topology.CPUSet) string {
 	return s.String()
 }
 
-// splitCores finds threads of the host beside isolated ones. Isolation by CPU and not by core is
-// the usual mistake, because siblings seldom have neighbouring numbers.
+// splitCores finds cores with only some threads isolated. That is the usual mistake when isolating by CPU, because
+// sibling threads rarely have neighbouring numbers.
 func splitCores(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	var missing topology.CPUSet
 	var split []string
 	for i := range v.Cores {
 		c := &v.Cores[i]
-		// A core that is isolated whole, or not at all, is as somebody meant it.
+		// A core that is isolated as a whole, or not at all, is taken as intended.
 		if rest := c.CPUs.Difference(isolated); !rest.IsEmpty() && c.CPUs.Overlaps(isolated) {
 			missing = missing.Union(rest)
 			split = append(split, at(siblings(c.CPUs.Min()), c.CPUs.String()))
@@ -51,7 +51,7 @@ func splitCores(v *view, add func(finding.Finding)) {
 		Fix:      "isolate whole cores: isolcpus=" + isolated.Union(missing).String()})
 }
 
-// served tells how often an interrupt has come.
+// served returns the number of times that an interrupt occurred, or 0 if unknown.
 func served(q *topology.IRQ) uint64 {
 	if q.Count == nil {
 		return 0
@@ -59,21 +59,20 @@ func served(q *topology.IRQ) uint64 {
 	return *q.Count
 }
 
-// irqFact is the evidence on one interrupt.
 func irqFact(q *topology.IRQ) string {
 	return at(fmt.Sprintf("/proc/irq/%d/effective_affinity_list", q.Number),
 		fmt.Sprintf("%s (%s, %d served)", q.CPUs, cmp.Or(q.Device, "device not known"), served(q)))
 }
 
-// busyIsolated finds interrupts that can only be served on isolated CPUs and are. The count alone
-// says when they were served, not where, so interrupts with a choice are left out.
+// busyIsolated finds interrupts that occur and can only be served on isolated CPUs. For others, the count does not
+// tell the CPU.
 func busyIsolated(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	var hit topology.CPUSet
 	var busy []*topology.IRQ
 	for i := range v.IRQs {
 		q := &v.IRQs[i]
-		// One that may be served elsewhere proves nothing: the count is of all CPUs.
+		// The count covers all CPUs, so an interrupt that others may serve proves nothing.
 		if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(isolated) || served(q) == 0 || v.tree.ForGuest(q.Device) {
 			continue
 		}
@@ -83,7 +82,7 @@ func busyIsolated(v *view, add func(finding.Finding)) {
 	if len(busy) == 0 {
 		return
 	}
-	slices.SortStableFunc(busy, func(a, b *topology.IRQ) int { // the busiest first
+	slices.SortStableFunc(busy, func(a, b *topology.IRQ) int {
 		return cmp.Or(cmp.Compare(served(b), served(a)), a.Number-b.Number)
 	})
 	add(finding.Finding{Subject: hit.String(),
@@ -92,8 +91,8 @@ func busyIsolated(v *view, add func(finding.Finding)) {
 		Consequence: words.Count(len(busy), "interrupt") + " stop work on isolated CPUs"})
 }
 
-// notInForce compares the lists of the command line with those that the kernel made of them. CPU 0
-// is left out: the boot CPU keeps the kernel's time, and nohz_full leaves it out by itself.
+// notInForce compares the lists on the command line with the ones in effect. It skips CPU 0: the boot CPU keeps the
+// kernel's time, and nohz_full omits it.
 func notInForce(v *view, add func(finding.Finding)) {
 	check := func(name, file string, have *topology.CPUSet, counts func(flags []string) bool) {
 		p, ok := v.asked(name)
@@ -104,8 +103,7 @@ func notInForce(v *view, add func(finding.Finding)) {
 		if !known || !counts(flags) {
 			return
 		}
-		// CPUs that the machine does not have cannot be isolated, and a list for several machines may name
-		// them.
+		// A list for several machines may name CPUs that this one does not have.
 		if v.CPUs.Present != nil {
 			want = want.Intersect(*v.CPUs.Present)
 		}
@@ -123,8 +121,8 @@ func notInForce(v *view, add func(finding.Finding)) {
 	check("nohz_full", "/sys/devices/system/cpu/nohz_full", v.CPUs.NoHzFull, func([]string) bool { return true })
 }
 
-// ticklessOnly finds nohz_full without isolation: it stops the tick of a CPU with one thread to run, and keeps no other
-// thread off it. A cgroup partition would, and is not seen in the kernel's list of older versions.
+// ticklessOnly finds CPUs in nohz_full that are not isolated: it does not keep other threads off. A cgroup partition
+// would, but older kernels do not list it.
 func ticklessOnly(v *view, add func(finding.Finding)) {
 	p, ok := v.asked("nohz_full")
 	if !ok || v.CPUs.Isolated == nil {
@@ -149,9 +147,8 @@ func ticklessOnly(v *view, add func(finding.Finding)) {
 			"for the CPUs of the tenants"})
 }
 
-// emptyList finds parameters whose list the kernel accepts and ignores: it prints one line to its
-// log and isolates nothing. Flags without a list ("isolcpus=domain") are the same mistake, but
-// other parameters take words of their own.
+// emptyList finds parameters with a list that the kernel accepts and ignores: it logs one line and isolates nothing.
+// For isolcpus, flags without a list ("isolcpus=domain") are the same mistake; other parameters accept such words.
 func emptyList(v *view, add func(finding.Finding)) {
 	for _, p := range v.params {
 		if !slices.Contains([]string{"isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity"}, p.name) {
@@ -166,8 +163,8 @@ func emptyList(v *view, add func(finding.Finding)) {
 	}
 }
 
-// governors finds cores whose clock follows the load. One finding for each governor keeps a machine
-// of 256 CPUs to a line.
+// governors finds cores with a clock that follows the load. It makes one finding per governor, to keep a machine of
+// 256 CPUs to one line.
 func governors(v *view, add func(finding.Finding)) {
 	cpus := map[string]topology.CPUSet{}
 	for i := range v.Cores {
@@ -183,7 +180,7 @@ func governors(v *view, add func(finding.Finding)) {
 	}
 }
 
-// moreCPUs tells how many CPUs a finding has beside the one in its evidence.
+// moreCPUs returns how many more CPUs a finding has beside the one in its evidence.
 func moreCPUs(s topology.CPUSet) string {
 	if s.Len() >= 2 {
 		return " (and " + strings.Replace(words.Count(s.Len()-1, "CPU"), " ", " more ", 1) + ")"
@@ -191,19 +188,18 @@ func moreCPUs(s topology.CPUSet) string {
 	return ""
 }
 
-// smtOff is a note: SMT off is a choice, but lists of CPUs from before it name threads that are
-// gone.
+// smtOff is a note. SMT may be off on purpose, but older CPU lists may name threads that no longer exist.
 func smtOff(v *view, add func(finding.Finding)) {
 	if v.CPUs.SMT == "off" || v.CPUs.SMT == "forceoff" {
 		add(finding.Finding{Subject: "host", Evidence: at("/sys/devices/system/cpu/smt/control", v.CPUs.SMT)})
 	}
 }
 
-// cmdlineLimit is COMMAND_LINE_SIZE of x86 and arm64, with the ending zero. Other architectures have others.
+// cmdlineLimit is COMMAND_LINE_SIZE of x86 and arm64, including the terminating zero. Other architectures differ.
 const cmdlineLimit = 2048
 
-// longCmdline compares the length with the limit of the kernel, which cuts without a message. One
-// byte less counts too, because the ending zero takes it.
+// longCmdline compares the command line with the kernel's limit. The kernel cuts it silently, to one byte less than
+// the limit because of the terminating zero.
 func longCmdline(v *view, add func(finding.Finding)) {
 	if v.Kernel.Cmdline == nil {
 		return

@@ -9,7 +9,6 @@ import (
 
 func isolate(h *topology.Host, list string) { h.CPUs.Isolated = new(cpus(list)) }
 
-// interrupt adds an interrupt that has been served.
 func interrupt(h *topology.Host, number int, list, device string) {
 	h.IRQs = append(h.IRQs, topology.IRQ{Number: number, CPUs: cpus(list), Count: new(uint64(1000 + number)),
 		Device: device})

@@ -11,18 +11,17 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// plainBAR is the BAR of a card that does not map all of its memory.
+// plainBAR is the size of a BAR that maps only a window of the memory.
 const plainBAR = 256 << 20
 
-// smallBAR finds GPUs that show peers a window of their memory only. Without a NIC for RDMA and
-// with one GPU nobody looks through it.
+// smallBAR finds GPUs that expose only a window of their memory to peers. It is silent if there is no peer: no NIC
+// for RDMA and only one GPU.
 func smallBAR(v *view, g *topology.GPU, add func(finding.Finding)) {
 	if len(v.fabric) == 0 && len(v.gpus) < 2 || g.Address == nil || g.BAR1Bytes == nil {
 		return
 	}
 	bar := *g.BAR1Bytes
-	// A BAR is a power of two, and memory need not be one: a BAR that is larger than the memory maps all
-	// of it.
+	// A BAR's size is a power of two, so a BAR larger than the memory maps all of it.
 	less := g.MemoryBytes != nil && bar < *g.MemoryBytes
 	if bar > plainBAR && !(less && len(v.fabric) > 0) || g.MemoryBytes != nil && !less {
 		return
@@ -41,8 +40,8 @@ func smallBAR(v *view, g *topology.GPU, add func(finding.Finding)) {
 	add(f)
 }
 
-// pictureDriver finds drivers that are there for a screen. A 3D controller has no connector, so on
-// such a card they are never meant.
+// pictureDriver finds drivers that only serve a screen. A 3D controller has no connector, so there they are always
+// wrong.
 func pictureDriver(v *view, g *topology.GPU, add func(finding.Finding)) {
 	if g.Address == nil || g.Driver != "nouveau" && g.Driver != "nvidiafb" {
 		return
@@ -57,11 +56,10 @@ func pictureDriver(v *view, g *topology.GPU, add func(finding.Finding)) {
 	add(f)
 }
 
-// splitGPU finds cards of which a virtual machine and the host each hold a part. In one IOMMU group
-// VFIO refuses that by itself, which is RL022.
+// splitGPU finds cards shared between a virtual machine and the host. Within one IOMMU group VFIO refuses that by
+// itself, which is RL022.
 func splitGPU(v *view, g *topology.GPU, add func(finding.Finding)) {
-	// Display, audio, USB and UCSI of a card are functions of one device, and a reset of one is a reset of
-	// all.
+	// Display, audio, USB and UCSI of a card are functions of one device, and are reset together.
 	given, held, facts := v.owners(g.Functions)
 	if len(given) == 0 || len(held) == 0 || v.oneGroup(append(given, held...)) {
 		return
@@ -71,7 +69,6 @@ func splitGPU(v *view, g *topology.GPU, add func(finding.Finding)) {
 			given[0]), Fix: "bind " + join(held) + " to vfio-pci as well"})
 }
 
-// oneGroup reports whether functions are known to be in one IOMMU group.
 func (v *view) oneGroup(functions []topology.PCIAddr) bool {
 	first := v.tree.Device(functions[0]).IOMMUGroup
 	return first != nil && !slices.ContainsFunc(functions, func(a topology.PCIAddr) bool {
@@ -80,9 +77,10 @@ func (v *view) oneGroup(functions []topology.PCIAddr) bool {
 	})
 }
 
-// consoleGPU is silent once the card is on a vfio driver: then somebody has decided it.
+// consoleGPU finds an only GPU that is also the console. It is silent if the card is on a vfio driver, which is a
+// deliberate choice.
 func consoleGPU(v *view, add func(finding.Finding)) {
-	// With a second GPU the host can keep its console there.
+	// With a second GPU the host can keep its console.
 	if len(v.gpus) != 1 || v.gpus[0].Address == nil || v.virtual {
 		return
 	}
@@ -93,7 +91,7 @@ func consoleGPU(v *view, add func(finding.Finding)) {
 	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), "boot_vga=1", driverFact(d))})
 }
 
-// kept reports whether a GPU is kept for virtual machines, and together whether one of them has both.
+// kept reports whether a GPU is on a VFIO driver. together reports whether one virtual machine has both GPUs.
 func (v *view) kept(g *topology.GPU) bool { return topology.IsVFIO(g.Driver) }
 
 func (v *view) together(a, b *topology.GPU) bool {
@@ -104,20 +102,19 @@ func (v *view) together(a, b *topology.GPU) bool {
 	return slices.ContainsFunc(v.holders(*a.Address), func(t *topology.Tenant) bool { return slices.Contains(of, t) })
 }
 
-// named reports whether a name has one of the words in it.
 func named(name string, words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(name, w) })
 }
 
-// noPeers is a note on cards whose driver lets no other card at their memory: what looks like the nearest path is then
-// the longest, because both copies share the link of the switch.
+// noPeers is a note on GeForce cards, which have no peer-to-peer access: between two cards below one switch, every
+// copy goes through host memory and crosses the switch's uplink twice.
 func noPeers(v *view, add func(finding.Finding)) {
 	var cards, shared []string
 	for i, g := range v.gpus {
 		if !g.NoPeers() {
 			continue
 		}
-		alone := true // without another that no NVLink leads to
+		alone := true // no other GPU without NVLink to it
 		for j, o := range v.gpus {
 			if i == j || !o.NoPeers() || v.kept(g) && v.kept(o) && !v.together(g, o) ||
 				v.tree.Path(g.ID(), o.ID()).Class == topology.PathNVLink {
@@ -154,8 +151,8 @@ func noPeers(v *view, add func(finding.Finding)) {
 	add(f)
 }
 
-// withoutNVLink finds a GPU that has no NVLink where others of its kind have. Where links are bridges between two
-// cards, one that is left over is a choice; on a board with links for all it has lost them.
+// withoutNVLink finds a GPU without NVLink while others of its model have it. It is a note if the links are bridges
+// between two cards, because an unpaired card may be intended.
 func withoutNVLink(v *view, add func(finding.Finding)) {
 	peers := map[string]int{}
 	stated := map[string]bool{}
@@ -168,7 +165,7 @@ func withoutNVLink(v *view, add func(finding.Finding)) {
 	}
 	has := func(g *topology.GPU) bool { return peers[g.ID()] > 0 || g.NVLinks != nil && *g.NVLinks > 0 }
 	var with, without []string
-	pairs := true // each has one peer at most, which is told
+	pairs := true // each has one reported peer
 	for _, g := range v.gpus {
 		switch {
 		case has(g):
@@ -179,7 +176,7 @@ func withoutNVLink(v *view, add func(finding.Finding)) {
 			without = append(without, g.ID())
 		}
 	}
-	// Most have them, and some source tells of the others: a source that tells of no links proves nothing.
+	// Most must have links, and the source must report on the others: a source without links proves nothing.
 	if len(without) == 0 || len(without) > len(with) || len(v.Reported) == 0 &&
 		v.Provenance.Kind != topology.SourceNCCL ||
 		len(v.Reported) > 0 && v.Provenance.Kind == topology.SourceTopo && !stated[without[0]] {
@@ -205,11 +202,11 @@ func withoutNVLink(v *view, add func(finding.Finding)) {
 	add(f)
 }
 
-// noAtomics finds AMD GPUs whose atomic operations do not reach memory: each port of a switch has to route them, and
-// the root port to carry them out. ROCm asks for them at the start.
+// noAtomics finds AMD GPUs whose atomic operations do not reach memory: each switch port must route them, and the
+// root port must complete them. ROCm requires that at start.
 //
-// Source: drivers/gpu/drm/amd/amdkfd/kfd_device.c, needs_pci_atomics; pci_enable_atomic_ops_to_root. Root ports of QEMU
-// complete atomics since 8.1, for a single function: vfio_pci_enable_rp_atomics of hw/vfio/pci.c.
+// Source: drivers/gpu/drm/amd/amdkfd/kfd_device.c, needs_pci_atomics; pci_enable_atomic_ops_to_root. Root ports of
+// QEMU complete atomics since 8.1, for a single function: vfio_pci_enable_rp_atomics of hw/vfio/pci.c.
 func noAtomics(v *view, g *topology.GPU, add func(finding.Finding)) {
 	if g.Address == nil || g.Driver != "" && g.Driver != "amdgpu" && !topology.IsVFIO(g.Driver) {
 		return
@@ -219,7 +216,7 @@ func noAtomics(v *view, g *topology.GPU, add func(finding.Finding)) {
 	}
 	var facts []string
 	for _, port := range v.tree.Ancestors(*g.Address) {
-		// The switch of the card itself knows its card.
+		// The card's own switch supports its card.
 		if !port.NoAtomics {
 			continue
 		}
@@ -248,8 +245,8 @@ func noAtomics(v *view, g *topology.GPU, add func(finding.Finding)) {
 	add(f)
 }
 
-// withoutAddress finds memory of a card that has no address: in a guest the firmware had no room for it. The driver
-// then refuses the card.
+// withoutAddress finds BARs of a card that have no address, for example because a guest's firmware had no space for
+// them. The driver then refuses the card.
 func withoutAddress(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	if !v.isCard(d.Address) || d.Dead || d.PowerState == "D3cold" {
 		return
@@ -279,11 +276,11 @@ func withoutAddress(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(f)
 }
 
-// writesOnly finds GPU and NIC at different root ports of a processor for desktops: those pass writes between ports,
-// and no reads.
+// writesOnly finds a GPU and a NIC at different root ports of a desktop processor, which forwards writes between
+// ports, but not reads.
 //
-// Source: Intel's datasheets of Core processors, "Peer-to-peer memory write transactions are supported; all
-// other peer-to-peer transactions are not".
+// Source: Intel's datasheets of Core processors, "Peer-to-peer memory write transactions are supported; all other
+// peer-to-peer transactions are not".
 func writesOnly(v *view, add func(finding.Finding)) {
 	cpu := v.System.CPUModel
 	client := named(cpu, "Intel") && named(cpu, "Core(TM)", "Pentium", "Celeron", "Xeon(R) E-2", "Xeon(R) W-1") &&

@@ -2,7 +2,6 @@ package diagnose
 
 import "github.com/rackless/rackless/machine/topology"
 
-// noFabric removes the NICs for RDMA.
 func noFabric(h *topology.Host) { without(h, "0000:41:"); without(h, "0000:61:") }
 
 func gpuCases() []testCase {

@@ -2,14 +2,13 @@ package diagnose
 
 import "github.com/rackless/rackless/machine/topology"
 
-// guest makes vm00 a guest of which more is known: threads a core, NUMA cells, switches.
+// guest adds guest details to vm00: threads per core, NUMA cells, switches.
 func guest(h *topology.Host, threads, cells, switches int) *topology.Tenant {
 	t := tenant(h, "vm00")
 	t.GuestThreads, t.GuestNodes, t.GuestSwitches = threads, new(cells), new(switches)
 	return t
 }
 
-// pinTo pins the virtual CPUs of a tenant in order.
 func pinTo(t *topology.Tenant, list ...int) {
 	t.Pins, t.VCPUs = nil, len(list)
 	for i, c := range list {
@@ -20,7 +19,7 @@ func pinTo(t *topology.Tenant, list ...int) {
 // own0 and own2 are the virtual CPUs of vm00 on nodes 0 and 2.
 const own0, own2 = "0-5,14-19", "6-13,20-27"
 
-// cells gives vm00, which is on nodes 0 and 2, two cells with memory of these nodes.
+// cells gives vm00, which runs on nodes 0 and 2, two cells with memory of these nodes.
 func cells(h *topology.Host, first, second string, vcpus ...string) *topology.Tenant {
 	t := guest(h, 2, 2, 0)
 	t.Cells = []topology.TenantCell{
@@ -31,8 +30,8 @@ func cells(h *topology.Host, first, second string, vcpus ...string) *topology.Te
 	return t
 }
 
-// belowSwitch puts GPU 0 and the first port of NIC 0 below the switch of pcieSwitch, whose ports redirect, and gives
-// both to vm00.
+// belowSwitch puts GPU 0 and the first port of NIC 0 below the redirecting ports of pcieSwitch, and gives both to
+// vm00.
 func belowSwitch(h *topology.Host) {
 	pcieSwitch(h, 8, 16)
 	for _, at := range [][2]string{{gpu0, "0000:08:00.0"}, {nic0, "0000:08:01.0"}} {
@@ -179,7 +178,6 @@ func guestCases() []testCase {
 	}
 }
 
-// twoCards makes both GPUs cards of a model that the host itself uses.
 func twoCards(h *topology.Host, model string) {
 	nvidia(h)
 	for _, g := range []string{gpu0, gpu1} {
@@ -187,11 +185,11 @@ func twoCards(h *topology.Host, model string) {
 	}
 }
 
-// matrix is a machine that is known by its matrix alone.
+// matrix returns a function that makes a machine known only from its matrix.
 func matrix(nodes []int, cells ...topology.PathClass) func() *topology.Host {
 	return func() *topology.Host {
 		h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTopo}}
-		id, cells := []string{"GPU0", "GPU1", "GPU2", "GPU3"}[:len(nodes)], cells // for each host anew
+		id, cells := []string{"GPU0", "GPU1", "GPU2", "GPU3"}[:len(nodes)], cells // fresh copies for each host
 		for i, n := range nodes {
 			h.GPUs = append(h.GPUs, topology.GPU{Name: id[i], NUMANode: new(n)})
 			if h.NUMANode(n) == nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// iommuOff fires only where the kernel could have shown an IOMMU. It is an error where the command line asks for one,
-// because somebody relies on it. Without a card to give away it is a note, and in a virtual machine, whose hypervisor
-// decides, nothing unless it was asked for.
+// iommuOff fires only if the kernel could have shown an IOMMU. It is an error if the command line asks for one, else
+// a warning, or a note if there is no card to give away. In a virtual machine the hypervisor decides, so there it is
+// silent unless the command line asks for one.
 func iommuOff(v *view, add func(finding.Finding)) {
 	if v.IOMMU.Enabled == nil || *v.IOMMU.Enabled {
 		return
@@ -26,7 +26,7 @@ func iommuOff(v *view, add func(finding.Finding)) {
 	for _, p := range v.params {
 		switch p.name {
 		case "intel_iommu", "amd_iommu", "iommu":
-			// The values are lists, as in intel_iommu=on,sm_on; on or off stands first by custom.
+			// The values are lists, as in intel_iommu=on,sm_on; on or off conventionally comes first.
 			switch first, _, _ := strings.Cut(p.value, ","); first {
 			case "off":
 				forbidden = append(forbidden, p)
@@ -40,7 +40,7 @@ func iommuOff(v *view, add func(finding.Finding)) {
 		read = all(read, cmdlineIs(forbidden...))
 		f.Fix = "take " + forbidden[0].String() + " off the kernel command line and reboot"
 		if v.virtual {
-			return // asked for, and a guest seldom has one to turn off
+			return // off on purpose, and a guest rarely has an IOMMU
 		}
 		f.Severity = v.cardsToGive()
 	case len(wanted) > 0:
@@ -56,7 +56,7 @@ func iommuOff(v *view, add func(finding.Finding)) {
 	add(f)
 }
 
-// cardsToGive is Warning where there is a card that one would give to a virtual machine.
+// cardsToGive returns Warning if the machine has a card that a virtual machine could use, else Info.
 func (v *view) cardsToGive() finding.Severity {
 	if len(v.gpus) > 0 || len(v.fabric) > 0 {
 		return finding.Warning
@@ -64,8 +64,8 @@ func (v *view) cardsToGive() finding.Severity {
 	return finding.Info
 }
 
-// endpoints returns the members of a group that are not bridges. A member that is not among the
-// functions stays: it is an endpoint as far as is known.
+// endpoints returns the members of a group that are not bridges. It keeps members that are not in the list of
+// functions, because they may be endpoints.
 func (v *view) endpoints(g *topology.IOMMUGroup) []topology.PCIAddr {
 	return lists.Filter(g.Devices, func(a topology.PCIAddr) bool {
 		d := v.tree.Device(a)
@@ -73,20 +73,21 @@ func (v *view) endpoints(g *topology.IOMMUGroup) []topology.PCIAddr {
 	})
 }
 
-// isHostBridge reports whether d is of the class of bridges without being one to a PCI bus, such as the host bridge:
-// nobody gives it to a virtual machine.
+// isHostBridge reports whether d is in the bridge class, such as a host bridge, which is never given to a virtual
+// machine.
 func isHostBridge(d *topology.PCIDevice) bool {
 	return d.Class != nil && d.Class.Base() == topology.ClassBridge
 }
 
-// groupPath is where the members of a group are read.
 func groupPath(g *topology.IOMMUGroup) string {
 	return fmt.Sprintf("/sys/kernel/iommu_groups/%d/devices", g.ID)
 }
 
-// sharedGroup finds cards that cannot be given away alone. Functions of one device are no news: a GPU goes with its
-// audio anyway. Without a card the group is worth a note if a NIC or a drive is in it, which people give away as well.
-// In a virtual machine the groups are the hypervisor's, but for hosts that rackless emulates: theirs are to learn from.
+// sharedGroup finds cards that cannot be given away alone. Functions of one device do not count, because a GPU goes
+// with its audio anyway. For NICs and drives it is only a note.
+//
+// In a virtual machine the groups are the hypervisor's, so the rule is silent, except on hosts that rackless
+// emulates: their groups are meant for learning.
 func sharedGroup(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 	members := v.endpoints(g)
 	var cards, ordinary []topology.PCIAddr
@@ -114,9 +115,11 @@ func sharedGroup(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 			v.describe(wanted[0]))})
 }
 
-// listedGroups says what the groups show where the text tells little else of the devices: find or a script that walks
-// /sys/kernel/iommu_groups was run to see who shares one. On other machines each group speaks for itself, and virsh
-// was asked for one device, as lspci -s is. A list may have been cut: of others nothing is said.
+// listedGroups summarizes the IOMMU groups if the text is little more than a group listing, such as the output of
+// find or of a script over /sys/kernel/iommu_groups. Other machines get a finding for each group.
+//
+// It skips texts of virsh and single devices (as from lspci -s), which say nothing of a whole machine. A list may be
+// truncated, so it claims nothing about unlisted groups.
 func listedGroups(v *view, add func(finding.Finding)) {
 	if v.fromFiles() || len(v.IOMMU.Groups) == 0 || strings.HasPrefix(v.Provenance.Tool, "virsh") ||
 		len(v.PCI) < 2 && !strings.Contains(v.Provenance.Tool, "IOMMU groups") ||
@@ -165,8 +168,8 @@ func listedGroups(v *view, add func(finding.Finding)) {
 	add(f)
 }
 
-// related reports whether two functions always go together: functions of one device, as a GPU and
-// its audio. Virtual functions are given away one by one, so each is a device of its own.
+// related reports whether two functions always go together because they are of one device, such as a GPU and its
+// audio. Virtual functions are given away one by one, so each counts as a device.
 func (v *view) related(a, b topology.PCIAddr) bool {
 	if a == b {
 		return true
@@ -177,15 +180,15 @@ func (v *view) related(a, b topology.PCIAddr) bool {
 	return a.SameDevice(b)
 }
 
-// addresses writes addresses as evidence, at most a dozen.
+// addresses formats up to a dozen addresses as evidence.
 func addresses(list []topology.PCIAddr) string { return words.Few(list, 12, " ") }
 
-// owners tells which functions are on a driver for virtual machines and which on one of the host, with the evidence.
-// pci-stub holds a function for nobody: VFIO takes a group with such a member.
+// owners returns the functions on a driver for virtual machines and the functions on a host driver, with the
+// evidence. It skips pci-stub, because VFIO accepts a group with such a member.
 func (v *view) owners(functions []topology.PCIAddr) (given, held []topology.PCIAddr, facts []string) {
 	for _, a := range functions {
 		d := v.tree.Device(a)
-		// A function without a driver is nobody's, and VFIO does not mind it in the group either.
+		// VFIO also accepts a function without a driver.
 		if d == nil || d.Driver == "" || d.Driver == "pci-stub" {
 			continue
 		}
@@ -199,8 +202,8 @@ func (v *view) owners(functions []topology.PCIAddr) (given, held []topology.PCIA
 	return given, held, facts
 }
 
-// notViable finds what VFIO itself would refuse when the virtual machine starts: a group of which the host still uses a
-// part.
+// notViable finds groups that VFIO would refuse when the virtual machine starts, because the host uses a part of
+// them.
 func notViable(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 	given, held, facts := v.owners(v.endpoints(g))
 	if len(given) == 0 || len(held) == 0 {
@@ -213,22 +216,22 @@ func notViable(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 		Fix: fmt.Sprintf("bind %s to vfio-pci as well, or take %s off it", join(held), join(given))})
 }
 
-// acsOverride finds a parameter that is in no kernel of kernel.org: distributions add it as a patch. It makes the
-// kernel believe in an isolation that the hardware does not have.
+// acsOverride finds a parameter from a patch that some distributions add; no kernel of kernel.org has it. It makes
+// the kernel assume an isolation that the hardware does not have.
 func acsOverride(v *view, add func(finding.Finding)) {
 	if p, ok := v.asked("pcie_acs_override"); ok {
 		add(finding.Finding{Subject: "host", Evidence: cmdlineIs(p)})
 	}
 }
 
-// reservedRegions finds devices whose firmware wants memory mapped one to one (RMRR on Intel, IVMD
-// on AMD), as BMCs and RAID controllers use it. Such memory would be the guest's to write to, so
-// VFIO refuses the group. It is an error where the device is given away already, and of no interest
-// for devices that nobody gives away.
+// reservedRegions finds devices whose firmware requires identity-mapped memory (RMRR on Intel, IVMD on AMD), such as
+// BMCs and RAID controllers. VFIO refuses the group, because the guest could write to that memory.
+//
+// It is an error for devices that are given away already. Devices that are not worth giving away are skipped.
 func reservedRegions(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 	var direct []string
 	for _, line := range g.Reserved {
-		// "0x00000000bdf6f000 0x00000000bdf7efff direct"; direct-relaxable does no harm.
+		// Format: "0x00000000bdf6f000 0x00000000bdf7efff direct". direct-relaxable is harmless.
 		if f := strings.Fields(line); len(f) > 0 && f[len(f)-1] == "direct" {
 			direct = append(direct, strings.Join(f, " "))
 		}

@@ -6,7 +6,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// noIOMMU takes the IOMMU away, as a reader sees it.
 func noIOMMU(h *topology.Host) {
 	h.IOMMU = topology.IOMMU{Enabled: new(false)}
 	for i := range h.PCI {
@@ -14,8 +13,7 @@ func noIOMMU(h *topology.Host) {
 	}
 }
 
-// acs makes the downstream ports of the switch of pcieSwitch redirect, and both devices below it
-// GPU and NIC of the host.
+// acs makes the downstream ports of pcieSwitch redirect, with a GPU and a NIC of the host below them.
 func acs(h *topology.Host, a topology.ACS) {
 	pcieSwitch(h, 8, 16)
 	g := dev(h, "0000:09:00.0")
@@ -25,7 +23,7 @@ func acs(h *topology.Host, a topology.ACS) {
 	}
 }
 
-// groupListing is what a script that walks the IOMMU groups tells.
+// groupListing returns a machine as known from a script over the IOMMU groups.
 func groupListing() *topology.Host {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceLspci}}
 	for i, class := range []topology.ID24{0x030000, 0x040300, 0x010802} {

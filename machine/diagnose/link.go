@@ -12,27 +12,27 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A judged link is one that matters, with what it should reach.
+// A judged link is a link that matters, with its expected and present rate.
 type judged struct {
-	dev  *topology.PCIDevice // whose link it is: a device, or the upstream port of a switch
+	dev  *topology.PCIDevice // the lower end: a device, or the upstream port of a switch
 	link *topology.Link
-	// the device that uses it alone: dev, or what is behind a card's own switch; nil for a switch
-	// with several devices
+	// the only device that uses the link: dev, or the device behind a card's own switch; nil for a switch with
+	// several devices
 	end *topology.PCIDevice
 
-	speed, width       float64 // what both ends can do, 0 where not even the device's maximum is known
-	hasPortSpeed       bool    // speed takes the port into account
+	speed, width       float64 // the maximum of both ends; 0 if the device's is unknown
+	hasPortSpeed       bool    // speed includes the port's maximum
 	hasPortWidth       bool
-	nowSpeed, nowWidth float64 // 0: not known
+	nowSpeed, nowWidth float64 // 0 if unknown
 }
 
-// subject is the card, even where the link is that of a switch on it.
+// subject returns the address of the card, even if the link is that of a switch on it.
 func (j *judged) subject() string {
 	return cmp.Or(j.end, j.dev).Address.String()
 }
 
-// links returns the links to judge, by address: those of GPUs, NICs, drives and accelerators, and
-// of switches. Virtual machines have none: what an emulator says of its links means nothing.
+// links returns the links to judge, by address: links of GPUs, NICs, drives, accelerators, and switches. It returns
+// nil for a virtual machine, because an emulator's link rates mean nothing.
 func (v *view) links() []judged {
 	if v.virtual {
 		return nil
@@ -40,8 +40,7 @@ func (v *view) links() []judged {
 	var out []judged
 	for i := range v.PCI {
 		d := &v.PCI[i]
-		// All functions of a device share the link: the first speaks for them. A function in D3cold
-		// answers reads with ones.
+		// All functions of a device share the link: judge only the first. A function in D3cold reads as all ones.
 		first := i == 0 || !v.PCI[i-1].Address.SameDevice(d.Address)
 		if d.Link == nil || d.PF != nil || d.Dead || d.PowerState == "D3cold" || !first {
 			continue
@@ -66,23 +65,23 @@ func (v *view) links() []judged {
 	return out
 }
 
-// matters reports whether the link of d is worth a finding: nobody minds the link of a sound card.
+// matters reports whether the link of d is worth a finding; that of a sound card is not.
 func (v *view) matters(d *topology.PCIDevice) bool {
 	if d.Class == nil {
-		return !v.fromFiles() // of a text that has its link and not its name, that was the question
+		return !v.fromFiles() // a text with a link and no name was about that link
 	}
 	if b := d.Class.Base(); b == topology.ClassDisplay || b == topology.ClassAccelerator {
 		g := v.GPU(d.Address)
-		return g == nil || v.computes(g) && !g.IsCoherent() // of a C2C GPU, PCI Express carries next to nothing
+		return g == nil || v.computes(g) && !g.IsCoherent() // the PCIe link of a C2C GPU carries almost nothing
 	}
 	if hasGigabit(d.DeviceName) {
-		return false // a lane of any generation carries two such ports
+		return false // one lane of any generation carries two such ports
 	}
 	return slices.Contains([]uint16{subEthernet, topology.SubInfiniBand, topology.SubFabric, subNVMe, subRAID, subSAS},
 		d.Class.Sub())
 }
 
-// hasGigabit reports whether the name of a NIC tells ports of 1 Gb/s: "82576 Gigabit", not "82599 10-Gigabit".
+// hasGigabit reports whether the name of a NIC indicates ports of 1 Gb/s: "82576 Gigabit", not "82599 10-Gigabit".
 func hasGigabit(name string) bool {
 	before, _, found := strings.Cut(name, "Gigabit")
 	fields := strings.FieldsFunc(before, func(r rune) bool { return r == ' ' || r == '-' })
@@ -90,10 +89,10 @@ func hasGigabit(name string) bool {
 		return found
 	}
 	n, err := strconv.ParseFloat(fields[len(fields)-1], 64)
-	return err != nil || n > 1000 // a rate has up to three digits, a model four or more
+	return err != nil || n > 1000 // a number above 1000 is a model, not a rate
 }
 
-// Subclasses of what is fast enough for its link to matter. Source: PCI Code and ID Assignment Specification.
+// Subclasses of devices fast enough for their link to matter. Source: PCI Code and ID Assignment Specification.
 const (
 	subEthernet = 0x0200
 	subRAID     = 0x0104
@@ -101,9 +100,8 @@ const (
 	subNVMe     = 0x0108
 )
 
-// behindOwnSwitch reports whether d is a GPU behind a switch of its maker that serves it alone: a
-// switch on the card, whose inner link is not a PCIe link in truth. Its upstream port is judged
-// instead.
+// behindOwnSwitch reports whether d is a GPU alone behind a switch of its own vendor: a switch on the card. The inner
+// link is not a real PCIe link, so the switch's upstream port is judged instead.
 func (v *view) behindOwnSwitch(d *topology.PCIDevice) bool {
 	up := v.tree.Ancestors(d.Address)
 	if !d.IsGPU() || d.Vendor == nil || len(up) < 2 || up[1].Link == nil || up[1].Bridge == nil ||
@@ -117,7 +115,7 @@ func (v *view) behindOwnSwitch(d *topology.PCIDevice) bool {
 func speed(gts *float64) float64 { return topology.Speed(gts) }
 func width(lanes *int) float64   { return float64(topology.Lanes(lanes)) }
 
-// bestOf returns what both ends of a link can do; 0 where not even the device's maximum is known.
+// bestOf returns the maximum that both ends of a link support, or 0 if the device's is unknown.
 func bestOf(l *topology.Link) (gts, lanes float64) {
 	gts, lanes = speed(l.MaxSpeedGTs), width(l.MaxWidth)
 	if l.Port != nil {
@@ -127,24 +125,22 @@ func bestOf(l *topology.Link) (gts, lanes float64) {
 	return gts, lanes
 }
 
-// speedFact writes a speed as the file has it: "2.5 GT/s".
+// speedFact formats a speed as in sysfs: "2.5 GT/s".
 func speedFact(name string, gts float64) string {
 	return fmt.Sprintf("%s=%s GT/s", name, strconv.FormatFloat(gts, 'f', 1, 64))
 }
 
 func widthFact(name string, lanes float64) string { return fmt.Sprintf("%s=%.0f", name, lanes) }
 
-// slow reports whether the link is slower than both ends can do.
 func (j *judged) slow() bool { return j.nowSpeed > 0 && j.nowSpeed < j.speed }
 
-// narrow reports whether the link has fewer lanes than both ends can do.
 func (j *judged) narrow() bool { return j.nowWidth > 0 && j.nowWidth < j.width }
 
 // managers are drivers that lower the speed of an idle GPU's link.
 var managers = []string{"nvidia", "nouveau", "amdgpu", "radeon", "i915", "xe"}
 
-// excuse says why a slow link need not be a fault; "" when nothing explains it. A link that is also
-// narrow has trained badly, whatever the driver.
+// excuse returns a harmless reason for a slow link, or "". A link that is also narrow has trained badly, whatever the
+// driver.
 func (v *view) excuse(j *judged) string {
 	e := j.end
 	switch {
@@ -153,7 +149,7 @@ func (v *view) excuse(j *judged) string {
 	case e.PowerState == "D3hot":
 		return "the function sleeps (D3hot)"
 	case !e.IsGPU():
-		return "" // NICs and drives keep their speed
+		return "" // NICs and drives do not lower their speed
 	case slices.Contains(managers, e.Driver):
 		return "the driver " + e.Driver + " lowers the speed while the GPU is idle"
 	}
@@ -166,7 +162,6 @@ func (v *view) excuse(j *judged) string {
 
 const noPort = "the port above is not known, so the slot may be the limit"
 
-// speeds is the evidence on the speed of both ends of the link.
 func (j *judged) speeds() string {
 	port := noPort
 	if j.hasPortSpeed {
@@ -176,7 +171,6 @@ func (j *judged) speeds() string {
 		speedFact("max_link_speed", speed(j.link.MaxSpeedGTs))), port)
 }
 
-// port names the port above for a fix.
 func (j *judged) port() string {
 	p := j.link.Port
 	if p == nil {
@@ -185,7 +179,7 @@ func (j *judged) port() string {
 	return "port " + p.Address.String()
 }
 
-// driverFact tells which driver is bound: "driver=nvidia", "driver=none", or nothing where it is not known.
+// driverFact returns the bound driver as evidence: "driver=nvidia", "driver=none", or "driver not known".
 func driverFact(d *topology.PCIDevice) string {
 	if d.Driver == "" && !d.DriverKnown {
 		return "driver not known"
@@ -193,10 +187,9 @@ func driverFact(d *topology.PCIDevice) string {
 	return "driver=" + cmp.Or(d.Driver, "none")
 }
 
-// slowLink is silent where there is an excuse. sleepyLink tells of those.
+// slowLink finds slow links without an excuse; sleepyLink reports the excused ones.
 func slowLink(v *view, j judged, add func(finding.Finding)) {
-	// The speed alone is judged here. A narrow link has a finding of its own, and the two have different
-	// remedies.
+	// Only the speed counts here. A narrow link has its own finding, with another remedy.
 	if !j.slow() || v.excuse(&j) != "" {
 		return
 	}
@@ -208,8 +201,7 @@ func slowLink(v *view, j judged, add func(finding.Finding)) {
 	if e := j.end; e != nil && e.IsGPU() {
 		f.Evidence = all(f.Evidence, at(pci(e.Address), driverFact(e)))
 		switch {
-		// Without a driver, or with one that only hands the card on, nothing has asked the card for more than
-		// its speed at power on.
+		// Without a driver, or on vfio-pci, nothing has raised the link above its speed at power on.
 		case topology.IsVFIO(e.Driver):
 			f.Fix = "nothing on the host manages this link: read the speed again while a tenant works with the " +
 				"GPU; if it stays low, " + f.Fix
@@ -237,7 +229,7 @@ func sleepyLink(v *view, j judged, add func(finding.Finding)) {
 			strconv.FormatFloat(j.speed, 'f', 1, 64) + " GT/s"})
 }
 
-// narrowLink takes no excuse: unlike the speed, the number of lanes does not change to save power.
+// narrowLink accepts no excuse: unlike the speed, the number of lanes does not change to save power.
 func narrowLink(v *view, j judged, add func(finding.Finding)) {
 	if !j.narrow() {
 		return
@@ -252,7 +244,7 @@ func narrowLink(v *view, j judged, add func(finding.Finding)) {
 		Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
 		Fix: fmt.Sprintf("seat the card again, try without a riser, and look for bifurcation or shared lanes of "+
 			"the slot at %s in the firmware and the board's manual", j.port())}
-	// Seen after a virtual machine ended: the reset of the function trained the link again, with fewer lanes.
+	// Seen after a virtual machine ended: the function-level reset retrained the link with fewer lanes.
 	if j.end != nil && topology.IsVFIO(j.end.Driver) {
 		f.Fix = fmt.Sprintf("if it had all lanes before a virtual machine had it, a function-level reset lost them: "+
 			"reset it with its bus (echo bus > %s/reset_method) or train the link at %s again, and power off and on "+
@@ -261,8 +253,8 @@ func narrowLink(v *view, j judged, add func(finding.Finding)) {
 	add(v.shared(&j, f))
 }
 
-// shared says of the link of a switch what hangs on it, and makes a note a warning where the link carries less than
-// half of what one card below it can.
+// shared adds the cards below to a finding on a switch's link. It turns a note into a warning if the link carries
+// less than half of the rate of one card below.
 func (v *view) shared(j *judged, f finding.Finding) finding.Finding {
 	if j.end != nil {
 		return f
@@ -278,7 +270,7 @@ func (v *view) shared(j *judged, f finding.Finding) finding.Finding {
 	return f
 }
 
-// fastestBelow returns the card below a bridge whose own link carries most, and what that is.
+// fastestBelow returns the card below a bridge whose own link carries most, and that link's rate.
 func (v *view) fastestBelow(bridge topology.PCIAddr) (card *topology.PCIDevice, gbps float64) {
 	for d := range v.tree.Below(bridge) {
 		if r, ok := v.tree.Trained(d); ok && v.isCard(d.Address) && r.GBps() > gbps {
@@ -288,8 +280,8 @@ func (v *view) fastestBelow(bridge topology.PCIAddr) (card *topology.PCIDevice, 
 	return card, gbps
 }
 
-// narrowSwitch finds links above several cards that carry less than half of what one of them can, and that no other
-// rule judges: those of switches whose source shows one rate alone, and the made-up ones of virtual machines.
+// narrowSwitch finds links above several cards that carry less than half of the rate of one card, if no other rule
+// judges them: switches with only one rate in the source, and the artificial links of virtual machines.
 func narrowSwitch(v *view, add func(finding.Finding)) {
 	told := v.links()
 	for i := range v.PCI {
@@ -323,8 +315,8 @@ func narrowSwitch(v *view, add func(finding.Finding)) {
 	}
 }
 
-// namedLimit finds links that the kernel itself names as the limit of a function. Where the link is known, other rules
-// judge it.
+// namedLimit finds links that the kernel's log names as the limit of a function. If the link's rate is known, other
+// rules judge it.
 func namedLimit(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	if d.PathLimit == nil || d.Link == nil || d.Link.MaxSpeedGTs == nil || d.Link.MaxWidth == nil {
 		return
@@ -347,19 +339,18 @@ func namedLimit(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(f)
 }
 
-// isXIO3130 reports whether d is the switch that QEMU emulates, a chip of 2.5 GT/s and one lane: x3130-upstream.
+// isXIO3130 reports whether d is the switch that QEMU emulates (x3130-upstream), a chip with one lane of 2.5 GT/s.
 func isXIO3130(d *topology.PCIDevice) bool {
 	const texas, upstream topology.ID16 = 0x104c, 0x8232
 	return d.Vendor != nil && *d.Vendor == texas && d.Device != nil && *d.Device == upstream
 }
 
-// smaller reports what the port above can do less than the device.
+// smaller reports whether the port above supports less speed or fewer lanes than the device.
 func (j *judged) smaller() (slower, narrower bool) {
 	return j.hasPortSpeed && j.speed < speed(j.link.MaxSpeedGTs), j.hasPortWidth && j.width < width(j.link.MaxWidth)
 }
 
-// slotLimited compares what the two ends can do, not what the link does now: a slot does not
-// change.
+// slotLimited compares the maximum of the two ends, not the present rate.
 func slotLimited(v *view, j judged, add func(finding.Finding)) {
 	devSpeed, devWidth := speed(j.link.MaxSpeedGTs), width(j.link.MaxWidth)
 	slower, narrower := j.smaller()
@@ -388,8 +379,8 @@ func slotLimited(v *view, j judged, add func(finding.Finding)) {
 		case needs > 0 && carried > 0 && carried < needs:
 			f.Severity = finding.Warning
 			f.Consequence += fmt.Sprintf("; the ports of the NIC need %.1f GB/s", needs)
-		// One generation or half of the lanes less than the GPU can do is common, and enough for most jobs.
-		// Less than that is worth a warning.
+		// One generation less or half of the lanes is common, and enough for most jobs of a GPU. Below that it is a
+		// warning.
 		case e.IsGPU() && carried > 0 && 2*carried < topology.LinkGBps(devSpeed, int(devWidth)):
 			f.Severity = finding.Warning
 		}
@@ -397,7 +388,7 @@ func slotLimited(v *view, j judged, add func(finding.Finding)) {
 	add(v.shared(&j, f))
 }
 
-// portRates returns the sum of the rates of all ports of the NIC at a, in Mb/s; 0 where none is known.
+// portRates returns the total rate of all ports of the NIC at a, in Mb/s, or 0 if none is known.
 func (v *view) portRates(a topology.PCIAddr) float64 {
 	var sum float64
 	for i := range v.NICs {
@@ -409,7 +400,7 @@ func (v *view) portRates(a topology.PCIAddr) float64 {
 	return sum
 }
 
-// carries compares two links in words. Figures are after line coding and before PCIe's own headers.
+// carries compares the rates of two links in words, after line coding and before PCIe's own headers.
 func carries(speed, width, wantSpeed, wantWidth float64) string {
 	now, want := topology.LinkGBps(speed, int(width)), topology.LinkGBps(wantSpeed, int(wantWidth))
 	if now == 0 || want == 0 {

@@ -12,12 +12,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// unknownNode is silent on machines with one node, where nothing depends on it.
+// unknownNode is silent on machines with one node, because placement does not matter there.
 func unknownNode(v *view, add func(finding.Finding)) {
 	if !v.several {
 		return
 	}
-	// some device says its node, so the files were there to read
+	// If some device has a node, the numa_node files could be read.
 	stated := slices.ContainsFunc(v.PCI, func(d topology.PCIDevice) bool {
 		return d.NUMANode != nil && d.NUMASource == ""
 	})
@@ -30,13 +30,13 @@ func unknownNode(v *view, add func(finding.Finding)) {
 	if !v.fromFiles() {
 		unknown = "no NUMA node"
 	}
-	var lost, inherited []string // without a node, and with one from elsewhere
-	first := ""                  // evidence on the first of the latter
+	var lost, inherited []string // without a node, and with a node from another source
+	first := ""                  // evidence for the first of inherited
 	for i := range v.PCI {
 		d := &v.PCI[i]
 		read := stated || d.LocalCPUs != nil || v.Provenance.Kind == topology.SourceLive
-		// Drives count as well: a guest's disk on the far node costs as much as a NIC there. In a virtual
-		// machine they are an emulator's.
+		// NVMe drives count too: for a guest, a far disk costs as much as a far NIC. In a virtual machine they are an
+		// emulator's.
 		nvme := d.Class != nil && d.Class.Sub() == subNVMe && !v.virtual
 		if d.PF != nil || d.IsBridge() || d.Address.Function != 0 || !read || !v.isCard(d.Address) && !nvme {
 			continue
@@ -64,7 +64,7 @@ func unknownNode(v *view, add func(finding.Finding)) {
 	}
 }
 
-// moreDevices tells how many devices a finding has beside the one in its evidence.
+// moreDevices returns how many more devices a finding has beside the one in its evidence.
 func moreDevices(list []string) string {
 	if len(list) >= 2 {
 		return fmt.Sprintf(" (and %d more)", len(list)-1)
@@ -72,16 +72,15 @@ func moreDevices(list []string) string {
 	return ""
 }
 
-// A pairing is a GPU with its nearest NIC for RDMA.
 type pairing struct {
 	gpu *topology.GPU
 	nic *topology.NIC
-	via topology.PathClass // over PCIe
+	via topology.PathClass // the class of the path over PCIe
 }
 
-// pairings returns every GPU that computes with its nearest NIC, where the path is known. Among
-// equally near cards one of its NUMA node comes first, then the one with the fewest GPUs is taken:
-// two GPUs that are far from two NICs are two cases, not one NIC to move twice.
+// pairings returns each GPU with its nearest NIC, if the path is known. Among equally near cards it prefers one on
+// the GPU's NUMA node, then the one with the fewest GPUs, so that two GPUs far from two NICs are two cases rather
+// than one NIC to move twice.
 func (v *view) pairings() []pairing {
 	ids := make([]string, len(v.fabric))
 	cards := make([]int, len(v.fabric)) // index of the first function of the same card
@@ -98,7 +97,7 @@ func (v *view) pairings() []pairing {
 		for i := range v.fabric {
 			p := v.tree.Path(g.ID(), ids[i])
 			class := p.Class
-			// Data to and from a NIC goes over PCIe, whatever else joins the two.
+			// Data to and from a NIC goes over PCIe, even if another link joins the two.
 			if class == topology.PathNVLink {
 				class = p.PCIe
 			}
@@ -118,7 +117,7 @@ func (v *view) pairings() []pairing {
 	return out
 }
 
-// off is 1 where GPU and NIC are not known to be on one NUMA node.
+// off returns 0 if the GPU and the NIC are known to be on one NUMA node, else 1.
 func off(g *topology.GPU, n *topology.NIC) int {
 	if g.NUMANode != nil && n.NUMANode != nil && *g.NUMANode == *n.NUMANode {
 		return 0
@@ -126,14 +125,12 @@ func off(g *topology.GPU, n *topology.NIC) int {
 	return 1
 }
 
-// gpuIDs is the subject of findings on several GPUs.
 func gpuIDs(group []pairing) string {
 	return strings.Join(lists.Map(group, func(p pairing) string { return p.gpu.ID() }), ",")
 }
 
-// place is the nodes that a GPU and its nearest NIC are on: findings are the same for all pairs of
-// two nodes. -1 is a node that is not known. On a machine that is known by its matrix alone there
-// is one remedy for all, so nodes do not matter.
+// A place is the NUMA nodes of a GPU and its nearest NIC; -1 if unknown. All pairs with the same nodes share a
+// finding.
 type place struct{ gpu, nic int }
 
 func placeOf(p pairing) place {
@@ -150,25 +147,24 @@ func placeOf(p pairing) place {
 	return nodes
 }
 
-// farNIC wants pairs that no other pairing would spare: pairings gives each GPU its nearest NIC.
 func farNIC(v *view, add func(finding.Finding)) {
 	v.apart(topology.PathSYS, add, "transfers between GPU and NIC cross the interconnect between NUMA nodes", "")
 }
 
-// otherRoot is a note on a path that some processors make as fast as one switch, and others do not.
+// otherRoot is a note, because on some processors this path is as fast as one switch.
 func otherRoot(v *view, add func(finding.Finding)) {
 	v.apart(topology.PathNODE, add, "transfers between GPU and NIC cross from one host bridge to another",
 		"measure it first: on some machines this is as fast as one switch; if it is slow, ")
 }
 
-// apart adds a finding on the GPUs whose nearest NIC is of a class. before stands in front of the fix.
+// apart adds findings on the GPUs whose nearest NIC is at a path of class. before is a prefix of the fix.
 func (v *view) apart(class topology.PathClass, add func(finding.Finding), consequence, before string) {
 	var same group.By[place, pairing]
 	wrong := len(v.contradictions()) > 0
 	for _, p := range v.pairings() {
 		a, b := p.gpu.NUMANode, p.nic.NUMANode
 		known := a != nil && b != nil
-		// A tool that says SYS of two devices of one node is wrong in one of the two: see RL014.
+		// If a tool reports SYS for two devices on one node, one of the two facts is wrong: see RL014.
 		if class == topology.PathSYS && (known && *a == *b || !known && wrong) {
 			continue
 		}
@@ -183,7 +179,8 @@ func (v *view) apart(class topology.PathClass, add func(finding.Finding), conseq
 	}
 }
 
-// contradictions returns paths that a tool reported as SYS, across NUMA nodes, between devices that it has on one node.
+// contradictions returns paths that a tool reported as SYS (across NUMA nodes) between devices that it reported on
+// one node.
 func (v *view) contradictions() []topology.Path {
 	nodes := map[string]*int{}
 	for i := range v.GPUs {
@@ -200,8 +197,8 @@ func (v *view) contradictions() []topology.Path {
 	})
 }
 
-// contradicted tells of a matrix whose classes and NUMA column do not agree: what nvidia-smi prints where the kernel
-// knows no node of the host bridges, or in a virtual machine.
+// contradicted finds a matrix whose classes contradict its NUMA column. nvidia-smi prints such a matrix in a virtual
+// machine, or if the kernel does not know the node of the host bridges.
 func contradicted(v *view, add func(finding.Finding)) {
 	paths := v.contradictions()
 	if len(paths) == 0 {
@@ -219,12 +216,12 @@ func contradicted(v *view, add func(finding.Finding)) {
 		}
 		return fact
 	})
-	slices.SortStableFunc(facts, func(a, b string) int { return len(b) - len(a) }) // with those that are inferred first
+	slices.SortStableFunc(facts, func(a, b string) int { return len(b) - len(a) }) // inferred ones first
 	add(finding.Finding{Subject: "host", Evidence: strings.Join(facts[:min(3, len(facts))], "; ") +
 		moreDevices(facts[min(2, len(facts)-1):])})
 }
 
-// pathEvidence says where both ends are and which class of path that makes.
+// pathEvidence returns the location of both ends and the class of the path.
 func (v *view) pathEvidence(p pairing) string {
 	pieces := make([]string, 0, 3)
 	for _, d := range []struct {
@@ -249,8 +246,8 @@ func (v *view) pathEvidence(p pairing) string {
 	return all(append(pieces, fmt.Sprintf("path %s to %s: %s", p.gpu.ID(), p.nic.ID(), p.via))...)
 }
 
-// usual compares the usual figures of a path, over its narrowest link, with those of one switch over the links of the
-// two devices; empty where a link is not known.
+// usual compares the typical figures of a path, over its narrowest link, with the figures of one switch over the
+// links of the two devices. It returns "" if a link is unknown.
 func (v *view) usual(p pairing, now, better topology.PathClass) string {
 	have, ok := v.tree.Expect(topology.Path{A: p.gpu.ID(), B: p.nic.ID(), Class: now})
 	if !ok {
@@ -267,7 +264,7 @@ func (v *view) usual(p pairing, now, better topology.PathClass) string {
 		have.UsecMin, have.UsecMax, want.GBpsMin, want.GBpsMax, want.UsecMin, want.UsecMax)
 }
 
-// slowerLink returns what the slower of the links of GPU and NIC runs at under load, see [topology.Tree.Trained].
+// slowerLink returns the rate under load of the slower of the two links of GPU and NIC, see [topology.Tree.Trained].
 func (v *view) slowerLink(p pairing) (gts float64, lanes int) {
 	a, _ := v.tree.Trained(v.tree.Device(*p.gpu.Address))
 	if b, _ := v.tree.Trained(v.tree.Device(*p.nic.Address)); b.GBps() < a.GBps() {
@@ -276,9 +273,9 @@ func (v *view) slowerLink(p pairing) (gts float64, lanes int) {
 	return a.GTs, a.Lanes
 }
 
-// usualRates are rates in Gb/s that machines with a GPU usually have per GPU, by a word of the model's name.
+// usualRates are the typical network rates per GPU, in Gb/s, by a word of the GPU's model name.
 //
-// Source: the table of pairings in the H20 guide; where it has two, the lower.
+// Source: the table of pairings in the H20 guide; if it has two values, the lower.
 var usualRates = []struct {
 	model string
 	gbps  float64
@@ -287,9 +284,8 @@ var usualRates = []struct {
 	{"6000 Ada", 200}, {"RTX 4090", 100},
 }
 
-// usualRate returns the usual rate for a model, with the name that it is known by. A name counts as
-// a word: "GA100 [A100 SXM4 40GB]" is an A100, "GB200" is no B200. GPUs of laptops share names with
-// cards and are not meant.
+// usualRate returns the typical rate for a model, and its name in the table. It matches whole words: "GA100 [A100
+// SXM4 40GB]" is an A100, "GB200" is not a B200. It skips laptop GPUs, which share names with cards.
 func usualRate(model string) (name string, gbps float64) {
 	if strings.Contains(model, "Laptop") || strings.Contains(model, "Mobile") {
 		return "", 0
@@ -302,8 +298,8 @@ func usualRate(model string) (name string, gbps float64) {
 	return "", 0
 }
 
-// slowNIC compares with what machines with such a GPU usually have. That is a custom and no limit, so that it stays a
-// note: a machine whose jobs never leave it needs no network at all. GPUs with the same rate make one finding.
+// slowNIC compares a NIC with the typical rate for its GPU. It is only a note, because that rate is not a
+// requirement: jobs that stay on one machine need no network. GPUs with the same rate share a finding.
 func slowNIC(v *view, add func(finding.Finding)) {
 	type key struct {
 		model string

@@ -6,7 +6,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// together puts NIC 1 of the base below a second port of GPU 0's root complex, and GPU 1 away, so that nothing is far.
+// together puts NIC 1 of the base below a second port of GPU 0's root complex, and removes GPU 1, so that no pair is
+// far.
 func together(h *topology.Host) {
 	without(h, "0000:21:")
 	h.Tenants = nil
@@ -20,7 +21,6 @@ func together(h *topology.Host) {
 	}
 }
 
-// rename gives all GPUs a model.
 func rename(h *topology.Host, model string) {
 	for i := range h.PCI {
 		if h.PCI[i].Class != nil && *h.PCI[i].Class == 0x030000 && *h.PCI[i].Vendor == topology.VendorNVIDIA {
@@ -118,7 +118,7 @@ func localityCases() []testCase {
 			for i := range h.PCI {
 				d := &h.PCI[i]
 				d.NUMANode, d.LocalCPUs = new(0), nil
-				if d.Address == address("0000:09:00.0") { // a GPU, and the port beside it is empty
+				if d.Address == address("0000:09:00.0") { // a GPU, with an empty port beside it
 					d.Class, d.Vendor, d.DeviceName = new(topology.ID24(0x030200)), new(topology.VendorNVIDIA),
 						"GA100 [A100 PCIe 80GB]"
 				}

@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// poolPath is the directory of a pool on the machine, or on a node where one is given.
+// poolPath returns the directory of a hugepage pool on the machine or on a node.
 func poolPath(bytes uint64, nodeID ...int) string {
 	pool := fmt.Sprintf("hugepages/hugepages-%dkB", bytes>>10)
 	if len(nodeID) > 0 {
@@ -20,12 +20,12 @@ func poolPath(bytes uint64, nodeID ...int) string {
 	return "/sys/kernel/mm/" + pool
 }
 
-// totalPages returns how many pages of a size the machine has, and whether a pool of that size was read.
+// totalPages returns the number of pages of a size, and whether a pool of that size was read.
 func (v *view) totalPages(bytes uint64) (total uint64, exists bool) {
 	if p := topology.Pool(v.Memory.Hugepages, bytes); p != nil {
 		return p.Total, true
 	}
-	// The machine's own list was read and does not have the size: then no node has it either.
+	// If the machine's own list does not have the size, no node has it.
 	if len(v.Memory.Hugepages) > 0 {
 		return 0, false
 	}
@@ -38,7 +38,6 @@ func (v *view) totalPages(bytes uint64) (total uint64, exists bool) {
 	return total, exists
 }
 
-// fewerPages compares with the first parameter of a size, as the kernel ignores a second one.
 func fewerPages(v *view, add func(finding.Finding)) {
 	bySize := map[uint64]hugeAsk{}
 	for _, a := range v.hugeAsks() {
@@ -50,13 +49,12 @@ func fewerPages(v *view, add func(finding.Finding)) {
 		ask := bySize[bytes]
 		total, exists := v.totalPages(bytes)
 		if !exists {
-			continue // RL041, or not known
+			continue // RL041, or unknown
 		}
 		f := finding.Finding{Subject: "host",
 			Fix: "ask for them per node on the kernel command line (hugepagesz=" + kernelSize(bytes) +
 				" hugepages=0:N,1:N) and reboot"}
-		// Fewer than asked for in all is one finding. Only where the sum is right can a single node be short
-		// of its own.
+		// A total that is too small is one finding. Only if the total is right, check each node.
 		if total < ask.total {
 			f.Evidence = all(cmdlineIs(ask.written...), at(poolPath(bytes), fmt.Sprintf("nr_hugepages=%d", total)))
 			f.Consequence = fmt.Sprintf("%s of %s are missing: virtual machines planned on them do not start",
@@ -82,28 +80,26 @@ func fewerPages(v *view, add func(finding.Finding)) {
 	}
 }
 
-// kernelSize writes a size as hugepagesz takes it: "1G", "2M".
+// kernelSize formats a size as hugepagesz expects it: "1G", "2M".
 func kernelSize(bytes uint64) string {
 	return strings.NewReplacer("iB", "", " ", "").Replace(size(bytes))
 }
 
-// poolsListed reports whether the kernel's own list of pools was read: then a size that is not in
-// it does not exist. /proc/meminfo, which is all that some containers show, has the default size
-// only.
+// poolsListed reports whether the kernel's full list of pools was read, so that a size that is not in it does not
+// exist. Some containers show only /proc/meminfo, which has just the default size.
 func (v *view) poolsListed() bool {
 	return len(v.Memory.Hugepages) > 1 || slices.ContainsFunc(v.NUMANodes, func(n topology.NUMANode) bool {
 		return len(n.Hugepages) > 0
 	})
 }
 
-// poolSizes returns the sizes of hugepages that the machine has.
 func (v *view) poolSizes() []uint64 {
 	pools := slices.Concat(v.Memory.Hugepages, lists.Flat(v.NUMANodes,
 		func(n topology.NUMANode) []topology.HugepagePool { return n.Hugepages }))
 	return lists.Distinct(lists.Map(pools, func(p topology.HugepagePool) uint64 { return p.SizeBytes }))
 }
 
-// noPool needs the kernel's own list of pools: only then a size that is missing does not exist.
+// noPool finds requested sizes that the kernel does not have. It needs the kernel's full list of pools.
 func noPool(v *view, add func(finding.Finding)) {
 	var seen []uint64
 	for _, a := range v.hugeAsks() {
@@ -119,7 +115,7 @@ func noPool(v *view, add func(finding.Finding)) {
 	}
 }
 
-// homes returns the nodes that have CPUs and memory: where a virtual machine can live.
+// homes returns the nodes with CPUs and memory, which can host a virtual machine.
 func (v *view) homes() []*topology.NUMANode {
 	var out []*topology.NUMANode
 	for i := range v.NUMANodes {
@@ -131,7 +127,7 @@ func (v *view) homes() []*topology.NUMANode {
 	return out
 }
 
-// pagesOnOneNode is silent where the command line asks by node: then it is meant.
+// pagesOnOneNode is silent if the command line asks for pages by node, because then it is intended.
 func pagesOnOneNode(v *view, add func(finding.Finding)) {
 	homes := v.homes()
 	if len(homes) < 2 {
@@ -141,7 +137,7 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 	var only *topology.HugepagePool
 	for _, n := range homes {
 		if len(n.Hugepages) == 0 {
-			return // what was not read is not zero
+			return // unknown is not zero
 		}
 		for i := range n.Hugepages {
 			p := &n.Hugepages[i]
@@ -154,7 +150,7 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 			}
 		}
 	}
-	// Pages on no node are not missed unless somebody asked for them, which other rules see.
+	// No pages on any node is not a fault here; other rules compare with the command line.
 	if len(with) != 1 || slices.ContainsFunc(v.hugeAsks(), func(a hugeAsk) bool { return a.byNode != nil }) {
 		return
 	}
@@ -170,14 +166,14 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 	}
 }
 
-// bareNode needs a node with memory: where none was read, nothing is known.
+// bareNode is silent if no node has memory, because then memory was not read.
 func bareNode(v *view, add func(finding.Finding)) {
 	if len(v.homes()) == 0 {
 		return
 	}
 	for i := range v.NUMANodes {
 		n := &v.NUMANodes[i]
-		// A node without CPUs is memory alone, as CXL has it: that is no fault.
+		// A node without CPUs is memory alone, as with CXL, and not a fault.
 		if n.CPUs.IsEmpty() || n.MemoryBytes == nil || *n.MemoryBytes > 0 {
 			continue
 		}
@@ -188,7 +184,7 @@ func bareNode(v *view, add func(finding.Finding)) {
 	}
 }
 
-// swapOn leaves zram out: it swaps to memory, and no packet waits for a disk.
+// swapOn skips zram, which swaps to memory rather than to a disk.
 func swapOn(v *view, add func(finding.Finding)) {
 	var facts []string
 	for _, s := range v.Memory.Swap {
@@ -203,10 +199,11 @@ func swapOn(v *view, add func(finding.Finding)) {
 		", "))})
 }
 
-// balancing wants two nodes with CPUs and memory: with one there is nowhere to move a page to. The kernel takes pages
-// away from a process to learn from the faults who uses them, which costs a fault each even where all is well placed.
+// balancing requires two nodes with CPUs and memory, because pages have nowhere to move otherwise. Balancing unmaps
+// pages to learn from the faults which CPU uses them, which costs faults even if all pages are well placed.
 func balancing(v *view, add func(finding.Finding)) {
-	// A bit set: 1 is balancing, 2 is memory tiering. Source: Documentation/admin-guide/sysctl/kernel.rst.
+	// The value is a bit set: 1 is balancing, 2 is memory tiering. Source:
+	// Documentation/admin-guide/sysctl/kernel.rst.
 	if s := v.Memory.NUMABalancing; s != "1" && s != "3" || len(v.homes()) < 2 {
 		return
 	}
@@ -214,15 +211,15 @@ func balancing(v *view, add func(finding.Finding)) {
 		v.Memory.NUMABalancing)})
 }
 
-// alwaysTHP is about hosts: in a guest the host's own pages decide.
+// alwaysTHP applies to hosts only: in a guest the host's pages decide.
 func alwaysTHP(v *view, add func(finding.Finding)) {
 	if v.Memory.THP == "always" && v.serves && !v.virtual {
 		add(finding.Finding{Subject: "host", Evidence: at("/sys/kernel/mm/transparent_hugepage/enabled", "[always]")})
 	}
 }
 
-// ksmOn takes "1" only: "2" has unmerged all pages and stopped. Merged pages are copied again when a guest writes to
-// them, and how long that takes tells a neighbour what the page held.
+// ksmOn fires only on "1": "2" has unmerged all pages and stopped. A guest's write to a merged page copies it, and
+// the time that takes reveals the page's content to another guest.
 func ksmOn(v *view, add func(finding.Finding)) {
 	if v.Memory.KSM == "1" {
 		add(finding.Finding{Severity: v.ifServing(), Subject: "host", Evidence: at("/sys/kernel/mm/ksm/run", "1")})

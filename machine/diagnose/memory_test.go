@@ -151,7 +151,7 @@ func TestTheCommandLineIsReadAsTheKernelDoes(t *testing.T) {
 		"hugepagesz=2048K hugepages=7":                 "2 MiB 7",
 		"hugepagesz=99999999999999999999G hugepages=7": "",
 		"hugepagesz=4611686018427387904T hugepages=1":  "",
-		// clamped: nobody has more
+		// clamped
 		"hugepagesz=1G hugepages=18446744073709551615 hugepagesz=512000": "1 GiB 4294967295",
 	} {
 		h := &topology.Host{Kernel: topology.Kernel{Cmdline: &line}}

@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// port returns the network device with the given name and its NIC; nil where there is none.
 func (v *view) port(name string) (*topology.NIC, *topology.Netdev) {
 	for i := range v.NICs {
 		n := &v.NICs[i]
@@ -22,7 +21,6 @@ func (v *view) port(name string) (*topology.NIC, *topology.Netdev) {
 	return nil, nil
 }
 
-// bondsRDMA reports whether a bond stands on NICs for RDMA.
 func (v *view) bondsRDMA(b *topology.Bond) bool {
 	return len(b.RDMA) > 0 || slices.ContainsFunc(b.Members, func(m string) bool {
 		n, _ := v.port(m)
@@ -30,7 +28,6 @@ func (v *view) bondsRDMA(b *topology.Bond) bool {
 	})
 }
 
-// bondFact is the evidence on a bond: its mode, and what decides which member a packet takes.
 func bondFact(b *topology.Bond) string {
 	facts := []string{"mode=" + b.Mode}
 	if b.HashPolicy != "" {
@@ -40,11 +37,10 @@ func bondFact(b *topology.Bond) string {
 	return at("/sys/class/net/"+b.Name+"/bonding", facts...)
 }
 
-// oneLink looks at modes that hash. RDMA over a bond has one UDP port for each queue pair, which
-// only hashes of layer 4 see.
+// oneLink finds bonds that hash packets over their members. RDMA has one UDP port per queue pair, which only layer 4
+// hashes distinguish.
 func oneLink(v *view, b *topology.Bond, add func(finding.Finding)) {
-	// Other modes do not hash: active-backup has one member at work, and balance-rr breaks the order of
-	// packets anyway.
+	// Other modes do not hash: active-backup uses one member, and balance-rr reorders packets anyway.
 	if b.Mode != "802.3ad" && b.Mode != "balance-xor" || len(b.Members) < 2 || !v.bondsRDMA(b) {
 		return
 	}
@@ -61,7 +57,7 @@ func oneLink(v *view, b *topology.Bond, add func(finding.Finding)) {
 	add(f)
 }
 
-// memberRate tells the rate of the fastest member: " (200 Gb/s)".
+// memberRate returns the rate of the fastest member: " (200 Gb/s)".
 func (v *view) memberRate(b *topology.Bond) string {
 	var best int64
 	for _, m := range b.Members {
@@ -75,7 +71,7 @@ func (v *view) memberRate(b *topology.Bond) string {
 	return ""
 }
 
-// unequalMembers leaves members that are down out: those have no speed.
+// unequalMembers skips members that are down, because they have no speed.
 func unequalMembers(v *view, b *topology.Bond, add func(finding.Finding)) {
 	var facts []string
 	speeds := map[int64]bool{}
@@ -90,12 +86,11 @@ func unequalMembers(v *view, b *topology.Bond, add func(finding.Finding)) {
 	}
 }
 
-// rdmaOffBond asks of bonds without an RDMA device of their own, as a NIC that follows a bond makes
-// one for it.
+// rdmaOffBond finds bonds without an RDMA device of their own. A NIC that supports the bond would make one.
 func rdmaOffBond(v *view, b *topology.Bond, add func(finding.Finding)) {
 	// mlx5 and bnxt_re make one RDMA device for a bond of the ports of one card (RoCE LAG).
 	if len(b.RDMA) > 0 || len(b.Members) < 2 {
-		return // the NIC follows: it made one RDMA device of the ports
+		return // the NIC follows the bond
 	}
 	var devices []string
 	var cards []topology.PCIAddr
@@ -112,7 +107,7 @@ func rdmaOffBond(v *view, b *topology.Bond, add func(finding.Finding)) {
 	different := allRDMA && slices.ContainsFunc(cards, func(a topology.PCIAddr) bool { return !a.SameDevice(cards[0]) })
 	var why string
 	switch {
-	// No NIC follows these modes, whatever cards its members are on.
+	// No NIC follows these modes, not even within one card.
 	case slices.Contains([]string{"balance-rr", "broadcast", "balance-tlb", "balance-alb"}, b.Mode):
 		why = "in this mode"
 	case slices.Contains([]string{"802.3ad", "balance-xor", "active-backup"}, b.Mode) && different:
@@ -126,17 +121,16 @@ func rdmaOffBond(v *view, b *topology.Bond, add func(finding.Finding)) {
 		Consequence: "NICs do not follow a bond " + why + ": RDMA stays on each port alone, without its failover"})
 }
 
-// roceHeaders is what the kernel sets aside of a device's MTU: GRH 40, UDP 8, BTH 12, XRC 4, atomic header 28, ICRC 4.
+// roceHeaders is the part of a device's MTU that the kernel reserves: GRH 40, UDP 8, BTH 12, XRC 4, atomic header 28,
+// ICRC 4.
 //
 // Source: iboe_get_mtu in include/rdma/ib_addr.h.
 const roceHeaders = 96
 
-// roceMTU returns the RDMA MTU that fits into a device's MTU; 0 where none does.
 func roceMTU(mtu int) int {
 	return lists.Find([]int{4096, 2048, 1024, 512, 256}, func(m int) bool { return mtu-roceHeaders >= m })
 }
 
-// mtuOf returns the MTU of a network device or bond; nil if it is not known.
 func (v *view) mtuOf(name string) *int {
 	if d := v.Netdev(name); d != nil && d.MTU != nil {
 		return d.MTU
@@ -147,7 +141,7 @@ func (v *view) mtuOf(name string) *int {
 	return nil
 }
 
-// smallMTU gathers NICs with the same MTU: on one host they usually have the same mistake.
+// smallMTU makes one finding for all NICs with the same MTU, because they usually have the same cause.
 func smallMTU(v *view, add func(finding.Finding)) {
 	type cut struct {
 		netdevs, subjects []string
@@ -157,7 +151,7 @@ func smallMTU(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
 		netdev := netdevOf(p.nic, p.port)
 		mtu := v.mtuOf(netdev)
-		// 4096 is the largest RDMA MTU that there is: a device that carries it is as large as it need be.
+		// 4096 is the largest RDMA MTU.
 		if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || mtu == nil || *mtu <= 0 || roceMTU(*mtu) >= 4096 {
 			continue
 		}
@@ -184,14 +178,14 @@ func smallMTU(v *view, add func(finding.Finding)) {
 	}
 }
 
-// interruptsOf returns the interrupts of a NIC that are in use.
+// interruptsOf returns the interrupts of a NIC that have occurred.
 func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
 	var out []*topology.IRQ
 	for i := range v.IRQs {
 		q := &v.IRQs[i]
-		// The reader names the function; actions do so with mlx5 ("mlx5_comp3@pci:0000:41:00.0"),
-		// or name the network device ("enp65s0f0-TxRx-3").
-		// The hyphen keeps eth1 from taking the interrupts of eth10.
+		// Device is the function's address from the reader or, with mlx5, within the action
+		// ("mlx5_comp3@pci:0000:41:00.0"), or the name of the network device ("enp65s0f0-TxRx-3"). The hyphen keeps
+		// eth1 from matching the interrupts of eth10.
 		of := n.Address != nil && strings.Contains(q.Device, n.Address.String()) ||
 			slices.ContainsFunc(n.Netdevs, func(s string) bool { return strings.HasPrefix(q.Device+"-", s+"-") })
 		if of && !q.CPUs.IsEmpty() && served(q) > 0 && !v.tree.ForGuest(q.Device) {
@@ -201,11 +195,11 @@ func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
 	return out
 }
 
-// enoughInterrupts is from when on it is strange that all are on one CPU: drivers have some for commands and events.
+// enoughInterrupts is the least number of interrupts for oneCPU: drivers have a few for commands and events.
 const enoughInterrupts = 4
 
-// oneCPU finds NICs whose queues are all served by one CPU, as they are after boot where nothing spreads them. It
-// looks at where interrupts may be served, not at how many came: an idle NIC is as wrongly set up as a busy one.
+// oneCPU finds NICs with all queues served by one CPU, as after boot if nothing spreads interrupts. It compares
+// affinities rather than counts, to include idle NICs.
 func oneCPU(v *view, n *topology.NIC, add func(finding.Finding)) {
 	qs := v.interruptsOf(n)
 	if len(qs) < enoughInterrupts || v.CPUs.Online.Len() < 2 {
@@ -220,8 +214,8 @@ func oneCPU(v *view, n *topology.NIC, add func(finding.Finding)) {
 			"what it can do"})
 }
 
-// farInterrupts is silent as soon as one interrupt in use is served near the NIC: drivers leave some queues to far CPUs
-// on purpose, and a finding on each of them would hide the NIC that has none near it.
+// farInterrupts fires only if no interrupt of the NIC is served near it, because drivers leave some queues to far
+// CPUs on purpose.
 func farInterrupts(v *view, n *topology.NIC, add func(finding.Finding)) {
 	if !v.several || n.NUMANode == nil {
 		return
@@ -241,10 +235,10 @@ func farInterrupts(v *view, n *topology.NIC, add func(finding.Finding)) {
 		Fix: "keep some of CPUs " + near.String() + " for the host and bind the interrupts to them"})
 }
 
-// onlyNIC is a note for machines with one card: with a second one the host can move its route.
+// onlyNIC is a note for machines with a single card. With a second one the host can move its route.
 func onlyNIC(v *view, add func(finding.Finding)) {
 	if len(v.fabric) == 0 || v.fabric[0].Address == nil || v.virtual {
-		return // a virtual machine has the NICs that it was given
+		return // a virtual machine's NICs are given to it
 	}
 	card := *v.fabric[0].Address
 	if slices.ContainsFunc(v.fabric, func(n *topology.NIC) bool {

@@ -6,7 +6,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// bond joins the two ports of NIC 0.
 func bond(h *topology.Host, mode, hash string) *topology.Bond {
 	nicAt(h, "0000:41:00.1").Ports[0].SpeedMbps = new(int64(25_000))
 	h.Bonds = append(h.Bonds, topology.Bond{Name: "bond0", Mode: mode, HashPolicy: hash,

@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// check fails when the findings of h are not what every host may rely on.
 func check(t interface{ Fatalf(string, ...any) }, h *topology.Host) {
 	before, err := json.Marshal(h)
 	if err != nil {
@@ -50,7 +49,7 @@ func TestHostsWithHolesAndNonsenseNeverPanic(t *testing.T) {
 	cases := allCases()
 	rapid.Check(t, func(t *rapid.T) {
 		h := cases[rapid.IntRange(0, len(cases)-1).Draw(t, "case")].host()
-		h.Reported = nil // a class of path is written, not read
+		h.Reported = nil // classes are written, not parsed
 		text, err := json.Marshal(h)
 		if err != nil {
 			t.Fatalf("%v", err)
@@ -68,7 +67,7 @@ func TestHostsWithHolesAndNonsenseNeverPanic(t *testing.T) {
 		}
 		changed := &topology.Host{}
 		if json.Unmarshal(text, changed) != nil {
-			return // not a host any more
+			return // no longer a host
 		}
 		check(t, changed)
 		changed.Complete()
@@ -76,17 +75,18 @@ func TestHostsWithHolesAndNonsenseNeverPanic(t *testing.T) {
 	})
 }
 
-// Chance takes thousands of hosts to come by each number, so each kind of number of each small case has its turn here.
+// Random changes need thousands of hosts to reach each number, so this test changes each kind of number of each small
+// case in turn.
 func TestNumbersThatNoHostHasNeverPanic(t *testing.T) {
 	t.Parallel()
 	for _, c := range allCases() {
 		h := c.host()
-		h.Reported = nil // a class of path is written, not read
+		h.Reported = nil // classes are written, not parsed
 		text, err := json.Marshal(h)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(text) > 10_000 { // the others have hundreds of kinds, each of which takes long
+		if len(text) > 10_000 { // larger cases take too long
 			continue
 		}
 		var tree any
@@ -112,7 +112,7 @@ func TestNumbersThatNoHostHasNeverPanic(t *testing.T) {
 	}
 }
 
-// eachNumber calls change with the first number at each path below v, indices left out, and puts the number back.
+// eachNumber calls change with the first number at each path below v, ignoring indices, and restores the number.
 func eachNumber(v any, path string, seen map[string]bool, change func(set func(any))) {
 	visit := func(path string, v any, set func(any)) {
 		if n, ok := v.(float64); ok && !seen[path] {
@@ -134,7 +134,6 @@ func eachNumber(v any, path string, seen map[string]bool, change func(set func(a
 	}
 }
 
-// change returns v with one random change in it.
 func change(t *rapid.T, v any) any {
 	here := rapid.IntRange(0, 9).Draw(t, "here") == 0
 	switch v := v.(type) {
@@ -180,7 +179,7 @@ func change(t *rapid.T, v any) any {
 }
 
 func FuzzHost(f *testing.F) {
-	// Small ones: the fuzzer spends its time on shortening large inputs.
+	// A small one, because the fuzzer spends its time on minimizing large inputs.
 	small := base()
 	small.NUMANodes, small.Cores, small.Tenants, small.PCI = small.NUMANodes[:2], small.Cores[:2], small.Tenants[:1],
 		small.PCI[:12]

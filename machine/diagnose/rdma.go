@@ -11,16 +11,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// isRoCE reports whether a port carries RDMA over Ethernet as RoCE. iWARP devices, which have a
-// link layer of Ethernet too, say so in their node type.
+// isRoCE reports whether a port carries RoCE. iWARP devices, which also have the link layer Ethernet, have another
+// node type.
 //
 // Source: node_type_show in drivers/infiniband/core/sysfs.c.
 func isRoCE(d *topology.RDMADevice, p *topology.RDMAPort) bool {
 	return p.LinkLayer == "Ethernet" && !strings.Contains(d.NodeType, "RNIC") && !strings.Contains(d.NodeType, "usNIC")
 }
 
-// netdevOf returns the name of the network device of an RDMA port: what its GIDs name, else the
-// only device of the NIC, else the one with the port's number. "" where it cannot be told.
+// netdevOf returns the name of the network device of an RDMA port: the one that its GIDs name, else the only one of
+// the NIC, else the one with the port's number, else "".
 func netdevOf(n *topology.NIC, p *topology.RDMAPort) string {
 	for _, g := range p.GIDs {
 		if g.Netdev != "" {
@@ -35,19 +35,16 @@ func netdevOf(n *topology.NIC, p *topology.RDMAPort) string {
 	}).Name
 }
 
-// An rdmaPort is a port with what it belongs to.
 type rdmaPort struct {
 	nic  *topology.NIC
 	dev  *topology.RDMADevice
 	port *topology.RDMAPort
 }
 
-// path is the directory of the port.
 func (p *rdmaPort) path() string {
 	return fmt.Sprintf("/sys/class/infiniband/%s/ports/%d", p.dev.Name, p.port.Number)
 }
 
-// rdmaPorts returns all ports of all RDMA devices.
 func (v *view) rdmaPorts() []rdmaPort {
 	var out []rdmaPort
 	for n, d := range v.RDMADevices() {
@@ -59,19 +56,17 @@ func (v *view) rdmaPorts() []rdmaPort {
 	return out
 }
 
-// gidTypesKnown reports whether the type of every GID was read: one that was not could be of any.
 func gidTypesKnown(p *topology.RDMAPort) bool {
 	return len(p.GIDs) > 0 && !slices.ContainsFunc(p.GIDs, func(g topology.GID) bool { return g.Type == "" })
 }
 
-// gidFacts is the evidence on a GID table.
 func gidFacts(p *rdmaPort) string {
 	facts := lists.Map(p.port.GIDs,
 		func(g topology.GID) string { return fmt.Sprintf("gids/%d=%s (%s)", g.Index, g.GID, g.Type) })
 	return at(p.path(), words.Few(facts, 3, " "))
 }
 
-// onlyV1 needs the type of every GID: one that could not be read may be the v2 entry.
+// onlyV1 needs the type of every GID, because an unknown one may be v2.
 func onlyV1(v *view, p rdmaPort, add func(finding.Finding)) {
 	if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || !gidTypesKnown(p.port) ||
 		slices.ContainsFunc(p.port.GIDs, func(g topology.GID) bool { return g.IsV2() }) {
@@ -82,20 +77,20 @@ func onlyV1(v *view, p rdmaPort, add func(finding.Finding)) {
 			"ends, on one segment"})
 }
 
-// noRoutableGID leaves virtual functions out: theirs get an address in the guest, not on the host.
+// noRoutableGID skips virtual functions, because they get an address in the guest, not on the host.
 func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
-	// A port that is down has no address in use yet.
+	// A port that is down has no address yet.
 	if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || p.nic.PF != nil || !gidTypesKnown(p.port) {
 		return
 	}
 	v2, found, understood := false, false, true
-	// An address that was not understood may be the one that is looked for.
+	// An address that cannot be parsed may be routable.
 	for i := range p.port.GIDs {
 		g := &p.port.GIDs[i]
 		if !g.IsV2() {
 			continue
 		}
-		a := g.Addr() // link-local ones are no global unicast
+		a := g.Addr() // link-local addresses are not global unicast
 		v2, found, understood = true, found || a.IsGlobalUnicast(), understood && a.IsValid()
 	}
 	if !v2 || found || !understood {
@@ -104,7 +99,7 @@ func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
 	add(finding.Finding{Subject: p.nic.ID(), Evidence: gidFacts(&p)})
 }
 
-// carrierOf returns the network device of a port when it has a carrier.
+// carrierOf returns the network device of a port if it has a carrier, else nil.
 func carrierOf(p *rdmaPort) *topology.Netdev {
 	if d := p.nic.Port(netdevOf(p.nic, p.port)); d != nil && d.Carrier != nil && *d.Carrier {
 		return d
@@ -112,8 +107,7 @@ func carrierOf(p *rdmaPort) *topology.Netdev {
 	return nil
 }
 
-// portDown wants proof that the link is up, from the port or from its network device. A cable that
-// is not there is no fault.
+// portDown needs proof that the link is up, from the port or its network device. A missing cable is not a fault.
 func portDown(v *view, p rdmaPort, add func(finding.Finding)) {
 	// InfiniBand ports wait for a subnet manager in other states: RL093.
 	if p.port.State == "" || p.port.State == "ACTIVE" || p.port.LinkLayer != "Ethernet" {
@@ -130,7 +124,6 @@ func portDown(v *view, p rdmaPort, add func(finding.Finding)) {
 	add(finding.Finding{Subject: p.nic.ID(), Evidence: evidence})
 }
 
-// states is the evidence on how a port is.
 func (p *rdmaPort) states(facts ...string) string {
 	facts = append([]string{"state=" + p.port.State}, facts...)
 	if p.port.PhysState != "" {
@@ -139,18 +132,18 @@ func (p *rdmaPort) states(facts ...string) string {
 	return at(p.path(), facts...)
 }
 
-// noSubnetManager knows two cases: a port that waits, and a virtual function that no manager gave a
-// port. A port that is DOWN without either has no cable.
+// noSubnetManager finds two cases: a port that waits for a subnet manager, and a virtual function that got no port
+// from one. Any other port that is DOWN has no cable.
 func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
-	// Without a GUID a subnet manager gives a port nothing: RL094.
+	// A subnet manager ignores a port without a GUID: RL094.
 	if p.port.LinkLayer != "InfiniBand" || zero(p.dev.NodeGUID) && p.nic.PF == nil {
 		return
 	}
 	evidence := p.states("link_layer=InfiniBand")
 	waits := p.port.State == "INIT" || p.port.State == "ARMED"
 	switch {
-	// Where the physical function works, there is a subnet manager, and the cable is in order: the function lacks
-	// something else.
+	// If the physical function is active, the fabric has a subnet manager and the cable works, so the virtual
+	// function lacks something else.
 	case (waits || p.port.State == "DOWN") && p.nic.PF != nil && v.activeAt(*p.nic.PF):
 		add(v.virtualPort(&p, evidence))
 	case waits && (p.port.PhysState == "LinkUp" || p.port.PhysState == ""):
@@ -160,7 +153,7 @@ func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
 	}
 }
 
-// virtualPort is the finding on a virtual function that waits while its physical function works.
+// virtualPort returns the finding on a virtual function that waits while its physical function is active.
 func (v *view) virtualPort(p *rdmaPort, evidence string) finding.Finding {
 	f := finding.Finding{Severity: finding.Warning, Subject: p.nic.ID(), Title: "virtual function has no port in " +
 		"the fabric", Evidence: all(evidence, at(pci(*p.nic.PF), "port ACTIVE")), Consequence: "no traffic: the " +
@@ -174,11 +167,10 @@ func (v *view) virtualPort(p *rdmaPort, evidence string) finding.Finding {
 	return f
 }
 
-// zero reports whether a GUID is one that was not set.
 func zero(guid string) bool { return guid != "" && strings.Trim(guid, "0:x") == "" }
 
-// fewLanes finds InfiniBand at one or two of its four lanes: a splitter cable, a card of half the rate (HDR100), or a
-// cable with a fault.
+// fewLanes finds InfiniBand links with one or two of four lanes, because of a splitter cable, a card of half the rate
+// (HDR100), or a faulty cable.
 func fewLanes(v *view, p rdmaPort, add func(finding.Finding)) {
 	if p.port.LinkLayer != "InfiniBand" || p.port.State != "ACTIVE" || p.nic.PF != nil || p.port.Lanes < 1 ||
 		p.port.Lanes > 2 || p.port.RateGbps == nil {
@@ -190,16 +182,15 @@ func fewLanes(v *view, p rdmaPort, add func(finding.Finding)) {
 		Consequence: fmt.Sprintf("%d of 4 lanes: %g Gb/s, where four have %g", p.port.Lanes, *p.port.RateGbps, whole)})
 }
 
-// activeAt reports whether the NIC at a has an active RDMA port.
 func (v *view) activeAt(a topology.PCIAddr) bool {
 	return slices.ContainsFunc(v.rdmaPorts(), func(p rdmaPort) bool {
 		return p.nic.Address != nil && *p.nic.Address == a && p.port.State == "ACTIVE"
 	})
 }
 
-// zeroGUID asks of virtual functions only. The firmware of a card gives physical functions theirs, so that what a text
-// of ibv_devinfo or ibstat tells without a GUID is a virtual one. Devices that are neither InfiniBand nor RoCE, as EFA,
-// have none.
+// zeroGUID finds virtual functions without a GUID. Physical functions have one from the firmware, so a device without
+// a GUID in the output of ibv_devinfo or ibstat is a virtual function. Devices that are neither InfiniBand nor RoCE
+// (such as EFA) have no GUID.
 func zeroGUID(v *view, add func(finding.Finding)) {
 	for n, d := range v.RDMADevices() {
 		read := at("/sys/class/infiniband/"+d.Name+"/node_guid", d.NodeGUID)
@@ -221,14 +212,13 @@ func zeroGUID(v *view, add func(finding.Finding)) {
 	}
 }
 
-// harmless reports whether a counter tells of no fault: links go down at each reboot of the other
-// end, and marks and notifications of congestion are flow control at work.
+// harmless reports whether a counter does not indicate a fault. Links go down at each reboot of the other end, and
+// congestion marks and notifications are part of flow control.
 func harmless(counter string) bool {
 	return counter == "link_downed" || named(counter, "cnp", "ecn", "slow_restart")
 }
 
-// portErrors is a note, because counters run since the driver was loaded: what they count may be
-// long mended.
+// portErrors is a note, because counters accumulate since the driver was loaded, and the cause may be fixed since.
 func portErrors(v *view, add func(finding.Finding)) {
 	counts := func(n *topology.NIC, path string, counters map[string]uint64, counts func(string) bool) {
 		var facts []string
@@ -258,15 +248,15 @@ func portErrors(v *view, add func(finding.Finding)) {
 	}
 }
 
-// wireTrouble reports whether a counter of ethtool -S is of the port or of its buffers. Others count what programs and
-// filters drop.
+// wireTrouble reports whether a counter of ethtool -S is about the port or its buffers. Other counters include
+// packets that programs and filters drop.
 func wireTrouble(counter string) bool {
 	return !harmless(counter) && (strings.HasSuffix(counter, "_phy") ||
 		named(counter, "out_of_buffer", "discards", "crc", "symbol", "no_buffer", "missed_errors"))
 }
 
-// noPeerMemory is a warning only where the driver says that it has no dma-buf, which does the same
-// without a module.
+// noPeerMemory is a warning only if the driver reports that it does not support dma-buf, which works without the
+// module.
 func noPeerMemory(v *view, add func(finding.Finding)) {
 	if !v.Kernel.ModulesKnown || v.Kernel.PeerMemory() != "" {
 		return

@@ -6,13 +6,11 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// keepGIDs drops the GIDs of NIC 0 that do not satisfy keep.
 func keepGIDs(h *topology.Host, keep func(topology.GID) bool) {
 	p := port1(h, nic0)
 	p.GIDs = slices.DeleteFunc(p.GIDs, func(g topology.GID) bool { return !keep(g) })
 }
 
-// vf adds a virtual function of NIC 0 with an RDMA device.
 func vf(h *topology.Host, guid string, p topology.RDMAPort) {
 	f := *dev(h, nic0)
 	f.Address, f.PF, f.SRIOV, f.IOMMUGroup = address("0000:41:00.2"), new(address(nic0)), nil, new(40)
@@ -22,7 +20,6 @@ func vf(h *topology.Host, guid string, p topology.RDMAPort) {
 			Ports: []topology.RDMAPort{p}}}})
 }
 
-// nvidia puts both GPUs on the nvidia driver.
 func nvidia(h *topology.Host) {
 	h.Tenants = nil
 	for _, a := range []string{gpu0, gpu1} {

@@ -9,16 +9,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A rule finds what the check of its ID explains, see package finding. It sets no ID, and Title, Severity, Consequence
-// and Fix only where they are not always those of the check.
+// A rule finds the fault that the check with its ID describes, see package finding. It does not set the ID. It sets
+// Title, Severity, Consequence and Fix only if they differ from the check's.
 type rule struct {
 	id   string
 	find func(v *view, add func(finding.Finding))
 }
 
-// per makes a rule of a function that judges one thing at a time: list says which things there are.
-// Such a function returns as soon as its thing is in order. A rule that compares several things, or
-// that makes one finding of all of them, walks them itself.
+// per makes a rule of a function that judges one thing at a time, such as a link. Rules that compare several things
+// iterate themselves.
 func per[T any](list func(*view) iter.Seq[T], judge func(*view, T, func(finding.Finding))) func(*view,
 	func(finding.Finding)) {
 	return func(v *view, add func(finding.Finding)) {
@@ -28,8 +27,7 @@ func per[T any](list func(*view) iter.Seq[T], judge func(*view, T, func(finding.
 	}
 }
 
-// The lists that rules judge. Links, ports and functions to reset are picked so that a finding on them is worth
-// reading; see the methods that pick them.
+// The lists that rules judge, limited to things that are worth a finding; see the methods.
 func resettable(v *view) iter.Seq[*topology.PCIDevice] { return slices.Values(v.resettable()) }
 func links(v *view) iter.Seq[judged]                   { return slices.Values(v.links()) }
 func gpus(v *view) iter.Seq[*topology.GPU]             { return slices.Values(v.gpus) }
@@ -76,8 +74,8 @@ func tenants(v *view) iter.Seq[*topology.Tenant] {
 	}
 }
 
-// rules returns every rule, by ID. It is a function, not a variable: nothing can be added to it at
-// run time, and the order is written here.
+// rules returns every rule, by ID. It is a function rather than a variable, so that no code can add rules at run
+// time.
 func rules() []rule {
 	return []rule{
 		{"RL001", per(links, slotLimited)},
@@ -170,15 +168,15 @@ func rules() []rule {
 	}
 }
 
-// Host returns what is wrong with h, the worst first, then by ID and subject. It is nil when
-// nothing is. h should have been completed (topology.Host.Complete); it is not changed.
+// Host returns the findings on h, sorted by severity (worst first), ID and subject, or nil. h should have been
+// completed (topology.Host.Complete); Host does not change it.
 func Host(h *topology.Host) []finding.Finding {
 	v := newView(h)
-	// Rules are independent of each other and of their order: finding.Sort decides what comes first.
+	// Rules do not depend on each other or on their order; finding.Sort sets the order.
 	var out []finding.Finding
 	for _, r := range rules() {
 		r.find(v, func(f finding.Finding) {
-			check, _ := finding.Find(r.id) // a test holds that there is one
+			check, _ := finding.Find(r.id) // a test guarantees that it exists
 			f.ID = r.id
 			f.Title = cmp.Or(f.Title, check.Title)
 			f.Severity = cmp.Or(f.Severity, check.Severities[0])
@@ -192,8 +190,8 @@ func Host(h *topology.Host) []finding.Finding {
 	return out
 }
 
-// Tenant returns what is wrong with h because of one more tenant: what Host finds with it and not without. Findings of
-// several tenants are among them where it is one of those.
+// Tenant returns the findings that t would add to h: all that Host returns only with t. They include findings on
+// several tenants if t is one of them.
 func Tenant(h *topology.Host, t topology.Tenant) []finding.Finding {
 	with := *h
 	with.Tenants = append(slices.Clone(h.Tenants), t)

@@ -14,16 +14,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A testCase is a host that has, or just does not have, what a rule finds.
+// A testCase is a host that triggers a rule, or just does not.
 type testCase struct {
 	id    string
-	name  string // what is different from the base
+	name  string // the difference from the base
 	found bool
-	from  func() *topology.Host // base where nil
+	from  func() *topology.Host // nil means base
 	set   func(h *topology.Host)
 }
 
-// host makes the case's host, as a reader leaves it.
 func (c *testCase) host() *topology.Host {
 	from := c.from
 	if from == nil {
@@ -37,19 +36,16 @@ func (c *testCase) host() *topology.Host {
 	return h
 }
 
-// allCases are the cases of all rules; each file of rules has its own.
 func allCases() []testCase {
 	return slices.Concat(linkCases(), localityCases(), iommuCases(), assignCases(), memoryCases(), cpuCases(),
 		tenantCases(), tenantResCases(),
 		networkCases(), rdmaCases(), gpuCases(), pathCases(), guestCases())
 }
 
-// of returns the findings of one rule.
 func of(id string, list []finding.Finding) []finding.Finding {
 	return slices.DeleteFunc(list, func(f finding.Finding) bool { return f.ID != id })
 }
 
-// text writes findings for golden files.
 func text(list []finding.Finding) string {
 	var b strings.Builder
 	for _, f := range list {
@@ -186,8 +182,8 @@ func TestADumpOfAnotherToolIsNamedInTheEvidence(t *testing.T) {
 	}
 }
 
-// h20 is a machine that is known by its matrix alone: eight GPUs, four NICs, two nodes. Synthetic,
-// after the published matrix, shortened.
+// h20 returns a machine that is known only by its matrix: eight GPUs, four NICs, two nodes. Synthetic, after the
+// published matrix, shortened.
 func h20() *topology.Host {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTopo},
 		NUMANodes: []topology.NUMANode{{ID: 0, CPUs: cpus("0-47,96-143")}, {ID: 1, CPUs: cpus("48-95,144-191")}}}
@@ -212,7 +208,6 @@ func h20() *topology.Host {
 	return h
 }
 
-// checks returns the checks that rules of this package find.
 func checks() []finding.Check {
 	return slices.DeleteFunc(slices.Clone(finding.Catalogue()), func(c finding.Check) bool {
 		return c.Group != finding.Inspect

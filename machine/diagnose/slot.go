@@ -8,11 +8,11 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// betterSlot names where the NIC, or else the GPU, would be better: a free port below the GPU's own
-// switch, of its root complex, of its node; then a card there that could change places; then the
-// same for the GPU near the NIC.
+// betterSlot suggests a better place for the NIC, or else for the GPU. It prefers a free port below the GPU's own
+// switch, then on its root complex, then on its node; then a card to swap with; then the same for the GPU near the
+// NIC.
 func (v *view) betterSlot(p pairing) string {
-	// A slot of a virtual machine is an element of its definition, and not a place in a case.
+	// A virtual machine's slot is an element of its definition, not a place in a case.
 	if v.virtual {
 		return "put both devices of the virtual machine below one pcie-expander-bus of the node that they have on " +
 			"the host, or give NCCL the host's tree (NCCL_TOPO_FILE)"
@@ -46,7 +46,7 @@ func (v *view) betterSlot(p pairing) string {
 		"board with other slots, or other work for one of them", *p.nic.Address, *p.gpu.Address, where, seen)
 }
 
-// portLanes tells what a port can do: ", 16 lanes at 16 GT/s".
+// portLanes returns the maximum rate of a port: ", 16 lanes at 16 GT/s".
 func portLanes(port *topology.PCIDevice) string {
 	if port.Link == nil {
 		return ""
@@ -58,7 +58,7 @@ func portLanes(port *topology.PCIDevice) string {
 	return ""
 }
 
-// lanesOf returns how many lanes a card uses: what its link has now, else at most.
+// lanesOf returns the lanes of a card: of its present link, else its maximum.
 func (v *view) lanesOf(a topology.PCIAddr) float64 {
 	card := v.tree.Device(a)
 	if card == nil || card.Link == nil {
@@ -67,8 +67,8 @@ func (v *view) lanesOf(a topology.PCIAddr) float64 {
 	return cmp.Or(width(card.Link.Width), width(card.Link.MaxWidth))
 }
 
-// freePort returns the port nearest to a device that has nothing below it and as many lanes as the
-// card uses, and says where that is.
+// freePort returns the free port nearest to the device at to that has enough lanes for the card, and describes its
+// place.
 func (v *view) freePort(card, to topology.PCIAddr) (*topology.PCIDevice, string) {
 	target := v.tree.Device(to)
 	if target == nil {
@@ -85,7 +85,7 @@ func (v *view) freePort(card, to topology.PCIAddr) (*topology.PCIDevice, string)
 			continue
 		}
 		if port.Link == nil || width(port.Link.MaxWidth) < max(v.lanesOf(card), 4) {
-			continue // fewer lanes than the card has, or a port inside the chipset
+			continue // fewer lanes than the card, or a port inside the chipset
 		}
 		above := v.tree.Ancestors(port.Address)
 		rank, text := 0, ""
@@ -104,8 +104,8 @@ func (v *view) freePort(card, to topology.PCIAddr) (*topology.PCIDevice, string)
 	return best, where
 }
 
-// swap returns a card on the node of a device that could change places with another: a drive or a
-// NIC that is not for RDMA, in a slot with as many lanes.
+// swap returns a card on the node of the device at to that could change places with card: a drive, or a NIC that is
+// not for RDMA, in a slot with as many lanes.
 func (v *view) swap(card, to topology.PCIAddr) *topology.PCIDevice {
 	target := v.tree.Device(to)
 	if target == nil || target.NUMANode == nil {

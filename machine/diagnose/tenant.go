@@ -10,10 +10,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// domain is the evidence on a tenant.
 func domain(t *topology.Tenant, facts ...string) string { return at("virsh dumpxml "+t.Name, facts...) }
 
-// unpinned returns the virtual CPUs of t that no pin holds.
 func unpinned(t *topology.Tenant) topology.CPUSet {
 	if t.VCPUs == 0 {
 		return topology.CPUSet{}
@@ -22,7 +20,7 @@ func unpinned(t *topology.Tenant) topology.CPUSet {
 	return topology.CPURange(0, t.VCPUs-1).Difference(topology.CPUs(own...))
 }
 
-// atWork returns how many virtual CPUs t starts with.
+// atWork returns the number of virtual CPUs that t starts with.
 func atWork(t *topology.Tenant) int {
 	if t.Absent == nil {
 		return t.VCPUs
@@ -30,8 +28,8 @@ func atWork(t *topology.Tenant) int {
 	return t.VCPUs - t.Absent.Len()
 }
 
-// bound returns all CPUs that virtual CPUs of t are held to, by pins or by the cpuset of those without. It is empty
-// where they may run anywhere.
+// bound returns all CPUs that virtual CPUs of t are limited to, by pins or by the cpuset of unpinned ones. It is
+// empty if they may run anywhere.
 func bound(t *topology.Tenant) topology.CPUSet {
 	own := t.Pinned()
 	if t.Floating == nil || !own.IsEmpty() && unpinned(t).IsEmpty() {
@@ -40,7 +38,7 @@ func bound(t *topology.Tenant) topology.CPUSet {
 	return own.Union(*t.Floating)
 }
 
-// held writes what holds the virtual CPUs of t.
+// held formats the pins or the cpuset of t's virtual CPUs.
 func held(t *topology.Tenant) string {
 	if own := t.Pinned(); !own.IsEmpty() || t.Floating == nil {
 		return "vcpupin " + own.String()
@@ -48,8 +46,8 @@ func held(t *topology.Tenant) string {
 	return "vcpu cpuset=" + t.Floating.String()
 }
 
-// sharedCPUs compares each pair of tenants once. One that is shut off takes no time now, so the
-// pair is a note. Tenants without pins may share a set of CPUs that has one for each of their virtual CPUs.
+// sharedCPUs finds pairs of tenants with common CPUs. It is a note if one of them is stopped. Tenants without pins
+// may share a set that has a CPU for each of their virtual CPUs.
 func sharedCPUs(_ *view, p tenantPair, add func(finding.Finding)) {
 	a, b := p.a, p.b
 	both := bound(a).Intersect(bound(b))
@@ -68,7 +66,7 @@ func sharedCPUs(_ *view, p tenantPair, add func(finding.Finding)) {
 	add(f)
 }
 
-// A tenantPair is two tenants: each pair is judged once.
+// A tenantPair is two tenants. Each pair is judged once.
 type tenantPair struct{ a, b *topology.Tenant }
 
 func tenantPairs(v *view) iter.Seq[tenantPair] {
@@ -83,8 +81,8 @@ func tenantPairs(v *view) iter.Seq[tenantPair] {
 	}
 }
 
-// floatsIsolated looks for masks with several isolated CPUs. The scheduler does not balance between
-// those: a thread stays where it began.
+// floatsIsolated finds masks with several isolated CPUs. The scheduler does not balance between isolated CPUs, so a
+// thread stays on its first one.
 func floatsIsolated(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	if isolated.Len() < 2 {
@@ -116,7 +114,7 @@ func floatsIsolated(v *view, add func(finding.Finding)) {
 	}
 }
 
-// pinnedOffline counts the other threads of QEMU as well: libvirt refuses a domain for any of them.
+// pinnedOffline includes the other threads of QEMU: libvirt refuses a domain for any of them.
 func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	want := bound(t)
 	if t.EmulatorCPUs != nil {
@@ -135,7 +133,7 @@ func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		Consequence: "CPUs " + lost.String() + " are not online: the tenant does not start, or not as it was planned"})
 }
 
-// someUnpinned leaves tenants without any pin alone: they float on purpose.
+// someUnpinned skips tenants without any pin, because they float on purpose.
 func someUnpinned(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	free := unpinned(t)
 	if len(t.Pins) == 0 || free.IsEmpty() {
@@ -153,8 +151,8 @@ func someUnpinned(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	add(f)
 }
 
-// fewCPUs finds virtual CPUs that wait for each other: more of them at work than the CPUs that they may run on, or two
-// on one CPU.
+// fewCPUs finds virtual CPUs that wait for each other: more virtual CPUs than CPUs to run on, or two pinned to one
+// CPU.
 func fewCPUs(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	want, on := atWork(t), bound(t)
 	var absent topology.CPUSet
@@ -191,19 +189,18 @@ func fewCPUs(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	add(f)
 }
 
-// emulatorShares counts I/O threads with the emulator. Other tenants that are shut off have no
-// virtual CPU to stop.
+// emulatorShares finds emulator and I/O threads on CPUs of virtual CPUs. It skips other tenants that are stopped.
 func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	own := t.Pinned()
-	// That the emulator of a tenant without pins runs where its virtual CPUs do is RL060's.
+	// A tenant without pins whose emulator runs on its virtual CPUs' set is left to RL060.
 	if own.IsEmpty() && (t.EmulatorCPUs == nil || t.Floating != nil && t.EmulatorCPUs.Equal(*t.Floating)) {
 		return
 	}
 	f := finding.Finding{Severity: finding.Warning, Subject: t.Name, Fix: "virsh emulatorpin " + t.Name +
 		" with housekeeping CPUs of the same NUMA node"}
 	if t.EmulatorCPUs == nil {
-		// Without emulatorpin libvirt lets the emulator run on the cpuset of vcpu, else everywhere.
-		// A text of pins alone, which does not tell what the guest sees, does not tell that there is none.
+		// Without emulatorpin libvirt lets the emulator run on the cpuset of vcpu, else everywhere. A text with
+		// nothing but pins does not prove that emulatorpin is missing.
 		if t.Floating != nil && !t.Floating.Overlaps(own) ||
 			v.Provenance.Kind == topology.SourceTexts && t.GuestNodes == nil {
 			return
@@ -247,9 +244,9 @@ func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	add(f)
 }
 
-// forPages returns isolated CPUs of a tenant that its emulator needs, each the only one that it has on a NUMA node of
-// the tenant's hugepages: QEMU from 7.2 on clears them from threads there, and does not start without such a CPU. As
-// the CPU is isolated, no other thread comes there by itself.
+// forPages returns the isolated CPUs that t's emulator needs: each is its only CPU on a NUMA node of t's hugepages.
+// QEMU 7.2 and later clears hugepages in threads on that node, and does not start without such a CPU. No other thread
+// runs on it, because it is isolated.
 func (v *view) forPages(t *topology.Tenant) (cpus topology.CPUSet) {
 	if t.Hugepages == nil || t.MemoryNodes == nil {
 		return cpus
@@ -261,16 +258,16 @@ func (v *view) forPages(t *topology.Tenant) (cpus topology.CPUSet) {
 		}
 	}
 	if t.IOThreadCPUs != nil {
-		cpus = cpus.Difference(*t.IOThreadCPUs) // those are at work all the time
+		cpus = cpus.Difference(*t.IOThreadCPUs) // I/O threads are always busy
 	}
 	return cpus
 }
 
-// sharedCores looks at cores, where sharedCPUs looks at threads. Besides speed it is a matter of
-// safety: caches of a core are a channel between its threads.
+// sharedCores finds cores with threads of two tenants. It is also a matter of security: a core's caches are a side
+// channel between its threads.
 func sharedCores(v *view, p tenantPair, add func(finding.Finding)) {
 	onA, onB := p.a.Pinned(), p.b.Pinned()
-	// CPUs of both are RL060.
+	// CPUs that both use are RL060.
 	onlyA, onlyB := onA.Difference(onB), onB.Difference(onA)
 	var split topology.CPUSet
 	for i := range v.Cores {

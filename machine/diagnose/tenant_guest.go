@@ -10,8 +10,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// tornSiblings compares the cores that a guest sees with those of the host. Threads that a guest takes for one core
-// are scheduled by it as such; threads of two of its cores that are one core of the host slow each other down unseen.
+// tornSiblings finds guest cores with threads on different cores of the host. The guest cannot see that threads of
+// two guest cores share a host core and slow each other down.
 func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if t.GuestThreads < 2 {
 		return
@@ -65,8 +65,8 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	add(f)
 }
 
-// hiddenSiblings finds cores of the guest that are threads of one core of the host, which is tornSiblings the other way
-// round. A description of pins alone does not tell what the guest sees.
+// hiddenSiblings finds guest cores that are threads of one host core, the reverse of tornSiblings. It skips
+// descriptions with only pins, because they do not include the guest's topology.
 func hiddenSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if t.GuestThreads > 1 || t.GuestNodes == nil {
 		return
@@ -94,7 +94,7 @@ func hiddenSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 			cores = cores.Union(c.CPUs)
 		}
 	}
-	if len(facts) == 0 || used < 2 { // on one core it makes no difference where the guest puts what
+	if len(facts) == 0 || used < 2 { // on a single core the guest's placement makes no difference
 		return
 	}
 	add(finding.Finding{Subject: t.Name,
@@ -102,7 +102,6 @@ func hiddenSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 			at(siblings(cores.Min()), v.Core(cores.Min()).CPUs.String()))})
 }
 
-// guestCards returns what a tenant has of the host's cards, and the NUMA nodes of those.
 func (v *view) guestCards(t *topology.Tenant) (gpus, nics []*topology.PCIDevice, nodes topology.CPUSet) {
 	for _, td := range t.Devices {
 		d := v.tree.Device(td.PCI)
@@ -123,8 +122,8 @@ func (v *view) guestCards(t *topology.Tenant) (gpus, nics []*topology.PCIDevice,
 	return gpus, nics, nodes
 }
 
-// flatNUMA finds guests over several nodes of the host that see one. Without pins a guest may run anywhere: then it is
-// its devices, or its size, that take it to several nodes.
+// flatNUMA finds guests that span several nodes of the host but see one. For a guest without pins, its devices or its
+// size decide whether it spans several nodes.
 func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if !v.several || t.GuestNodes == nil || t.VCPUs < 2 {
 		return
@@ -177,7 +176,6 @@ func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	add(f)
 }
 
-// flatCells finds cells of a guest whose virtual CPUs are pinned to several nodes.
 func (v *view) flatCells(t *topology.Tenant, add func(finding.Finding)) {
 	for i, c := range t.Cells {
 		cpus := pinnedOf(t, c.VCPUs)
@@ -194,7 +192,7 @@ func (v *view) flatCells(t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
-// devicesApart finds devices of several nodes of which the guest is told none, though it has nodes.
+// devicesApart finds guests with several nodes and devices on several host nodes, but no node for any device.
 func devicesApart(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	_, _, far := v.guestCards(t)
 	if far.Len() < 2 || t.GuestNodes == nil || *t.GuestNodes < 2 || t.GuestExpanders == nil || *t.GuestExpanders > 0 {
@@ -205,8 +203,8 @@ func devicesApart(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		Consequence: fmt.Sprintf("its devices, of nodes %s, have no node in the guest", far)})
 }
 
-// flatTree finds GPUs and NICs of one guest that share a switch on the host and none in the guest: NCCL looks at the
-// guest's tree, and uses GPUDirect RDMA by default up to PXB, below one host bridge only.
+// flatTree finds GPUs and NICs that share a switch on the host but not in the guest. NCCL reads the guest's tree, and
+// by default uses GPUDirect RDMA only up to PXB.
 func flatTree(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if t.GuestSwitches == nil || *t.GuestSwitches > 0 {
 		return
@@ -226,9 +224,9 @@ func flatTree(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
-// redirectedGuest finds GPU and NIC of one guest, or of guests to come, below one switch whose
-// ports redirect: with one owner nothing is to be kept apart but the host, and only ATS gives both,
-// isolation and the short path.
+// redirectedGuest finds a GPU and a NIC of one guest below one switch with redirecting ports. With a single owner the
+// isolation only protects the host, and only ATS allows both isolation and the short path. Without known guests it
+// makes a note.
 func redirectedGuest(v *view, add func(finding.Finding)) {
 	if v.virtual {
 		return
@@ -271,7 +269,7 @@ func redirectedGuest(v *view, add func(finding.Finding)) {
 		judge(domain(t, "hostdev"), finding.Warning, cross(gpus, nics))
 	}
 	if len(v.Tenants) == 0 {
-		// Guests that are not running, or that nothing tells of: who gets the cards is not known.
+		// Guests may exist that are not running or not listed, so the owner of the cards is unknown.
 		cards := lists.Map(v.PCI, func(d topology.PCIDevice) topology.TenantDevice {
 			return topology.TenantDevice{PCI: d.Address}
 		})

@@ -12,28 +12,26 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// nodeSet writes the nodes of a tenant.
 func nodeSet(t *topology.Tenant) string {
 	return fmt.Sprintf("numatune %s nodeset=%s", cmp.Or(t.MemoryMode, "strict"), t.MemoryNodes)
 }
 
-// strict reports whether the tenant may have memory of its nodes only. libvirt's mode is strict
-// unless another one is named.
+// strict reports whether the tenant may use only memory of its nodes. strict is libvirt's default mode.
 func strict(t *topology.Tenant) bool { return strictly(t.MemoryNodes, t.MemoryMode) }
 
 func strictly(nodes *topology.CPUSet, mode string) bool {
 	return nodes != nil && !nodes.IsEmpty() && (mode == "" || mode == "strict" || mode == "restrictive")
 }
 
-// nodesTooSmall compares with all memory of the nodes, not with what is free: the finding is to
-// hold whatever runs now.
+// nodesTooSmall compares with the total memory of the nodes rather than the free memory, so that the finding does not
+// depend on running tenants.
 func nodesTooSmall(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if len(v.NUMANodes) == 0 {
 		return
 	}
 	f := finding.Finding{Subject: t.Name, Fix: "plan the tenant again on this machine, or change its nodeset"}
 	var missing []string
-	if t.MemoryNodes != nil { // in every mode: libvirt and QEMU refuse a node that is not there
+	if t.MemoryNodes != nil { // in every mode: libvirt and QEMU refuse a missing node
 		for id := range t.MemoryNodes.All() {
 			if n := v.NUMANode(id); n == nil {
 				missing = append(missing, fmt.Sprintf("node %d does not exist", id))
@@ -63,18 +61,17 @@ func nodesTooSmall(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
-// A demand is memory that a tenant wants of some nodes.
+// A demand is an amount of memory that a tenant needs from some nodes.
 type demand struct {
-	nodes *topology.CPUSet // nil: of any
+	nodes *topology.CPUSet // nil means any node
 	bytes uint64
-	pages uint64   // the size of hugepages, where it is those that it wants
-	count uint64   // of them
-	part  uint64   // the bytes of a cell that is smaller than one of them; 0 for none
-	said  []string // what the description says of it
+	pages uint64   // hugepage size; 0 for other memory
+	count uint64   // number of hugepages
+	part  uint64   // bytes of a cell that is smaller than a hugepage, or 0
+	said  []string // evidence from the description
 }
 
-// demands returns what a tenant wants of the nodes that it is strict about, its cells together where their nodes are
-// the same, and all of its memory of those that it names.
+// demands returns the memory that a tenant needs: its total, and the sum of its strict cells for each set of nodes.
 func (v *view) demands(t *topology.Tenant) []demand {
 	var out []demand
 	if t.MemoryBytes != nil {
@@ -99,7 +96,8 @@ func (v *view) demands(t *topology.Tenant) []demand {
 	return append(out, lists.InOrder(cells)...)
 }
 
-// memoryOf returns how much memory nodes have together, with the evidence; 0 where that of one is not known.
+// memoryOf returns the total memory of nodes with the evidence, or 0 if the memory of one is unknown. nil means the
+// whole machine.
 func (v *view) memoryOf(nodes *topology.CPUSet) (sum uint64, facts []string) {
 	if nodes == nil {
 		if v.Memory.TotalBytes == nil {
@@ -118,13 +116,12 @@ func (v *view) memoryOf(nodes *topology.CPUSet) (sum uint64, facts []string) {
 	return sum, facts
 }
 
-// pinnedOf returns the CPUs that some virtual CPUs of t are pinned to.
 func pinnedOf(t *topology.Tenant, vcpus topology.CPUSet) topology.CPUSet {
 	pins := lists.Filter(t.Pins, func(p topology.Pin) bool { return vcpus.Contains(p.VCPU) })
 	return topology.UnionOf(pins, func(p topology.Pin) topology.CPUSet { return p.CPUs })
 }
 
-// farMemory is silent where one node is right: memory that is spread over nodes can be meant.
+// farMemory accepts memory on several nodes if one of them is right, because spreading may be intended.
 func farMemory(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if !v.several {
 		return
@@ -144,7 +141,8 @@ func farMemory(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
-// farFrom reports whether memory is on none of the nodes of these CPUs, or interleaved over others as well.
+// farFrom adds a finding and returns true if memory is on none of the nodes of cpus, or is interleaved over other
+// nodes as well.
 func (v *view) farFrom(t *topology.Tenant, c topology.TenantCell, cpus topology.CPUSet,
 	said func(*topology.Tenant) string, add func(finding.Finding)) bool {
 	nodes := v.NodesOf(cpus)
@@ -167,8 +165,8 @@ func (v *view) farFrom(t *topology.Tenant, c topology.TenantCell, cpus topology.
 	return true
 }
 
-// farDevice takes the first function of a device for all of it, and every virtual function for
-// itself, as those are given away alone.
+// farDevice checks only the first function of a device, and every virtual function, because virtual functions are
+// given away one by one.
 func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	nodes := v.NodesOf(bound(t))
 	if !v.several || len(nodes) == 0 {
@@ -192,8 +190,7 @@ func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		Fix:      "pin the tenant to CPUs of the device's node, or give it a device of nodes " + join(nodes)})
 }
 
-// fewPagesLeft asks of tenants that do not run: the pages of those that run are taken, and no
-// longer free.
+// fewPagesLeft checks stopped tenants only: pages of running tenants are no longer free.
 func fewPagesLeft(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if !stopped(t) || t.PagesAtStart {
 		return
@@ -212,7 +209,6 @@ func fewPagesLeft(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
-// pageDemands returns the hugepages that a tenant wants, by their size and nodes.
 func (v *view) pageDemands(t *topology.Tenant) []demand {
 	cells := t.Cells
 	if len(cells) == 0 || slices.ContainsFunc(cells, func(c topology.TenantCell) bool { return c.MemoryBytes == nil }) {
@@ -225,14 +221,14 @@ func (v *view) pageDemands(t *topology.Tenant) []demand {
 			continue
 		}
 		d := demand{pages: *c.Hugepages}
-		// A tenant that asks for hugepages without a size gets those of the kernel's default.
+		// Hugepages without a size have the kernel's default size.
 		if d.pages == 0 && v.Memory.DefaultHuge != nil {
 			d.pages = *v.Memory.DefaultHuge
 		}
 		if d.pages == 0 {
 			continue
 		}
-		// Pages of other nodes are of no use to a tenant that is strict about its own.
+		// A strict tenant cannot use pages of other nodes.
 		key := fmt.Sprint(d.pages)
 		if strictly(c.MemoryNodes, c.MemoryMode) {
 			d.nodes = c.MemoryNodes
@@ -243,7 +239,7 @@ func (v *view) pageDemands(t *topology.Tenant) []demand {
 			of = &d
 			byKey[key] = of
 		}
-		of.count += *c.MemoryBytes/d.pages + min(1, *c.MemoryBytes%d.pages) // the last page counts whole
+		of.count += *c.MemoryBytes/d.pages + min(1, *c.MemoryBytes%d.pages) // rounded up to whole pages
 		of.bytes += *c.MemoryBytes
 		if *c.MemoryBytes < d.pages {
 			of.part = *c.MemoryBytes
@@ -252,7 +248,7 @@ func (v *view) pageDemands(t *topology.Tenant) []demand {
 	return lists.InOrder(byKey)
 }
 
-// fewPages reports whether fewer pages are free than a demand needs.
+// fewPages adds a finding and returns true if fewer pages are free than d needs.
 func (v *view) fewPages(t *topology.Tenant, d demand, add func(finding.Finding)) bool {
 	var free uint64
 	var facts []string
@@ -261,7 +257,7 @@ func (v *view) fewPages(t *topology.Tenant, d demand, add func(finding.Finding))
 		p := topology.Pool(pools, d.pages)
 		switch {
 		case p == nil:
-			known = known && v.poolsListed() // then there are none of this size
+			known = known && v.poolsListed() // the size does not exist
 		case p.Free == nil:
 			known = false
 		default:
@@ -274,13 +270,13 @@ func (v *view) fewPages(t *topology.Tenant, d demand, add func(finding.Finding))
 			if n := v.NUMANode(id); n != nil {
 				count(poolPath(d.pages, id), n.Hugepages)
 			} else {
-				known = false // which is RL070
+				known = false // reported by RL070
 			}
 		}
 	} else {
 		count(poolPath(d.pages), v.Memory.Hugepages)
 	}
-	// One pool that was not read may have what the others lack.
+	// A pool that was not read may have the missing pages.
 	if !known || free >= d.count {
 		return false
 	}
@@ -296,7 +292,7 @@ func (v *view) fewPages(t *topology.Tenant, d demand, add func(finding.Finding))
 	return true
 }
 
-// missingDevice asks machines that were read whole: other sources list some functions only.
+// missingDevice checks only machines that were read completely, because other sources list only some functions.
 func missingDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if kind := v.Provenance.Kind; len(v.PCI) == 0 || kind != topology.SourceLive && kind != topology.SourceTree {
 		return
@@ -312,8 +308,7 @@ func missingDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
-// partOfGroup finds what keeps a tenant from starting: VFIO gives a group away only when no driver of the host works on
-// any of it.
+// partOfGroup finds stopped tenants that cannot start because host drivers use other devices of an IOMMU group.
 func partOfGroup(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if !stopped(t) {
 		return
@@ -351,8 +346,7 @@ func partOfGroup(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
-// sharedDevice is an error only while all of the owners run or may run. With one shut off, taking
-// turns may be meant.
+// sharedDevice is an error only if none of the owners is stopped. Otherwise the owners may take turns on purpose.
 func sharedDevice(v *view, add func(finding.Finding)) {
 	owners := map[topology.PCIAddr][]*topology.Tenant{}
 	for i := range v.Tenants {
@@ -382,7 +376,7 @@ func sharedDevice(v *view, add func(finding.Finding)) {
 	}
 }
 
-// screenFact is what tells that an adapter is the screen of its host.
+// screenFact returns the evidence that an adapter is the host's screen.
 func screenFact(d *topology.PCIDevice) string {
 	if d.BootVGA != nil {
 		return "boot_vga=1"
@@ -390,8 +384,8 @@ func screenFact(d *topology.PCIDevice) string {
 	return "the only one, as far as is known"
 }
 
-// takesHostDevice does not ask whether the tenant runs: it is when it starts that the host loses its disk or its
-// network, and a host that boots may start it by itself.
+// takesHostDevice also checks stopped tenants: the host loses its disk or network when the tenant starts, which may
+// happen automatically at boot.
 func takesHostDevice(v *view, add func(finding.Finding)) {
 	needed := v.needed()
 	screens, screen := v.Screens()
@@ -401,7 +395,7 @@ func takesHostDevice(v *view, add func(finding.Finding)) {
 	for i := range v.Tenants {
 		t := &v.Tenants[i]
 		for _, d := range t.Devices {
-			// On a vfio driver it has been given up as a screen already.
+			// An adapter on a vfio driver is no longer the screen.
 			if screen != nil && d.PCI == screen.Address && !topology.IsVFIO(screen.Driver) {
 				add(finding.Finding{Subject: t.Name, Severity: finding.Warning,
 					Title: "tenant is given the screen of the host",
@@ -423,9 +417,9 @@ func takesHostDevice(v *view, add func(finding.Finding)) {
 	}
 }
 
-// heldGPU asks of stopped tenants only: of one that runs, the device is on a vfio driver.
+// heldGPU checks stopped tenants only: a running tenant's device is on a vfio driver.
 func heldGPU(v *view, g *topology.GPU, add func(finding.Finding)) {
-	// With another driver the daemon that keeps the device open has lost it already.
+	// With another driver, the daemon no longer has the device open.
 	if g.Address == nil || g.PersistMode == nil || !*g.PersistMode || g.Driver != "nvidia" {
 		return
 	}

@@ -2,16 +2,13 @@ package diagnose
 
 import "github.com/rackless/rackless/machine/topology"
 
-// stop shuts a tenant off.
 func stop(h *topology.Host, name string) { tenant(h, name).State = "shut off" }
 
-// give adds a device to a tenant.
 func give(h *topology.Host, name, addr string) {
 	t := tenant(h, name)
 	t.Devices = append(t.Devices, topology.TenantDevice{PCI: address(addr)})
 }
 
-// freePages sets the free pages of 1 GiB of nodes, and of the machine.
 func freePages(h *topology.Host, byNode ...uint64) {
 	var sum uint64
 	for i, n := range byNode {

@@ -2,12 +2,11 @@ package diagnose
 
 import "github.com/rackless/rackless/machine/topology"
 
-// pin sets where a virtual CPU may run.
 func pin(h *topology.Host, name string, vcpu int, list string) {
 	tenant(h, name).Pins[vcpu].CPUs = cpus(list)
 }
 
-// float takes the pins of both tenants, which have so many virtual CPUs, and gives both one set.
+// float removes the pins of both tenants, and gives both the same number of virtual CPUs and one CPU set.
 func float(h *topology.Host, vcpus int, list string) {
 	for i := range h.Tenants {
 		t := &h.Tenants[i]

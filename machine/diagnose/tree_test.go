@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Where the machine of the EPYC lab has what the cases below change.
+// Files of the EPYC machine that the cases below change.
 const (
 	gpu0 = "sys/devices/pci0000:00/0000:00:03.1/0000:06:00.0"
 	gpu1 = "sys/devices/pci0000:20/0000:20:03.1/0000:21:00.0"
@@ -24,14 +24,14 @@ const (
 	cpus = "sys/devices/system/cpu"
 )
 
-// A treeCase changes a file of the machine and names what must be found then: the way from the file
-// to the finding, with every reader in it.
+// A treeCase changes a file of the machine and names the expected finding. It tests the whole chain from the file to
+// the finding, with every reader.
 type treeCase struct {
 	name    string
 	change  func(*machinetest.Tree)
 	id      string
-	subject string // "" where nothing must be found
-	reads   string // part of the evidence
+	subject string // "" if there must be no finding
+	reads   string // a part of the evidence
 	tenants []string
 }
 
@@ -199,9 +199,9 @@ var treeCases = []treeCase{
 	}},
 }
 
-// switchWithACS puts a GPU and a NIC of the host below a switch whose downstream ports have this
-// ACS control register: bits 0 to 4 are source validation, translation blocking, request redirect,
-// completion redirect and upstream forwarding.
+// switchWithACS puts a GPU and a NIC of the host below a switch whose downstream ports have the given ACS control
+// register. Bits 0 to 4 are source validation, translation blocking, request redirect, completion redirect and
+// upstream forwarding.
 func switchWithACS(control uint16) func(*machinetest.Tree) {
 	return func(t *machinetest.Tree) {
 		f := machinetest.Function{
@@ -229,7 +229,6 @@ func switchWithACS(control uint16) func(*machinetest.Tree) {
 	}
 }
 
-// nvidiaOnHost gives the first GPU to nvidia's driver.
 func nvidiaOnHost(t *machinetest.Tree) {
 	t.Remove(gpu0 + "/driver")
 	t.Link(gpu0+"/driver", "sys/bus/pci/drivers/nvidia")
@@ -237,7 +236,6 @@ func nvidiaOnHost(t *machinetest.Tree) {
 	t.File("proc/modules", t.Text("proc/modules")+"\nnvidia 56713216 2 - Live 0x0")
 }
 
-// bond joins the two ports of the first NIC.
 func bond(mode string) func(*machinetest.Tree) {
 	return func(t *machinetest.Tree) {
 		const dir = "sys/devices/virtual/net/bond0"
@@ -253,14 +251,13 @@ func bond(mode string) func(*machinetest.Tree) {
 	}
 }
 
-// domain is a running virtual machine with two virtual CPUs and where they may run.
+// domain returns the XML of a running VM with two virtual CPUs and their pins.
 func domain(name, cpu0, cpu1 string) string {
 	return fmt.Sprintf(`<domain type='kvm'><name>%s</name><uuid>00000000-0000-0000-0000-0000000000%s</uuid>
 <memory unit='GiB'>4</memory><vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='%s'/><vcpupin vcpu='1' cpuset='%s'/></cputune></domain>`, name, name[2:], cpu0, cpu1)
 }
 
-// virsh answers as virsh would for the running domains.
 func virsh(domains []string) func(context.Context, ...string) ([]byte, error) {
 	return func(_ context.Context, argv ...string) ([]byte, error) {
 		if argv[0] != "virsh" {
@@ -329,7 +326,7 @@ func expectFinding(t *testing.T, h *topology.Host, c treeCase) {
 	}
 }
 
-// Each of these has a case that triggers it and one that does not.
+// Each rule here has a case that triggers it and one that does not.
 func TestTreeCasesComeInPairs(t *testing.T) {
 	seen := map[string][2]bool{}
 	for _, c := range treeCases {

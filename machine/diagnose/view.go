@@ -11,23 +11,23 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A view is a host with what several rules ask of it, worked out once. Rules read it and never change it.
+// A view is a host with derived data that several rules use. Rules do not change it.
 type view struct {
 	*topology.Host
 	tree   *topology.Tree
 	params []param // of the kernel command line, in its order
 
-	virtual  bool // a virtual machine: its links, IOMMU and resets are an emulator's
-	emulated bool // a host that rackless emulates: its IOMMU groups are those of its profile, to be learned from
-	serves   bool // it hosts labs, so that what disturbs a tenant matters; see servesLabs
-	several  bool // several NUMA nodes have CPUs: near and far mean something
+	virtual  bool // a virtual machine: an emulator provides its links, IOMMU and resets
+	emulated bool // emulated by rackless: the profile provides its IOMMU groups, for learning
+	serves   bool // hosts labs, so that disturbances of a tenant matter; see servesLabs
+	several  bool // several NUMA nodes have CPUs, so that distance matters
 
-	gpus   []*topology.GPU // cards that compute: no screens, no GPUs inside a processor, no virtual functions
-	fabric []*topology.NIC // NICs that are or could be for RDMA: no virtual functions
+	gpus   []*topology.GPU // cards that compute: not screens, integrated GPUs or virtual functions
+	fabric []*topology.NIC // NICs with (possible) RDMA: no virtual functions
 }
 
-// newView works out once what the rules share. What it costs grows with the number of functions, and not with their
-// pairs: a machine may have thousands of virtual functions.
+// newView derives the data that rules share. Its cost grows with the number of functions rather than of pairs,
+// because a machine may have thousands of virtual functions.
 func newView(h *topology.Host) *view {
 	v := &view{
 		Host:     h,
@@ -37,7 +37,7 @@ func newView(h *topology.Host) *view {
 		virtual:  h.IsVirtual(),
 	}
 	withCPUs := lists.Count(h.NUMANodes, func(n topology.NUMANode) bool { return !n.CPUs.IsEmpty() })
-	// A machine that is known by its matrix alone has nodes without CPU lists.
+	// A machine known only by its matrix has nodes without CPU lists.
 	v.several = withCPUs > 1 || withCPUs == 0 && len(h.NUMANodes) > 1
 	for i := range h.GPUs {
 		if g := &h.GPUs[i]; v.computes(g) {
@@ -53,28 +53,28 @@ func newView(h *topology.Host) *view {
 	return v
 }
 
-// Cards returns the GPUs of h that compute and its NICs that are or could be for RDMA, without virtual functions: what
-// the rules judge.
+// Cards returns the GPUs and NICs that the rules judge: GPUs that compute, and NICs that are or could be for RDMA,
+// without virtual functions.
 func Cards(h *topology.Host) ([]*topology.GPU, []*topology.NIC) {
 	v := newView(h)
 	return v.gpus, v.fabric
 }
 
-// computes reports whether g is a card (or module) to compute on. One without a kind is named by a
-// tool that lists only such.
+// computes reports whether g is a card or module for computing. A GPU without a kind is from a tool that lists only
+// such GPUs.
 func (v *view) computes(g *topology.GPU) bool { return g.Kind == "" || g.Kind == topology.GPUDiscrete }
 
-// fastMbps is from where on a NIC is taken for one of the fabric: nobody pays for 25 Gb/s to browse.
+// fastMbps is the least rate of a NIC that counts as a NIC for RDMA without further evidence.
 const fastMbps = 25_000
 
-// isFabric reports whether n is a NIC for RDMA, or could be: one that is given to a tenant shows no
-// RDMA device on the host. RDMA in software makes no NIC one of the fabric.
+// isFabric reports whether n is or could be a NIC for RDMA. A NIC that is given to a tenant has no RDMA device on the
+// host. Software RDMA does not count.
 func (v *view) isFabric(n *topology.NIC) bool {
 	if n.PF != nil {
 		return false
 	}
 	if n.Address == nil {
-		// known by a matrix, which lists NICs for RDMA only; elsewhere it is a device of software
+		// from a matrix, which lists only NICs for RDMA; elsewhere it is a software device
 		return len(v.PCI) == 0
 	}
 	if len(hardwareRDMA(n)) > 0 || n.SpeedMbps != nil && *n.SpeedMbps >= fastMbps {
@@ -88,18 +88,18 @@ func (v *view) isFabric(n *topology.NIC) bool {
 		d.Class != nil && (d.Class.Sub() == topology.SubInfiniBand || d.Class.Sub() == topology.SubFabric)
 }
 
-// hardwareRDMA returns the RDMA devices of a NIC without those that software makes of any network device.
+// hardwareRDMA returns the RDMA devices of a NIC without software ones, which any network device can have.
 func hardwareRDMA(n *topology.NIC) []string {
 	return slices.DeleteFunc(slices.Clone(n.RDMA), topology.IsSoftRDMA)
 }
 
-// servesLabs looks for signs that the machine hosts virtual machines or RDMA work. On a desktop
-// swap and a governor that saves power are right.
+// servesLabs reports whether the machine seems to host virtual machines or RDMA work. On a desktop, swap and a
+// governor that saves power are right.
 func (v *view) servesLabs() bool {
 	if len(v.Tenants) > 0 || len(v.fabric) > 0 || v.CPUs.Isolated != nil && !v.CPUs.Isolated.IsEmpty() {
 		return true
 	}
-	// Hugepages that somebody has set aside are for databases or for virtual machines, and both mind a swap.
+	// Reserved hugepages are for databases or virtual machines, and both suffer from swap.
 	return slices.ContainsFunc(v.PCI, func(d topology.PCIDevice) bool { return topology.IsVFIO(d.Driver) }) ||
 		slices.ContainsFunc(v.Memory.Hugepages, func(p topology.HugepagePool) bool { return p.Total > 0 }) ||
 		slices.ContainsFunc(v.params, func(p param) bool {
@@ -107,7 +107,6 @@ func (v *view) servesLabs() bool {
 		})
 }
 
-// ifServing is Warning on a host that serves labs and Info elsewhere.
 func (v *view) ifServing() finding.Severity {
 	if v.serves {
 		return finding.Warning
@@ -115,8 +114,7 @@ func (v *view) ifServing() finding.Severity {
 	return finding.Info
 }
 
-// isCard reports whether the function at a belongs to a GPU that computes or a NIC of the fabric:
-// what labs are made of.
+// isCard reports whether the function at a belongs to a GPU that computes or is a NIC of the fabric.
 func (v *view) isCard(a topology.PCIAddr) bool {
 	return slices.ContainsFunc(v.gpus, func(g *topology.GPU) bool {
 		return g.Address != nil && g.Address.SameDevice(a)
@@ -124,13 +122,12 @@ func (v *view) isCard(a topology.PCIAddr) bool {
 		slices.ContainsFunc(v.fabric, func(n *topology.NIC) bool { return n.Address != nil && *n.Address == a })
 }
 
-// standIn reports whether a is what an emulated host has in place of a GPU.
+// standIn reports whether a is the stand-in for a GPU on an emulated host.
 func (v *view) standIn(a topology.PCIAddr) bool {
 	g := v.GPU(a)
 	return g != nil && g.Kind == topology.GPUStandIn
 }
 
-// holders returns the tenants that have any of the given functions.
 func (v *view) holders(functions ...topology.PCIAddr) []*topology.Tenant {
 	var out []*topology.Tenant
 	for i := range v.Tenants {
@@ -144,17 +141,17 @@ func (v *view) holders(functions ...topology.PCIAddr) []*topology.Tenant {
 	return out
 }
 
-// stopped reports whether libvirt says that the tenant does not run. A state that is not known
-// counts as running: it holds what it names.
+// stopped reports whether libvirt says that the tenant is not running. An unknown state counts as running, because
+// such a tenant may be using its resources.
 func stopped(t *topology.Tenant) bool { return t.State == "shut off" || t.State == "crashed" }
 
-// A need is why the host cannot do without a function.
+// A need is the host's reason to keep a function.
 type need struct {
 	what string // "disk" or "network"
 	how  string // evidence
 }
 
-// needed returns, by function, what the host itself needs: its file systems and its default routes.
+// needed returns the functions that the host needs for its file systems and default routes.
 func (v *view) needed() map[topology.PCIAddr]need {
 	out := map[topology.PCIAddr]need{}
 	for _, d := range v.Storage {
@@ -163,7 +160,7 @@ func (v *view) needed() map[topology.PCIAddr]need {
 		}
 	}
 	for _, r := range v.Routes {
-		// A route over a bond stands on the functions of all its members.
+		// A route over a bond uses the functions of all its members.
 		for _, s := range r.PCI {
 			if a, err := topology.ParsePCIAddr(s); err == nil {
 				out[a] = need{"network", "default route over " + r.Netdev}
@@ -173,7 +170,6 @@ func (v *view) needed() map[topology.PCIAddr]need {
 	return out
 }
 
-// describe names a function for people: address and, where they are known, slot and model.
 func (v *view) describe(a topology.PCIAddr) string {
 	d := v.tree.Device(a)
 	if d == nil || d.Slot+d.DeviceName == "" {
@@ -189,15 +185,15 @@ func (v *view) describe(a topology.PCIAddr) string {
 	return fmt.Sprintf("%s (%s)", a, strings.Join(names, ", "))
 }
 
-// fromFiles reports whether the facts are from the files that the evidence names, and not from
-// another tool's account of them.
+// fromFiles reports whether the facts were read from the files that the evidence names, rather than from the output
+// of another tool.
 func (v *view) fromFiles() bool {
 	return !slices.Contains([]string{topology.SourceHwloc, topology.SourceNCCL, topology.SourceTopo,
 		topology.SourceLspci, topology.SourceTexts, topology.SourceVSphere}, v.Provenance.Kind)
 }
 
-// origin is added to the evidence when the host was not read from files: the paths then only say
-// where the fact is on a live machine.
+// origin returns a suffix for the evidence if the host was not read from files: the paths in the evidence then refer
+// to a live machine.
 func (v *view) origin() string {
 	if !v.fromFiles() {
 		return " (as told by " + v.Provenance.Kind + ")"
@@ -205,13 +201,12 @@ func (v *view) origin() string {
 	return ""
 }
 
-// at is a piece of evidence: a place and what was read there.
+// at formats evidence: a place and the facts there.
 func at(place string, facts ...string) string { return place + ": " + strings.Join(facts, " ") }
 
-// all joins pieces of evidence.
 func all(pieces ...string) string { return strings.Join(pieces, "; ") }
 
-// nodeFile and siblings are files of a NUMA node and of a CPU.
+// nodeFile and siblings return the paths of files of a NUMA node and of a CPU.
 func nodeFile(id int, name string) string {
 	return fmt.Sprintf("/sys/devices/system/node/node%d/%s", id, name)
 }
@@ -220,10 +215,9 @@ func siblings(cpu int) string {
 	return fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu)
 }
 
-// pci is the directory of a function.
 func pci(a topology.PCIAddr) string { return "/sys/bus/pci/devices/" + a.String() }
 
-// device names where a GPU or NIC is read: its directory, or its name in the dump that it is known from.
+// device returns the sysfs directory of a GPU or NIC, or its name in the dump if the address is unknown.
 func device(a *topology.PCIAddr, name string) string {
 	if a == nil {
 		return name
@@ -231,7 +225,6 @@ func device(a *topology.PCIAddr, name string) string {
 	return pci(*a)
 }
 
-// node is a fact on the NUMA node of something.
 func node(n *int) string {
 	if n == nil {
 		return "numa_node not known"
@@ -239,11 +232,11 @@ func node(n *int) string {
 	return fmt.Sprintf("numa_node=%d", *n)
 }
 
-// join writes a list of values with commas, the form of a Subject.
+// join joins values with commas, the form of a Subject.
 func join[T any](list []T) string { return words.Join(list, ",") }
 
-// size writes bytes with the largest binary unit that divides them. Large numbers that none divides
-// are rounded to MiB: nobody wants the bytes of MemTotal.
+// size formats bytes with the largest binary unit that divides them. Large numbers that no unit divides are rounded
+// down to MiB, because the exact bytes of MemTotal do not matter.
 func size(bytes uint64) string {
 	if bytes >= 10<<20 && bytes%1024 != 0 {
 		bytes -= bytes % (1 << 20)

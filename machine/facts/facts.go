@@ -1,5 +1,5 @@
-// Package facts parses what a kernel says of itself: what the program rackless-facts prints in a node,
-// as a topology.Host, and what runs on this machine: threads, memory by page, interrupts, control groups.
+// Package facts parses a kernel's own account of its machine: the output of rackless-facts on a node, as a
+// topology.Host, and the threads, memory placement, interrupts and control groups of this machine.
 package facts
 
 import (
@@ -19,35 +19,34 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Node is a node as its own kernel sees it. The Host has what every host has, so that whatever reads a host reads
-// a node: the NICs, each with its network device and the RDMA devices on it, and in a full answer CPUs, cores, NUMA
-// nodes, modules, and the PCI functions of network, display and accelerators. It is not completed
-// (topology.Host.Complete): nothing in it is derived.
+// A Node is a node as seen by its own kernel. The Host has NICs with their network and RDMA devices, and in a full
+// answer also CPUs, cores, NUMA nodes, modules, and the PCI functions of network cards, displays and accelerators.
+// Derived fields are not set: topology.Host.Complete has not run.
 type Node struct {
 	topology.Host
 	Hostname  string
 	MachineID string
-	BootID    string // of its kernel, or its own in a clone
-	UUID      string // a random number from its generator, to compare between nodes
-	NVIDIA    string // the version line of NVIDIA's driver, where it is loaded
+	BootID    string // of the running kernel; a clone has its own
+	UUID      string // random, made by the node's kernel; for comparing nodes
+	NVIDIA    string // the version line of NVIDIA's driver, if loaded
 
-	// Cards are the network devices on a PCI function (not on virtio), each with the NUMA node that the firmware gives
-	// the function: -1 if it gives none, nil if the kernel has no such file. A NIC has no place for that difference.
+	// Cards maps each network device on a PCI function (not on virtio) to the NUMA node that the firmware reports: -1
+	// if the firmware reports none, nil if the kernel has no such file. topology.NIC cannot express that difference.
 	Cards map[string]*int
-	// Counters are what the RDMA devices count, by name. The Host has counters of errors alone.
+	// Counters has all counters of the RDMA devices, by device name. The Host has only error counters.
 	Counters map[string]Counters
 
 	text []byte // as the node printed it
 }
 
-// Counters are the counters of an RDMA device, on port 1.
+// Counters are the counters of port 1 of an RDMA device.
 type Counters struct {
-	HW   map[string]uint64 // of the device itself: hw_counters
-	Port map[string]uint64 // that every port has, such as port_xmit_packets: counters
+	HW   map[string]uint64 // specific to the device, from hw_counters
+	Port map[string]uint64 // common to all ports, such as port_xmit_packets, from counters
 }
 
-// RoCEv2 returns the RDMA device that has a RoCE v2 GID for an address, and the GID's index: rxe0 where soft RoCE
-// made it, mlx5_0 of a card. Of several it is the first by name.
+// RoCEv2 returns the RDMA device that has a RoCE v2 GID for an address, such as rxe0 (soft RoCE) or mlx5_0, and the
+// GID's index. If several devices match, it returns the first by name.
 func (n *Node) RoCEv2(addr netip.Addr) (device string, index int, ok bool) {
 	for _, d := range n.RDMADevices() {
 		if i, has := d.Port(1).RoCEv2Index(addr); has && (!ok || d.Name < device) {
@@ -57,8 +56,8 @@ func (n *Node) RoCEv2(addr netip.Addr) (device string, index int, ok bool) {
 	return device, index, ok
 }
 
-// Links returns how many links carry the traffic of an RDMA device with a GID: as many as its network device has
-// members if that is a bond, else one.
+// Links returns the number of links that carry the traffic of an RDMA device with a GID: the number of bond members
+// if the GID's network device is a bond, else 1.
 func (n *Node) Links(device string, gid int) int {
 	for _, d := range n.RDMADevices() {
 		for _, g := range d.Port(1).GIDs {
@@ -70,10 +69,10 @@ func (n *Node) Links(device string, gid int) int {
 	return 1
 }
 
-// MarshalJSON writes what the node printed. So a state on disk does not change its form with our types.
+// MarshalJSON writes the node's original output, so that saved states do not depend on our Go types.
 func (n *Node) MarshalJSON() ([]byte, error) { return json.Marshal(string(n.text)) }
 
-// UnmarshalJSON reads what MarshalJSON wrote, or the object that states of older versions have in its place.
+// UnmarshalJSON reads the output of MarshalJSON, or the object that older versions wrote instead.
 func (n *Node) UnmarshalJSON(b []byte) error {
 	var text string
 	if bytes.HasPrefix(b, []byte("{")) {
@@ -92,8 +91,8 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// An oldNode is the part of a Node that labs of older versions need: `ls` shows their devices, measurements use their
-// GIDs, and soft RoCE must go on being called emulated. CPUs, NUMA nodes and cards were not in their states.
+// An oldNode is the part of an older version's Node that is still needed: `ls` shows its devices, measurements use
+// its GIDs, and soft RoCE must still be called emulated. Older versions saved no CPUs, NUMA nodes or cards.
 type oldNode struct {
 	Hostname, MachineID, UUID, Kernel string
 	Net                               map[string]struct {
@@ -109,7 +108,7 @@ type oldNode struct {
 	}
 }
 
-// text writes the node as rackless-facts does.
+// text returns the node in the format of rackless-facts.
 func (o *oldNode) text() string {
 	var lines []string
 	say := func(value, key string, args ...any) {
@@ -139,8 +138,8 @@ func (o *oldNode) text() string {
 	return strings.Join(lines, "")
 }
 
-// Parse reads what rackless-facts prints: a key with slashes, a space, a value. Keys that it does not know are passed
-// over: a newer image may say more.
+// Parse reads the output of rackless-facts, lines of a key with slashes, a space, and a value. It ignores unknown
+// keys, because a newer image may print more.
 func Parse(out []byte) (*Node, error) {
 	p := &parser{
 		Node:    Node{Cards: map[string]*int{}, Counters: map[string]Counters{}, text: out},
@@ -161,12 +160,11 @@ func Parse(out []byte) (*Node, error) {
 	return &p.Node, sc.Err()
 }
 
-// sorted returns the values of a map in the order of their keys.
+// sorted returns the values of m in key order.
 func sorted[K comparable, V any](m map[K]*V, compare func(a, b K) int) []V {
 	return lists.Map(slices.SortedFunc(maps.Keys(m), compare), func(key K) V { return *m[key] })
 }
 
-// A parser gathers by number, address and name what the lines say.
 type parser struct {
 	Node
 	threads map[int]*coreName // by CPU
@@ -176,19 +174,19 @@ type parser struct {
 	rdma    map[string]*rdma
 }
 
-// A coreName is what the kernel calls the core of a CPU: core is unique within the package.
+// A coreName is the kernel's name of a core. core is unique within the package only.
 type coreName struct{ pkg, core int }
 
-// An rdma is an RDMA device with its port 1, and what it stands on.
+// An rdma is an RDMA device with its port 1 and its parent device.
 type rdma struct {
 	topology.RDMADevice
 	port   topology.RDMAPort
 	rate   string
-	netdev string            // of soft RoCE, and the first of a card's function
-	pci    *topology.PCIAddr // the function of a card
+	netdev string            // the parent of soft RoCE, or the first network device of a card's function
+	pci    *topology.PCIAddr // the card's function
 }
 
-// joinThreads gathers the threads of each core. Numbers that no kernel has are left out.
+// joinThreads groups the threads by core. It skips CPU numbers that no kernel uses.
 func (p *parser) joinThreads() {
 	at := map[coreName]int{}
 	for _, cpu := range lists.Keys(p.threads) {
@@ -206,8 +204,8 @@ func (p *parser) joinThreads() {
 	}
 }
 
-// joinDevices makes a NIC of each network device and puts each RDMA device on the NIC that it stands on. In brief a
-// node does not say at which address a card is, so that NICs are known by their network device.
+// joinDevices makes a NIC of each network device and attaches each RDMA device to its NIC. NICs are identified by
+// their network device, because a node's brief answer has no PCI addresses.
 func (p *parser) joinDevices() {
 	for _, d := range sorted(p.net, cmp.Compare) {
 		nic := topology.NIC{Name: d.Name, Ports: []topology.Netdev{d}}
@@ -233,7 +231,7 @@ func (p *parser) joinDevices() {
 	}
 }
 
-// texts are where values go that are kept as they are, by the first part of their key.
+// texts maps the first part of a key to the field that takes its value unchanged.
 var texts = map[string]func(*parser) *string{
 	"hostname":   func(p *parser) *string { return &p.Hostname },
 	"machine-id": func(p *parser) *string { return &p.MachineID },
@@ -243,11 +241,10 @@ var texts = map[string]func(*parser) *string{
 	"nvidia":     func(p *parser) *string { return &p.NVIDIA },
 }
 
-// things have their name as the second part of a key, and a field as the third.
+// things maps the first part of a key to its setter. The second part is a name, the third a field.
 var things = map[string]func(p *parser, name, field, value string) error{"cpu": (*parser).setCPU,
 	"node": (*parser).setNUMA, "pci": (*parser).setPCI, "net": (*parser).setNet, "rdma": (*parser).setRDMA}
 
-// set reads one line.
 func (p *parser) set(key, value string) (err error) {
 	kind, rest, _ := strings.Cut(key, "/")
 	name, field, named := strings.Cut(rest, "/")
@@ -266,7 +263,7 @@ func (p *parser) set(key, value string) (err error) {
 	return err
 }
 
-// known is a value that was read; nil where that failed.
+// known returns &v, or nil if err is set.
 func known[T any](v T, err error) (*T, error) {
 	if err != nil {
 		return nil, err
@@ -274,7 +271,7 @@ func known[T any](v T, err error) (*T, error) {
 	return &v, nil
 }
 
-// setCPU gathers the names of cores: a CPU's two lines may come in any order, so that cores are joined at the end.
+// setCPU records a core's name. The two lines of a CPU may come in any order, so joinThreads runs at the end.
 func (p *parser) setCPU(name, field, value string) error {
 	cpu, err := strconv.Atoi(name)
 	if err != nil {
@@ -294,7 +291,7 @@ func (p *parser) setCPU(name, field, value string) error {
 	return err
 }
 
-// setNUMA reads a line of a NUMA node. Its distances are in the order of the nodes, as in sysfs.
+// setNUMA reads a line of a NUMA node. Distances are in node order, as in sysfs.
 func (p *parser) setNUMA(name, field, value string) error {
 	id, err := strconv.Atoi(name)
 	if err != nil {
@@ -322,15 +319,15 @@ func (p *parser) setNUMA(name, field, value string) error {
 		if len(words) < 5 || words[2] != "MemTotal:" || words[4] != "kB" {
 			return errors.New("want Node N MemTotal: SIZE kB")
 		}
-		kib, err := strconv.ParseUint(words[3], 10, 50) // shifted by 10 it is below 2^60
+		kib, err := strconv.ParseUint(words[3], 10, 50) // at most 50 bits, so the shift by 10 stays below 2^60
 		n.MemoryBytes = new(kib << 10)
 		return err
 	}
 	return err
 }
 
-// setPCI reads a line of a PCI function. A link of which nothing is known is none: virtual
-// functions have the files too.
+// setPCI reads a line of a PCI function. Link is set only if a value is known, because virtual functions have the
+// link files too.
 func (p *parser) setPCI(name, field, value string) error {
 	address, err := topology.ParsePCIAddr(name)
 	if err != nil {
@@ -350,7 +347,7 @@ func (p *parser) setPCI(name, field, value string) error {
 		d.Vendor, err = known(topology.ParseID16(value))
 	case "numa_node":
 		if d.NUMANode, err = known(strconv.Atoi(value)); err == nil && *d.NUMANode < 0 {
-			d.NUMANode = nil // -1: the firmware does not say
+			d.NUMANode = nil // -1: the firmware reports none
 		}
 	case "current_link_speed":
 		link.SpeedGTs = linkSpeed(value)
@@ -367,7 +364,7 @@ func (p *parser) setPCI(name, field, value string) error {
 	return err
 }
 
-// linkSpeed reads "8.0 GT/s PCIe"; nil for "Unknown" and for what is no speed of PCI Express.
+// linkSpeed parses "8.0 GT/s PCIe". It returns nil for "Unknown" and for speeds that PCI Express does not have.
 func linkSpeed(s string) *float64 {
 	word, _, _ := strings.Cut(s, " ")
 	gts, err := strconv.ParseFloat(word, 64)
@@ -377,7 +374,8 @@ func linkSpeed(s string) *float64 {
 	return &gts
 }
 
-// linkWidth reads a number of lanes; nil for 0, 63 and 255, which the kernel shows of links that are down or no links.
+// linkWidth parses a number of lanes. It returns nil for 0, 63 and 255, which the kernel shows if the link is down or
+// absent.
 func linkWidth(s string) *int {
 	lanes, err := strconv.Atoi(s)
 	if err != nil || lanes < 1 || lanes > 32 {
@@ -386,7 +384,8 @@ func linkWidth(s string) *int {
 	return &lanes
 }
 
-// setNet reads a line of a network device. One that is down has no carrier to read, so that there is no line of it.
+// setNet reads a line of a network device. A device that is down has no carrier line, because its file cannot be
+// read.
 func (p *parser) setNet(name, field, value string) (err error) {
 	d := p.net[name]
 	if d == nil {
@@ -405,7 +404,7 @@ func (p *parser) setNet(name, field, value string) (err error) {
 		d.Carrier = new(value == "1")
 	case "class":
 		if _, ok := p.Cards[name]; !ok {
-			p.Cards[name] = nil // on a card; where it is, another line may say
+			p.Cards[name] = nil // on a card; a numa_node line may give the node
 		}
 	case "numa_node":
 		p.Cards[name], err = known(strconv.Atoi(value))
@@ -415,7 +414,7 @@ func (p *parser) setNet(name, field, value string) (err error) {
 	return err
 }
 
-// setRDMA reads a line of an RDMA device. Of its ports it reads the first: soft RoCE and virtual functions have one.
+// setRDMA reads a line of an RDMA device. It reads only the first port: soft RoCE and virtual functions have one.
 func (p *parser) setRDMA(name, field, value string) (err error) {
 	d := p.rdma[name]
 	if d == nil {
@@ -476,7 +475,7 @@ func (p *parser) setRDMA(name, field, value string) (err error) {
 	return err
 }
 
-// StateName returns the word of a state of an RDMA port, as in "4: ACTIVE".
+// StateName returns the name in an RDMA port's state, such as ACTIVE in "4: ACTIVE".
 func StateName(s string) string {
 	if number, word, ok := strings.Cut(s, ":"); ok && number != "" && strings.Trim(number, "0123456789") == "" {
 		return strings.TrimSpace(word)
@@ -484,9 +483,9 @@ func StateName(s string) string {
 	return s
 }
 
-// portRate returns the rate of a port in Gb/s, as in "25 Gb/sec (1X EDR)". It is nil for soft RoCE, which says 2.5 Gb/s
-// whatever carries it, and for any other device on Ethernet that says so: the kernel falls back to the least rate of
-// InfiniBand where it does not know the speed of the network device.
+// portRate parses a port's rate, such as "25 Gb/sec (1X EDR)", in Gb/s. It returns nil for soft RoCE, which always
+// reports 2.5 Gb/s, and for Ethernet devices that report 2.5: the kernel falls back to InfiniBand's lowest rate if
+// the network device's speed is unknown.
 func portRate(rate, device, linkLayer string) *float64 {
 	number, unit, _ := strings.Cut(rate, " ")
 	v, err := strconv.ParseFloat(number, 64)

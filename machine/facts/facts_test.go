@@ -58,7 +58,6 @@ module/nvidia_peermem
 something/new 1
 `
 
-// sets compares sets of CPUs by their members.
 var sets = cmp.Comparer(topology.CPUSet.Equal)
 
 func TestParse(t *testing.T) {

@@ -11,25 +11,25 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Process is a process of this machine at one moment. A nil part is one that could not be read; Unread says why.
+// A Process is a snapshot of a process of this machine. A nil field could not be read; Unread says why.
 type Process struct {
 	PID      int
 	Threads  []Thread  // by ID
 	Mappings []Mapping // by address
-	// VFIO are the device files below /dev/vfio that it holds open: of groups ("/dev/vfio/12") and
-	// of devices ("/dev/vfio/devices/vfio0"), sorted.
+	// VFIO lists the device files below /dev/vfio that the process has open, sorted: groups ("/dev/vfio/12") and
+	// devices ("/dev/vfio/devices/vfio0").
 	VFIO   []string
 	Unread []string // "PATH: why"
 }
 
-// A Thread is a thread of this machine as the kernel shows it at one moment.
+// A Thread is a snapshot of a thread of this machine.
 type Thread struct {
-	PID, TID int    // of its process, and its own
-	Name     string // at most 15 bytes, as the kernel keeps it; whoever runs in it may choose it
-	Kernel   bool   // it belongs to the kernel
-	Fixed    bool   // nobody may move it: threads of the kernel that belong to a CPU
+	PID, TID int    // of the process and of the thread
+	Name     string // at most 15 bytes, as in the kernel; the thread itself may choose it
+	Kernel   bool   // a kernel thread
+	Fixed    bool   // its CPUs cannot be changed, as with kernel threads bound to a CPU
 	Allowed  topology.CPUSet
-	LastCPU  int // where it runs, or ran last
+	LastCPU  int // current or most recent
 }
 
 // Flags of a task, in the ninth field of its stat. Source: include/linux/sched.h.
@@ -38,13 +38,13 @@ const (
 	flagNoSetAffinity = 0x04000000 // PF_NO_SETAFFINITY
 )
 
-// Fields of stat behind the name, counted from 0: proc(5) counts from 1, and the name is the second.
+// Fields of stat after the name, counted from 0. proc(5) counts from 1, and the name is the second.
 const (
 	statFlags     = 9 - 3
 	statProcessor = 39 - 3
 )
 
-// ParseThread reads what /proc/PID/task/TID has in stat and status.
+// ParseThread parses the files stat and status of /proc/PID/task/TID.
 //
 // Source: proc_pid_stat(5), proc_pid_status(5).
 func ParseThread(stat, status string) (Thread, error) {
@@ -78,10 +78,9 @@ func ParseThread(stat, status string) (Thread, error) {
 	return t, nil
 }
 
-// splitStat returns the ID, the name and the fields behind the name of a stat, of which there must
-// be one numbered last.
+// splitStat returns the ID, the name, and the fields after the name of a stat. It requires a field with index last.
 func splitStat(stat string, last int) (id, name string, fields []string, err error) {
-	// The name is in brackets and may hold brackets and blanks itself: the last bracket ends it.
+	// The name is in brackets and may itself contain brackets and blanks, so the last bracket ends it.
 	first, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
 	if first < 0 || end < first {
 		return "", "", nil, fmt.Errorf("stat %q: want a name in brackets", clip(stat))
@@ -103,24 +102,23 @@ func statusValue(status, key string) (string, bool) {
 	return "", false
 }
 
-// clip shortens text from outside for a message.
 func clip(s string) string { return words.Clip(s, 80) }
 
-// A Mapping is a part of a process's memory, with where its pages are.
+// A Mapping is a part of a process's memory and the placement of its pages.
 type Mapping struct {
 	Start  uint64
-	Bytes  uint64 // 0: not known
-	Policy string // where new pages come from: "default", "bind:0", "interleave:0,2", "prefer (many):0"
-	File   string // as the kernel writes it, with octal escapes; empty of anonymous memory
-	Huge   bool   // of hugetlbfs
-	Anon   bool   // pages that are in no file, or copies of a file's
-	// Pages are those that are there, in units of PageBytes, by NUMA node of the host. Memory that
-	// was never touched has none.
+	Bytes  uint64 // 0 if unknown
+	Policy string // memory policy for new pages: "default", "bind:0", "interleave:0,2", "prefer (many):0"
+	File   string // as the kernel writes it, with octal escapes; empty for anonymous memory
+	Huge   bool   // hugetlbfs
+	Anon   bool   // pages that are in no file, or private copies of a file's
+	// Pages counts the resident pages, in units of PageBytes, by the host's NUMA node. Memory that was never touched
+	// has none.
 	Pages     map[int]uint64
-	PageBytes uint64 // of the kernel: transparent huge pages count as many small ones. 0: not known
+	PageBytes uint64 // page size in the kernel's count (a transparent huge page is many small pages); 0 if unknown
 }
 
-// Resident returns how much of the mapping is there.
+// Resident returns the number of resident bytes of the mapping.
 func (m *Mapping) Resident() uint64 {
 	var pages uint64
 	for _, n := range m.Pages {
@@ -129,13 +127,13 @@ func (m *Mapping) Resident() uint64 {
 	return pages * m.PageBytes
 }
 
-// ParseNUMAMaps reads /proc/PID/numa_maps, in the order of the addresses. A line is an address, a policy, and words:
+// ParseNUMAMaps parses /proc/PID/numa_maps, in address order. A line is an address, a policy, and words:
 //
 //	7f2c00000000 bind:0 file=/dev/hugepages/vm00/ram huge anon=16 dirty=16 N0=16 kernelpagesize_kB=1048576
 //	7f2bf8021000 default
 //	7f2c3c000000 prefer (many):0,2 anon=3 dirty=3 N2=3 kernelpagesize_kB=4
 //
-// Words that it does not know are passed by.
+// It ignores unknown words.
 //
 // Source: numa(7), show_numa_map in fs/proc/task_mmu.c, mpol_to_str in mm/mempolicy.c.
 func ParseNUMAMaps(text string) ([]Mapping, error) {
@@ -193,7 +191,7 @@ func parseNUMAMap(fields []string) (Mapping, error) {
 	return m, nil
 }
 
-// nodeWord reads the key of "N0=16".
+// nodeWord parses a NUMA node's key, such as N0 of "N0=16".
 func nodeWord(key string) (int, bool) {
 	digits, ok := strings.CutPrefix(key, "N")
 	if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
@@ -203,9 +201,8 @@ func nodeWord(key string) (int, bool) {
 	return node, err == nil
 }
 
-// AddSizes fills in how large mappings are, of /proc/PID/maps: "7f2c00000000-7f3000000000 rw-s
-// 00000000 00:2f 4711 /path". The two files are read one after the other, so that what was mapped
-// or unmapped in between is in one of them only; its size stays unknown.
+// AddSizes sets the sizes of mappings from /proc/PID/maps: "7f2c00000000-7f3000000000 rw-s 00000000 00:2f 4711
+// /path". A mapping made or removed between the reads of the two files keeps an unknown size.
 //
 // Source: proc_pid_maps(5).
 func AddSizes(all []Mapping, maps string) error {
@@ -230,10 +227,10 @@ func AddSizes(all []Mapping, maps string) error {
 // that Linux runs on today (include/asm-generic/param.h).
 const tick = 0.01
 
-// CPUTime is what all CPUs of this machine together have done since it was started, in seconds.
+// CPUTime is the total time of all CPUs of this machine since boot, in seconds.
 type CPUTime struct {
-	Busy  float64 // user, system and interrupts; guests are in user
-	Steal float64 // taken by the hypervisor that this machine runs on
+	Busy  float64 // user, system and interrupts; user includes guests
+	Steal float64 // taken by the hypervisor below this machine
 }
 
 // ParseCPUTime reads /proc/stat.
@@ -254,21 +251,21 @@ func ParseCPUTime(stat string) (CPUTime, error) {
 		}
 		ticks[i] = float64(n)
 	}
-	// iowait is idle time with a reason: another task could have run. guest and guest_nice are left out, since the
-	// kernel has counted them in user and nice already.
+	// iowait is idle time: another task could have run. guest and guest_nice are left out, because user and nice
+	// include them.
 	return CPUTime{
 		Busy:  tick * (ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6]),
 		Steal: tick * ticks[7],
 	}, nil
 }
 
-// Fields of stat behind the name, as in process.go.
+// Fields of stat after the name, as in process.go.
 const (
 	statUserTime   = 14 - 3
 	statSystemTime = 15 - 3
 )
 
-// ParseProcessTime reads from /proc/PID/stat how long a process has used CPUs, with all threads, in seconds.
+// ParseProcessTime returns the CPU time of all threads of a process, in seconds, from /proc/PID/stat.
 //
 // Source: proc_pid_stat(5).
 func ParseProcessTime(stat string) (float64, error) {

@@ -11,42 +11,43 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Running is what runs on a machine at one moment, as far as it can disturb others. A nil part is
-// one that could not be read; Unread says why.
+// Running is a snapshot of the activity on a machine that can disturb other work. A nil field could not be read;
+// Unread says why.
 type Running struct {
-	Threads    []Thread    // all of the machine, by ID
-	Interrupts []Interrupt // those with a number, in its order
-	Cgroups    []Cgroup    // those of version 2 that have the cpuset controller, by path
+	Threads    []Thread    // of the whole machine, by ID
+	Interrupts []Interrupt // with a number, in numeric order
+	Cgroups    []Cgroup    // of version 2 with the cpuset controller, by path
 	Workqueues *topology.CPUSet
 	HugeMounts []HugeMount
 	Unread     []string // "PATH: why"
 }
 
-// An Interrupt is an interrupt with a number.
+// An Interrupt is a numbered interrupt.
 type Interrupt struct {
 	Number int
-	CPUs   topology.CPUSet // that serve it; empty while nobody uses it, or where it is not known
-	Counts map[int]uint64  // how often each CPU served it since boot; CPUs that never did are left out
-	Action string          // what it is for, in the words of its handlers: "mlx5_comp0@pci:0000:41:00.0"
+	CPUs   topology.CPUSet // that serve it; empty if it is unused or this is unknown
+	Counts map[int]uint64  // times served since boot, by CPU; CPUs with 0 are left out
+	Action string          // the names of its handlers: "mlx5_comp0@pci:0000:41:00.0"
 }
 
 // A Cgroup is a control group of version 2.
 type Cgroup struct {
 	Path string          // below the root of the hierarchy: "system.slice"
-	CPUs topology.CPUSet // those that it may use: cpuset.cpus.effective
-	// cpuset.cpus.partition: "member", "root", "isolated", or with the reason "root invalid (...)"
+	CPUs topology.CPUSet // that it may use: cpuset.cpus.effective
+	// Partition is cpuset.cpus.partition: "member", "root", "isolated", or an error with its reason, "root invalid
+	// (...)".
 	Partition string
-	Populated bool // there are processes in it, or below it
+	Populated bool // it or a descendant has processes
 }
 
-// A HugeMount is a hugetlbfs.
+// A HugeMount is a hugetlbfs mount.
 type HugeMount struct {
 	Path      string
-	PageBytes uint64 // 0: not known
+	PageBytes uint64 // 0 if unknown
 }
 
-// ParseInterrupts reads the numbered lines of /proc/interrupts, in rising order. A line has a count for each CPU of the
-// heading, then the interrupt chip, its own number and trigger in one or two columns, and the handlers:
+// ParseInterrupts parses the numbered lines of /proc/interrupts and sorts them by number. A line has a count for each
+// CPU of the heading, then the interrupt chip, its own number and trigger in one or two columns, and the handlers:
 //
 //	           CPU0       CPU1
 //	124:         12          3  IR-PCI-MSI 524288-edge      eth0-TxRx-0
@@ -54,8 +55,8 @@ type HugeMount struct {
 //	  9:          0          4     GICv3  25 Level     vgic
 //	LOC:      51234      48117  Local timer interrupts
 //
-// Lines with a name are interrupts of the CPU itself, and are passed over. What is wrong with a line leaves it out and
-// is the error; the others are still good.
+// Named lines are the CPUs' own interrupts and are skipped. Malformed lines are left out and returned as the error;
+// the other interrupts are still valid.
 func ParseInterrupts(text string) ([]Interrupt, error) {
 	heading, rest, _ := strings.Cut(text, "\n")
 	var columns []int
@@ -91,7 +92,7 @@ func ParseInterrupts(text string) ([]Interrupt, error) {
 	return all, bad
 }
 
-// served reads the counts of the CPUs that served an interrupt at all.
+// served parses the nonzero counts, by CPU.
 func served(cpus []int, fields []string) (map[int]uint64, error) {
 	counts := map[int]uint64{}
 	for i, cpu := range cpus {
@@ -106,8 +107,7 @@ func served(cpus []int, fields []string) (map[int]uint64, error) {
 	return counts, nil
 }
 
-// Count returns how often all CPUs served the interrupt. Their counts have 32 or 64 bits and wrap around, as the sum
-// may.
+// Count returns the total of all CPUs. The kernel's counts have 32 or 64 bits and wrap around, and so may the sum.
 func (q *Interrupt) Count() uint64 {
 	var sum uint64
 	for _, n := range q.Counts {
@@ -116,11 +116,11 @@ func (q *Interrupt) Count() uint64 {
 	return sum
 }
 
-// action returns the handlers of what follows the counts: all behind the column with the trigger,
-// which is the last of the first four that says so.
+// action returns the handlers of an interrupt: all fields after the trigger, which is the last trigger-like field
+// among the first four after the counts.
 func action(fields []string) string {
-	// The chip may be two words, and its number and the trigger are one column ("524288-edge") or two ("25 Level"): so
-	// the trigger is in the first four, and further right the same words may be a part of a device's name.
+	// The chip may be two words, and its number and trigger one column ("524288-edge") or two ("25 Level"), so the
+	// trigger is among the first four. Further right the same words may be part of a device's name.
 	at := -1
 	for i, f := range fields[:min(len(fields), 4)] {
 		lower := strings.ToLower(f)
@@ -134,8 +134,8 @@ func action(fields []string) string {
 	return strings.Join(fields[at+1:], " ")
 }
 
-// ParseHugeMounts reads the hugetlbfs among the lines of /proc/mounts: "hugetlbfs /dev/hugepages
-// hugetlbfs rw,relatime,pagesize=2M 0 0".
+// ParseHugeMounts returns the hugetlbfs mounts in /proc/mounts: "hugetlbfs /dev/hugepages hugetlbfs
+// rw,relatime,pagesize=2M 0 0".
 //
 // Source: proc_pid_mounts(5); hugetlbfs_show_options in fs/hugetlbfs/inode.c.
 func ParseHugeMounts(text string) []HugeMount {

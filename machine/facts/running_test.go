@@ -43,7 +43,6 @@ func TestParseInterrupts(t *testing.T) {
 	}
 }
 
-// A line that is wrong costs the others nothing.
 func TestGoodLinesOfInterruptsAreKept(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
@@ -89,7 +88,7 @@ func FuzzParseInterrupts(f *testing.F) {
 	f.Add("CPU0 CPU1\n24: 1 0 chip 5-edge nvme0q1\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		all, err := ParseInterrupts(text)
-		if all == nil && err == nil { // beside an error stands what can be read
+		if all == nil && err == nil { // an error comes with the lines that could be read
 			t.Fatalf("got %v, %v", all, err)
 		}
 		ParseHugeMounts(text)

@@ -11,44 +11,43 @@ import (
 
 //go:generate go test . -run TestTheChecksPageIsCurrent -update
 
-// A Group is the checks that are made together. Its name is that of its directory in the catalogue.
+// A Group is a set of checks that run together. Its name is also the name of its directory in the catalogue.
 type Group string
 
-// The groups, in the order of the IDs of their checks.
+// Groups of checks, in the order of the IDs of their checks.
 const (
-	Inspect Group = "inspect" // a host by itself
+	Inspect Group = "inspect" // a host alone
 	Host    Group = "host"    // a host against its plan
 	Domain  Group = "domain"  // virtual machines against their plan
 	Lab     Group = "lab"     // nodes against their lab
-	Guest   Group = "guest"   // what nodes see of their host, against the plan
+	Guest   Group = "guest"   // nodes' view of their host, against the plan
 	Adapter Group = "adapter" // emulated adapters of nodes
-	Setup   Group = "setup"   // what a lab file asks for inside its nodes
+	Setup   Group = "setup"   // a lab file's requirements inside its nodes
 )
 
-// A Check explains one kind of finding. It is parsed from its file, of which each part has a fixed
-// heading: the title, a paragraph with name, severity and summary, then [inShort], [readFrom],
-// [means], [fix] and [sources]. Texts are Markdown.
+// A Check explains one kind of finding. It is parsed from a Markdown file with fixed headings: the title, a paragraph
+// with name, severity and summary, then [inShort], [readFrom], [means], [fix] and [sources].
 type Check struct {
-	ID    string `json:"id"` // "RL" and three digits; never used again for anything else
+	ID    string `json:"id"` // "RL" and three digits; never reused
 	Group Group  `json:"group"`
-	// of checks of verify, by which they are also called: "link-mtu"; empty in Inspect
+	// Name is a second identifier of checks of verify: "link-mtu". It is empty in Inspect.
 	Name  string `json:"name,omitempty"`
-	Title string `json:"title"` // what a finding says, in a few words; of a check of verify, what is checked
-	// Severities are those that its findings can have, the worst first.
+	Title string `json:"title"` // the finding in a few words; for a check of verify, the subject of the check
+	// Severities are the possible severities of its findings, worst first.
 	Severities []Severity `json:"severities"`
-	Summary    string     `json:"summary"` // when it is found; of a check of verify, when it holds
-	Reads      string     `json:"reads"`   // list of files, below the root of the machine, and commands
-	Means      string     `json:"means"`   // what it means, and how it is told from what looks alike
-	Fix        string     `json:"fix"`     // how to fix it
-	// list of reports by users, "[owner/repository#number](URL)", and names of documents
+	Summary    string     `json:"summary"` // the condition of the finding; of a check of verify, to hold
+	Reads      string     `json:"reads"`   // list of files (below the machine's root) and commands
+	Means      string     `json:"means"`   // the meaning, and the difference from similar findings
+	Fix        string     `json:"fix"`
+	// Sources lists user reports as "[owner/repository#number](URL)", and names of documents.
 	Sources string `json:"sources"`
 
-	// What its findings say where they say nothing else.
+	// Defaults for its findings.
 	Consequence string `json:"-"`
 	ShortFix    string `json:"-"`
 }
 
-// Headings of the file of a check, in their order. The first one may be left out.
+// Headings of a check's file, in order. The first one is optional.
 const (
 	inShort  = "\n\n**In short**\n\n"
 	readFrom = "\n\n**Read from**\n\n"
@@ -60,9 +59,8 @@ const (
 //go:embed catalogue/*/RL*.md
 var files embed.FS
 
-// Catalogue returns all checks, by ID. They are parsed when they are first asked for, so that
-// commands that explain nothing start without them. It panics if a file is malformed, which the
-// tests of this package rule out.
+// Catalogue returns all checks, by ID. It parses them on the first call, so that other commands start faster. It
+// panics if a file is malformed, which this package's tests rule out.
 var Catalogue = sync.OnceValue(func() []Check {
 	var all []Check
 	for _, g := range []Group{Inspect, Host, Domain, Lab, Guest, Adapter, Setup} {
@@ -80,9 +78,7 @@ var Catalogue = sync.OnceValue(func() []Check {
 	return all
 })
 
-// parse reads the file of a check.
 func parse(text string) (c Check, err error) {
-	// cut splits at the first separator, which must be there.
 	cut := func(s, separator string) (before, after string) {
 		before, after, ok := strings.Cut(s, separator)
 		if !ok && err == nil {
@@ -121,8 +117,8 @@ func parse(text string) (c Check, err error) {
 	return c, err
 }
 
-// Find returns the check with the given ID or name, and whether there is one. Case does not matter,
-// and "3" and "RL3" stand for "RL003".
+// Find returns the check with the given ID or name, and whether it exists. It ignores case, and "3" and "RL3" mean
+// "RL003".
 func Find(id string) (Check, bool) {
 	id = strings.TrimSpace(id)
 	want := ""
@@ -137,13 +133,13 @@ func Find(id string) (Check, bool) {
 	return Check{}, false
 }
 
-// GroupOf returns the group of the check with the given ID or name; "" where there is no such check.
+// GroupOf returns the group of the check with the given ID or name, or "".
 func GroupOf(id string) Group {
 	c, _ := Find(id)
 	return c.Group
 }
 
-// Names returns the names of the checks of groups; of all checks of verify where none is given.
+// Names returns the names of the checks of the groups, or of all checks of verify if no group is given.
 func Names(groups ...Group) []string {
 	var out []string
 	for _, c := range Catalogue() {
@@ -154,7 +150,7 @@ func Names(groups ...Group) []string {
 	return out
 }
 
-// severities returns what findings of c can have, as people read it: "error, warning or info".
+// severities formats the possible severities: "error, warning or info".
 func (c *Check) severities() string {
 	text := string(c.Severities[0])
 	for i, s := range c.Severities[1:] {
@@ -167,10 +163,10 @@ func (c *Check) severities() string {
 	return text
 }
 
-// terminalWidth is where lines of [Check.Text] are broken, in bytes.
+// terminalWidth is the width of lines of [Check.Text], in bytes.
 const terminalWidth = 80
 
-// Text returns the long text on the check, for a terminal.
+// Text returns the full text of the check, for a terminal.
 func (c *Check) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s\n", c.ID, c.Title)
@@ -192,7 +188,7 @@ func (c *Check) Text() string {
 	return b.String()
 }
 
-// items writes a list of Markdown with two spaces in place of the bullets, and links by their names.
+// items formats a Markdown list, with two spaces in place of the bullets, and links as their names.
 func items(list string) string {
 	var b strings.Builder
 	for line := range strings.Lines(list + "\n") {
@@ -207,8 +203,8 @@ func items(list string) string {
 	return b.String()
 }
 
-// wrap breaks paragraphs at terminalWidth. Paragraphs that begin with four spaces are commands and
-// stay as they are. The result ends with a newline.
+// wrap breaks paragraphs at terminalWidth. It keeps paragraphs that begin with four spaces, which are commands. The
+// result ends with a newline.
 func wrap(text string) string {
 	paragraphs := strings.Split(text, "\n\n")
 	for i, p := range paragraphs {

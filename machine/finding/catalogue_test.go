@@ -107,7 +107,7 @@ func TestChecksAreFoundByShortIDsAndByName(t *testing.T) {
 	}
 }
 
-// Scripts depend on these.
+// Scripts depend on these names.
 func TestNamesOfTheChecksOfALabStay(t *testing.T) {
 	t.Parallel()
 	want := []string{"switch-links", "link", "link-mtu", "address", "rdma-port", "rdma-active-mtu", "rdma-gid",

@@ -16,33 +16,33 @@ import (
 //go:embed codes.md
 var codePage string
 
-// The kinds of error codes. The same number means something else in each.
+// Kinds of error codes. A number has another meaning in each.
 const (
 	CompletionStatus   = "status"            // of a work completion: enum ibv_wc_status
-	CompletionSyndrome = "syndrome"          // of a completion with error, of mlx5
-	VendorError        = "vendor error"      // beside a status
-	CommandStatus      = "command status"    // of a firmware command, of mlx5
-	CallError          = "errno"             // of a call of libibverbs
+	CompletionSyndrome = "syndrome"          // of mlx5's completion with error
+	VendorError        = "vendor error"      // beside a completion status
+	CommandStatus      = "command status"    // of mlx5's firmware command
+	CallError          = "errno"             // of a libibverbs call
 	AsyncEvent         = "async event"       // of a device
 	Corrected          = "AER correctable"   // of PCI Express
 	Uncorrected        = "AER uncorrectable" // of PCI Express
 	Xid                = "Xid"               // of NVIDIA's driver
 )
 
-// A Code is an error code that RDMA programs, drivers or cards print, with what is known about it.
+// A Code is an error code of RDMA programs, drivers or cards, with its explanation.
 type Code struct {
-	Kind    string `json:"kind"` // CompletionStatus and so on
+	Kind    string `json:"kind"` // such as CompletionStatus
 	Number  int    `json:"number"`
-	Digits  string `json:"digits"`            // Number as it is usually printed, such as 12 or 0x51
+	Digits  string `json:"digits"`            // Number in its usual form, such as 12 or 0x51
 	Name    string `json:"name"`              // the constant, such as IBV_WC_RETRY_EXC_ERR
-	Short   string `json:"short"`             // a few words, such as "transport retry counter exceeded"
-	Also    string `json:"also,omitempty"`    // other words for it, with " / " between them
-	Meaning string `json:"meaning"`           // sentences
-	LookAt  string `json:"look_at,omitempty"` // where the cause is found; "" where there is nothing to look at
-	Source  string `json:"source"`            // of the whole kind
+	Short   string `json:"short"`             // such as "transport retry counter exceeded"
+	Also    string `json:"also,omitempty"`    // other texts for it, separated by " / "
+	Meaning string `json:"meaning"`           // in sentences
+	LookAt  string `json:"look_at,omitempty"` // the place to look for the cause, if any
+	Source  string `json:"source"`            // same for the whole kind
 }
 
-// codes reads the page: a section a kind, with its source and a table.
+// codes parses the page: a section per kind, with its source and a table.
 var codes = sync.OnceValue(func() (all []Code) {
 	var kind, source string
 	for line := range strings.Lines(codePage) {
@@ -59,7 +59,7 @@ var codes = sync.OnceValue(func() (all []Code) {
 			source = strings.TrimSpace(source + " " + line)
 			continue
 		}
-		// The table's head is no number.
+		// The head of the table is not a number.
 		if n, err := strconv.ParseInt(cells[0], 0, 32); err == nil && len(cells) == 5 {
 			short, also, _ := strings.Cut(cells[2], " / ")
 			all = append(all, Code{Kind: kind, Number: int(n), Digits: cells[0], Name: cells[1], Short: short,
@@ -74,36 +74,36 @@ func FindCode(kind string, number int) (Code, bool) {
 	return lists.Lookup(codes(), func(c Code) bool { return c.Kind == kind && c.Number == number })
 }
 
-// Parts of the forms: what stands between a word and its number, and the number.
+// Parts of the forms: the text between a word and its number, and the number.
 const (
 	codeIs     = `(?:[ _](?:code|number|value))?["']?[ \t=:#(\[]*(?:is )?`
 	codeNumber = `(0x[0-9a-f]+|[0-9]+)\b`
 )
 
-// printed are the forms in which programs print codes. Each takes what it matches away from those below it: a vendor's
-// syndrome is none of the card's own. A bare syndrome is the card's own with the kernel and the vendor's with perftest;
-// their numbers do not meet.
+// printed lists the forms in which programs print codes. Text matched by one form is hidden from the later ones, so
+// that a vendor's syndrome does not count as the card's own. A bare syndrome is the card's own (from the kernel) or
+// the vendor's (from perftest); their numbers do not overlap.
 var printed = []struct {
 	form  *lazyregexp.Regexp
-	base  int      // of numbers without 0x; 0 for 10
-	kinds []string // of the groups of the form, or all of them of its only one
+	base  int      // base of numbers without 0x; 0 means 10
+	kinds []string // kinds of the form's groups, or several kinds for its only group
 }{
 	{lazyregexp.New(`(?i)\bXids?\b(?: errors?| codes?| number)?[ :=#]*(?:\([^)]*\)[ :]*)?` + codeNumber), 0,
 		[]string{Xid}},
 	{lazyregexp.New(`(?i)\bstatus [a-z ]+\((0x[0-9a-f]+)\)(?:,? syndrome ?\(0x[0-9a-f]+\))?`), 0,
 		[]string{CommandStatus}},
-	// Drivers of storage in the kernel print it in hexadecimal without a mark, beside the status in parentheses.
+	// Storage drivers in the kernel print it in hexadecimal without 0x, after the status in parentheses.
 	{lazyregexp.New(`(?i)\(([0-9]+)\) vend_err ([0-9a-f]{1,2})\b`), 16,
 		[]string{CompletionStatus, VendorError}},
 	{lazyregexp.New(`(?i)\b(?:flushed|error|exceeded|aborted) \(([0-9]+)/` + codeNumber), 0,
 		[]string{CompletionStatus, VendorError}},
-	// Of libfabric "err" is one of its own, and what the provider says is the status.
+	// In libfabric, "err" is libfabric's own number, and the provider's number is the status.
 	{lazyregexp.New(`(?i)\berr: [0-9]+, prov_err(?:no)?: ?[^(\n]*\(([0-9]+)\)`), 0, []string{CompletionStatus}},
 	{lazyregexp.New(`(?i)(?:^|[^a-z])vend(?:or)?(?:[ _.-]*(?:err(?:or)?|synd(?:r(?:ome?)?)?))*` + codeIs +
 		codeNumber), 0, []string{VendorError}},
 	{lazyregexp.New(`(?i)(?:^|[^\w])synd(?:r(?:ome?)?)?` + codeIs + codeNumber), 0,
 		[]string{CompletionSyndrome, VendorError}},
-	// Completions with error as the kernel and libmlx5 dump them, of which the last byte tells that they are such.
+	// Completions with error as dumped by the kernel and libmlx5. The last byte marks them as such.
 	{lazyregexp.New(`(?i)\b0*30:? (?:[0-9a-f]{2} ){6}([0-9a-f]{2}) ([0-9a-f]{2}) (?:[0-9a-f]{2} ` +
 		`){7}[de][0-9a-f]\b`),
 		16, []string{VendorError, CompletionSyndrome}},
@@ -118,19 +118,18 @@ var printed = []struct {
 }
 
 var (
-	// ofCall matches a call of libibverbs, whose errors are numbers of errno.
+	// ofCall matches a libibverbs call, whose errors are errno values.
 	ofCall = lazyregexp.New(`\bibv_(?:[a-oq-vx-z]|post)[a-z_]+|\b(?:rdma|mlx5dv|efadv)_[a-z_]+|` +
 		`(?i:(?:modify|create|allocate|register|alloc)[a-z ]* (?:QP|MR|CQ|PD)\b)`)
 	callNumber = lazyregexp.New(`\(([0-9]+)\)|\[([0-9]+)\]|` +
 		`(?:\b(?:error|status|with|rc|ret)[ =:]+|[:=] ?-)([0-9]+)\b`)
-	// aerFlag matches an error as the kernel ("[12] Timeout") and lspci ("CESta: Timeout+") write it.
+	// aerFlag matches an error in the form of the kernel ("[12] Timeout") or lspci ("CESta: Timeout+").
 	aerFlag = lazyregexp.New(`\[ *[0-9]+\] *(\w+)|\b(\w+)\+`)
 	aerText = lazyregexp.New(`\bAER\b|PCIe Bus Error|\b[CU]ESta:|^ *(?:\S.*: +)?\[ *[0-9]+\]`)
-	// uncorrected matches a line whose flags are of uncorrectable errors.
+	// uncorrected matches a line with flags of uncorrectable errors.
 	uncorrected = lazyregexp.New(`UESta:|severity=Uncorrect|(?i:uncorrect)`)
 )
 
-// number adds the code of a kind with a number in digits, and reports whether there is one.
 func (f *found) number(kind, digits string, base int) bool {
 	if base == 0 && !strings.HasPrefix(strings.ToLower(digits), "0x") {
 		base = 10
@@ -143,16 +142,14 @@ func (f *found) number(kind, digits string, base int) bool {
 	return ok && err == nil
 }
 
-// has reports whether one of the codes is of a kind.
 func (f *found) has(kind string) bool {
 	return slices.ContainsFunc(*f, func(c Code) bool { return c.Kind == kind })
 }
 
-// found are the codes of a text.
 type found []Code
 
-// Codes returns the codes that a text names: one as a person types it ("status 12", "IBV_WC_RETRY_EXC_ERR"), or all
-// of what a program printed.
+// Codes returns the codes in a text: a single one as a person types it ("status 12", "IBV_WC_RETRY_EXC_ERR"), or all
+// in the output of a program.
 func Codes(text string) []Code {
 	var f found
 	call := ofCall.MatchString(text)
@@ -172,7 +169,7 @@ func Codes(text string) []Code {
 			}
 		}
 	}
-	// A status may stand there in words beside the number of its vendor.
+	// The text may name a status in words, beside a vendor's number.
 	if len(f) == 0 || !call && !f.has(CompletionStatus) && !f.has(CompletionSyndrome) && f.has(VendorError) {
 		f.words(text, call)
 	}
@@ -183,7 +180,6 @@ func Codes(text string) []Code {
 	return f
 }
 
-// printed adds the codes that stand in a text as numbers.
 func (f *found) printed(text string, call bool) {
 	for _, p := range printed {
 		for _, m := range p.form.FindAllStringSubmatch(text, -1) {
@@ -195,7 +191,7 @@ func (f *found) printed(text string, call bool) {
 				if call && kind == CompletionStatus || f.number(kind, digits, base) || kind != CompletionSyndrome {
 					continue
 				}
-				// A person may leave the 0x out.
+				// A person may omit the 0x.
 				if _, vendor := FindCode(VendorError, decimal(digits)); !vendor {
 					f.number(kind, strings.TrimPrefix(digits, "0x"), 16)
 				}
@@ -205,7 +201,7 @@ func (f *found) printed(text string, call bool) {
 	}
 }
 
-// decimal is the number that digits are; -1 for none.
+// decimal parses decimal digits, or returns -1.
 func decimal(digits string) int {
 	n, err := strconv.ParseInt(digits, 10, 32)
 	if err != nil {
@@ -214,7 +210,7 @@ func decimal(digits string) int {
 	return int(n)
 }
 
-// words adds the code that the words of a text name: of several the longest.
+// words adds the code that a text names in words. If there are several, the longest match wins.
 func (f *found) words(text string, call bool) {
 	longest := 0
 	var best []Code
@@ -230,10 +226,9 @@ func (f *found) words(text string, call bool) {
 	*f = append(*f, best...)
 }
 
-// words are the words for a code.
 func (c Code) words() []string {
 	words := append(strings.Split(c.Also, " / "), c.Short, c.Name)
-	// The kernel's constants begin with IB_WC, and people leave the beginning out.
+	// The kernel's constants begin with IB_WC, and people omit the prefix.
 	if bare, ok := strings.CutPrefix(c.Name, "IBV_WC_"); ok {
 		words = append(words, "IB_WC_"+bare, "WC_"+bare, bare)
 	}
@@ -244,13 +239,13 @@ func (c Code) calls(name string) bool {
 	return slices.ContainsFunc(c.words(), func(w string) bool { return strings.EqualFold(w, name) })
 }
 
-// named returns how long the words are by which a text names the code; 0 where it does not. Few words may mean
-// something else in a longer text, unless that is of the code's own kind.
+// named returns the length of the longest name or text of the code in text, or 0. A few words may have another
+// meaning in a longer text, so they only count in a text about the code's kind.
 func (c Code) named(text string, call bool) int {
 	lower, longest := strings.ToLower(text), 0
 	for _, w := range c.words() {
 		at := strings.Index(lower, strings.ToLower(w))
-		// ENOMEM is nothing else wherever it stands.
+		// ENOMEM is unambiguous in any text.
 		own := c.Kind == CallError && (call || w == c.Name && strings.Contains(text, w)) ||
 			strings.Count(w, " ") >= 2 && c.Kind != CallError ||
 			strings.Contains(w, "_") || (c.Kind == Corrected || c.Kind == Uncorrected) && aerText.MatchString(text) &&
@@ -262,7 +257,7 @@ func (c Code) named(text string, call bool) int {
 	return longest
 }
 
-// isWord reports whether no letter stands beside the n bytes at at.
+// isWord reports whether there is no letter next to the n bytes at at.
 func isWord(text string, at, n int) bool {
 	letter := func(i int) bool {
 		return i >= 0 && i < len(text) && (text[i] >= 'a' && text[i] <= 'z' || text[i] == '_')
@@ -270,7 +265,7 @@ func isWord(text string, at, n int) bool {
 	return !letter(at-1) && !letter(at+n)
 }
 
-// Text is the code with its explanation, for a terminal.
+// Text returns the code with its explanation, for a terminal.
 func (c Code) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s  %s\n%s\n", c.Kind, c.Digits, c.Short, c.Name)
@@ -286,24 +281,25 @@ func (c Code) Text() string {
 	return b.String()
 }
 
-// An Explanation is what rackless explain prints for programs.
+// An Explanation is the JSON output of rackless explain.
 type Explanation struct {
 	Checks []Check `json:"checks"`
 	Codes  []Code  `json:"codes"`
 }
 
-// Explain explains findings, by number or name, and error codes, each of one word or all of them of one line of a log.
+// Explain explains findings, by number or name, and error codes. Each word is one finding or code, or all words are
+// one line of a log.
 func Explain(words []string) (Explanation, string, error) {
 	known := func(id string) bool {
 		_, ok := Find(id)
 		return ok || len(Codes(id)) > 0
 	}
-	// A line of a log may come without quotes.
+	// A line of a log may be unquoted.
 	if all := strings.Join(words, " "); slices.ContainsFunc(words, func(id string) bool { return !known(id) }) &&
 		known(all) {
 		words = []string{all}
 	}
-	// What is a finding is not looked up as a code: RL numbers have digits, as codes do.
+	// Findings come first: RL numbers have digits, as codes do.
 	out := Explanation{Checks: []Check{}, Codes: []Code{}}
 	var texts []string
 	for _, id := range words {

@@ -143,7 +143,7 @@ func TestCodesOfALineThatAProgramPrinted(t *testing.T) {
 	}
 }
 
-// The statuses of a completion are an enumeration without gaps, and every code is told in full.
+// The statuses of a completion form an enumeration without gaps, and every code has all fields.
 func TestEveryCodeIsExplained(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]int{}
@@ -158,7 +158,7 @@ func TestEveryCodeIsExplained(t *testing.T) {
 		if got, ok := FindCode(c.Kind, c.Number); !ok || got != c {
 			t.Errorf("%s %s stands twice", c.Kind, c.Digits)
 		}
-		// What another entry is pointed at must be there.
+		// A referenced entry must exist.
 		if _, text, ok := strings.Cut(c.LookAt, `rackless explain "`); ok {
 			if got := Codes(strings.TrimSuffix(text, `"`)); len(got) != 1 {
 				t.Errorf("%s %s: look at %q, which is %d codes", c.Kind, c.Digits, text, len(got))

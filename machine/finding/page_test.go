@@ -46,7 +46,8 @@ func page(t *testing.T) string {
 	return b.String()
 }
 
-// anchor is the fragment that GitHub gives a heading: lower case, blanks to hyphens, letters, digits and hyphens only.
+// anchor returns GitHub's fragment for a heading: lower case, hyphens for blanks, and only letters, digits and
+// hyphens.
 func anchor(heading string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -1,6 +1,6 @@
-// Package gpudirect tells for each pair of a GPU and a NIC whether the NIC can read and write the memory of the GPU by
-// itself (GPUDirect RDMA), and what prevents it. It judges the facts of a machine. What they do not tell is not known;
-// only a transfer proves that it works.
+// Package gpudirect decides for each pair of a GPU and a NIC whether the NIC can access the GPU's memory directly
+// (GPUDirect RDMA), and why not. It judges recorded facts of a machine: missing facts give Unknown, and only a
+// transfer proves that it works.
 package gpudirect
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Report is what Check says of a machine.
+// A Report is the result of Check.
 type Report struct {
 	Host string `json:"host"`
-	// Status is Failed where a fact of the machine is, or where all pairs of a GPU are; OK where all facts are, and
-	// each GPU has a pair that is; else Unknown.
+	// Status is Failed if any fact failed or all pairs of some GPU failed. It is OK if all facts are OK and each GPU
+	// has a pair that is OK, else Unknown.
 	Status finding.Status `json:"status"`
-	// Facts are about the whole machine: "peer-memory", a check for each vendor of GPUs, and "iommu".
+	// Facts are checks of the whole machine: "peer-memory", one check per GPU vendor, and "iommu".
 	Facts []finding.Finding `json:"facts"`
-	Pairs []Pair            `json:"pairs"` // each GPU with each NIC, in the order of the host
+	Pairs []Pair            `json:"pairs"` // each GPU with each NIC, in host order
 }
 
 // A Pair is a GPU with a NIC.
@@ -33,23 +33,22 @@ type Pair struct {
 	GPU  string             `json:"gpu"` // ID
 	NIC  string             `json:"nic"` // ID
 	RDMA []string           `json:"rdma,omitempty"`
-	Path topology.PathClass `json:"path,omitempty"` // over PCI Express
-	// Status is that of the worst check.
+	Path topology.PathClass `json:"path,omitempty"` // over PCI Express, even if NVLink joins the two
+	// Status is the worst status of Checks.
 	Status finding.Status `json:"status"`
-	// Checks are "driver", "rdma", "bar", "path", and "acs" where the path is below one bridge.
+	// Checks are "driver", "rdma", "bar", "path", and, if the path is PIX or PXB, "acs".
 	Checks []finding.Finding `json:"checks"`
 }
 
-// A judge is a machine with what the checks ask of it.
 type judge struct {
 	*topology.Host
 	tree  *topology.Tree
 	gpus  []*topology.GPU
 	nics  []*topology.NIC
-	found []finding.Finding // of inspect
+	found []finding.Finding // findings of inspect
 }
 
-// Check judges a machine, called name. h is complete. It is an error where no GPU or no NIC is known.
+// Check judges a completed host, called name. It returns an error if h has no GPU that computes or no NIC for RDMA.
 func Check(h *topology.Host, name string) (*Report, error) {
 	j := judge{Host: h, tree: topology.NewTree(h), found: diagnose.Host(h)}
 	j.gpus, j.nics = diagnose.Cards(h)
@@ -87,7 +86,7 @@ func Check(h *topology.Host, name string) (*Report, error) {
 	return r, nil
 }
 
-// byRank orders statuses from the best.
+// byRank orders statuses from best to worst.
 func byRank(a, b finding.Status) int {
 	order := []finding.Status{finding.OK, finding.Unknown, finding.Failed}
 	return cmp.Compare(slices.Index(order, a), slices.Index(order, b))
@@ -97,7 +96,7 @@ func worst(checks []finding.Finding) finding.Status {
 	return slices.MaxFunc(lists.Map(checks, func(f finding.Finding) finding.Status { return f.Status }), byRank)
 }
 
-// as returns f with a status. A check that holds has no fix, and one that was not made no consequence.
+// as returns f with a status. It clears the fix of a check that passed, and the consequence unless the check failed.
 func as(s finding.Status, f finding.Finding) finding.Finding {
 	f.Status = s
 	if s == finding.OK {
@@ -109,7 +108,7 @@ func as(s finding.Status, f finding.Finding) finding.Finding {
 	return f
 }
 
-// failed is a check that does not hold. Where inspect has a finding of that, its consequence and fix are said.
+// failed returns f as a failed check. If inspect has the same finding for subject, its consequence and fix are added.
 func (j *judge) failed(f finding.Finding, subject string) finding.Finding {
 	said, ok := lists.Lookup(j.found, func(o finding.Finding) bool {
 		return o.ID == f.Code && slices.Contains(strings.Split(o.Subject, ","), subject)
@@ -120,7 +119,7 @@ func (j *judge) failed(f finding.Finding, subject string) finding.Finding {
 	return as(finding.Failed, f)
 }
 
-// class is the way between a GPU and a NIC, which is over PCI Express whatever else joins the two.
+// class returns the path class over PCI Express between a GPU and a NIC, even if NVLink also joins them.
 func (j *judge) class(g *topology.GPU, n *topology.NIC) topology.PathClass {
 	p := j.tree.Path(g.ID(), n.ID())
 	if p.Class == topology.PathNVLink {
@@ -129,7 +128,7 @@ func (j *judge) class(g *topology.GPU, n *topology.NIC) topology.PathClass {
 	return p.Class
 }
 
-// nearest returns the nearest NIC of a GPU; nil where no path is known.
+// nearest returns the GPU's nearest NIC, or nil if no path is known.
 func (j *judge) nearest(g *topology.GPU) (best *topology.NIC) {
 	for _, n := range j.nics {
 		if c := j.class(g, n); c != topology.PathUnknown && (best == nil || c < j.class(g, best)) {
@@ -139,7 +138,6 @@ func (j *judge) nearest(g *topology.GPU) (best *topology.NIC) {
 	return best
 }
 
-// isAMD reports whether the GPU is one of AMD.
 func (j *judge) isAMD(g *topology.GPU) bool {
 	if g.Address != nil {
 		if d := j.tree.Device(*g.Address); d != nil && d.Vendor != nil {
@@ -149,8 +147,8 @@ func (j *judge) isAMD(g *topology.GPU) bool {
 	return g.Driver == "amdgpu" || strings.Contains(g.Vendor, "AMD")
 }
 
-// registration says for the GPUs of each vendor whether an RDMA device can register their memory. Those that are kept
-// for virtual machines are the business of the guests.
+// registration checks, for the GPUs of each vendor, whether an RDMA device can register their memory. For GPUs on
+// vfio-pci the guests' drivers decide, so the status is Unknown.
 //
 // Sources: NVIDIA's documentation of GPUDirect RDMA and of the GPU operator (dma-buf: open kernel modules from 515,
 // Linux 5.12); rdma-core 34, which has ibv_reg_dmabuf_mr; ROCm's documentation of GPU-enabled MPI.
@@ -212,8 +210,8 @@ func (j *judge) registration() []finding.Finding {
 	return out
 }
 
-// dmaBuf judges dma-buf of a driver and a kernel that have it, by rdma-core and the drivers of the NICs. mlx5 has it in
-// all kernels that have it at all; of others it depends on their release.
+// dmaBuf checks rdma-core and the NICs' drivers, for a GPU driver and a kernel that have dma-buf. mlx5 supports it in
+// every kernel that has it; for other NIC drivers it depends on the release.
 //
 // Source: Linux 5.12, drivers/infiniband/hw/mlx5: mlx5_ib_reg_user_mr_dmabuf.
 func (j *judge) dmaBuf(f finding.Finding, gpu string) finding.Finding {
@@ -236,8 +234,8 @@ func (j *judge) dmaBuf(f finding.Finding, gpu string) finding.Finding {
 	return as(finding.OK, f)
 }
 
-// iommu says whether the addresses by which devices of the host reach each other are translated. A guest's always are,
-// by its host.
+// iommu checks whether an IOMMU translates the addresses that devices use to reach each other. In a guest the host's
+// IOMMU always does.
 //
 // Source: NVIDIA's documentation of GPUDirect RDMA, "supported systems": an IOMMU that is off or passes through.
 func (j *judge) iommu() finding.Finding {
@@ -285,7 +283,6 @@ func (j *judge) iommu() finding.Finding {
 	return read(finding.Unknown, "whether the IOMMU is on, and its mode: not known")
 }
 
-// isCard reports whether a function is one of the GPUs or NICs.
 func (j *judge) isCard(a topology.PCIAddr) bool {
 	return slices.ContainsFunc(j.gpus, func(g *topology.GPU) bool { return g.Address != nil && *g.Address == a }) ||
 		slices.ContainsFunc(j.nics, func(n *topology.NIC) bool { return n.Address != nil && *n.Address == a })

@@ -18,8 +18,8 @@ func address(s string) topology.PCIAddr {
 	return a
 }
 
-// server is a machine of two sockets with a switch each, below which are a GPU and a NIC: H100, ConnectX-7, all as it
-// should be. It is synthetic, after the servers of NVIDIA and of clouds.
+// server returns a synthetic machine after NVIDIA's and cloud servers, correctly set up: two sockets, each with a
+// switch that has an H100 and a ConnectX-7 below it.
 func server() *topology.Host {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTree, Name: "server"},
 		System: topology.System{InVM: new(false), CPUModel: "Intel(R) Xeon(R) Platinum 8480C"},
@@ -63,7 +63,7 @@ func server() *topology.Host {
 	return h
 }
 
-// all sets something of each function below a bridge, or of each bridge.
+// all calls set for each function below a bridge, or for each bridge.
 func all(h *topology.Host, bridges bool, set func(*topology.PCIDevice)) {
 	for i := range h.PCI {
 		if (h.PCI[i].Bridge != nil) == bridges {
@@ -232,7 +232,7 @@ func TestEachFactDecides(t *testing.T) {
 	}
 }
 
-// A pair across the sockets is not ok, which is no fault of a machine that has a near one for each GPU.
+// A pair across the sockets is not OK, but that is no fault if each GPU also has a near NIC.
 func TestFarPairsNameTheNearNIC(t *testing.T) {
 	t.Parallel()
 	h := server()

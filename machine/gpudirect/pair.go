@@ -10,13 +10,13 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Where else to look, for what one machine does not tell.
+// Further commands, for facts that one machine cannot tell.
 const (
 	inGuest = "run rackless gpudirect in the guest too"
 	onHost  = "run rackless gpudirect on the host too"
 )
 
-// driver says whether the GPU has a driver that lends its memory, and whether one owner has both devices.
+// driver checks that the GPU's driver lends its memory, and that the host or one guest owns both devices.
 func (j *judge) driver(g *topology.GPU, n *topology.NIC) finding.Finding {
 	f := finding.Finding{ID: "driver", Title: "the driver of the GPU lends its memory",
 		Evidence: "driver=" + cmp.Or(g.Driver, "not known")}
@@ -45,7 +45,7 @@ func (j *judge) driver(g *topology.GPU, n *topology.NIC) finding.Finding {
 	return as(finding.Unknown, f)
 }
 
-// rdma says whether the NIC has an RDMA device. One on vfio-pci has it in the guest.
+// rdma checks that the NIC has an RDMA device. On vfio-pci only the guest can tell.
 func (j *judge) rdma(n *topology.NIC) finding.Finding {
 	f := finding.Finding{ID: "rdma", Title: "the NIC has an RDMA device", Evidence: "/sys/class/infiniband: "}
 	devices := slices.DeleteFunc(slices.Clone(n.RDMA), topology.IsSoftRDMA)
@@ -68,8 +68,8 @@ func (j *judge) rdma(n *topology.NIC) finding.Finding {
 	return as(finding.Failed, f)
 }
 
-// bar says whether the BAR of the GPU shows all of its memory. A window is enough for a transfer; the smallest, of
-// cards without Resizable BAR, is not.
+// bar checks that the GPU's BAR shows all of its memory. A window is enough for a transfer, except the smallest, of
+// cards without Resizable BAR.
 func (j *judge) bar(g *topology.GPU) finding.Finding {
 	f := finding.Finding{ID: "bar", Code: "RL100", Title: "the BAR of the GPU shows its memory"}
 	small := slices.IndexFunc(j.found, func(o finding.Finding) bool { return o.ID == f.Code && o.Subject == g.ID() })
@@ -99,7 +99,8 @@ func bytes(n *uint64) string {
 	return words.Exact(*n)
 }
 
-// path judges the way over PCI Express as NCCL does, which uses it up to PXB unless NCCL_NET_GDR_LEVEL says more.
+// path judges the PCI Express path as NCCL does, which uses GPUDirect up to PXB unless NCCL_NET_GDR_LEVEL allows
+// more.
 //
 // Source: NCCL, ncclTopoCheckGdr in src/graph/paths.cc.
 func (j *judge) path(g *topology.GPU, n *topology.NIC, nearest *topology.NIC) finding.Finding {
@@ -148,8 +149,8 @@ func (j *judge) path(g *topology.GPU, n *topology.NIC, nearest *topology.NIC) fi
 	return f
 }
 
-// acs says whether requests go across the switch. Ports that redirect send them up to the root complex, but for
-// requests that ATS has translated, where the port lets those through.
+// acs checks that requests cross the switch. Ports that redirect send requests up to the root complex, unless ATS has
+// translated the request and the port allows translated requests.
 func (j *judge) acs(g *topology.GPU, n *topology.NIC) finding.Finding {
 	f := finding.Finding{ID: "acs", Code: "RL023", Title: "requests go across the switch"}
 	var a, b *topology.PCIDevice

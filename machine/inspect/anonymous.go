@@ -19,8 +19,8 @@ import (
 	"github.com/rackless/rackless/machine/inspect/tree"
 )
 
-// An anonymizer replaces what identifies a machine and its users by a keyed hash in the form of the original: the same
-// token by the same substitute everywhere in one snapshot, with or without separators.
+// An anonymizer replaces identities of a machine and its users with a keyed hash in the form of the original. In one
+// snapshot a token always has the same substitute, with or without separators.
 //
 //	MAC address   02:HH:HH:HH:HH:HH     locally administered (IEEE 802)
 //	GUID          02HH:HHHH:HHHH:HHHH
@@ -30,11 +30,11 @@ import (
 //	name          nameHHHHHHHH
 type anonymizer struct {
 	key   []byte
-	keep  map[string]bool // words of this machine that are no names: network devices, the kernel's release
-	hosts []string        // names of the host
+	keep  map[string]bool // words that are not identities on this machine: network devices, the kernel's release
+	hosts []string
 }
 
-// hash returns n bytes that stand for a token of a kind.
+// hash returns n bytes of the keyed hash of a token.
 func (a *anonymizer) hash(kind, token string, n int) []byte {
 	h := hmac.New(sha256.New, a.key)
 	fmt.Fprintf(h, "%s %s", kind, token)
@@ -45,13 +45,12 @@ func (a *anonymizer) hash(kind, token string, n int) []byte {
 	return sum[:n]
 }
 
-// digits returns n hexadecimal digits that stand for a token of a kind.
+// digits is like hash, in n hexadecimal digits.
 func (a *anonymizer) digits(kind, token string, n int) string {
 	return hex.EncodeToString(a.hash(kind, strings.ToLower(token), n))[:n]
 }
 
-// anonymize removes what identifies the machine and its users from a snapshot. root is where it was taken, and is asked
-// for the host's name.
+// anonymize replaces the identities in a snapshot. It reads the host's name from root, the source of the snapshot.
 func (s *snapshot) anonymize(root fs.FS) {
 	a := &anonymizer{key: s.key(root), keep: map[string]bool{}}
 	a.learnHost(root)
@@ -66,8 +65,8 @@ func (s *snapshot) anonymize(root fs.FS) {
 	*s = *s.replaced(a)
 }
 
-// key returns the key of the substitutes: secrets of the machine that the snapshot lacks, and all that was read. The
-// same readings give the same snapshot, and two snapshots tell nothing of each other.
+// key returns the key for the substitutes, made from secrets of the machine that the snapshot lacks and from all
+// files read. Equal readings give equal snapshots, and two snapshots cannot be linked.
 func (s *snapshot) key(root fs.FS) []byte {
 	h := sha256.New()
 	for _, name := range []string{"etc/machine-id", "proc/sys/kernel/random/boot_id"} {
@@ -84,7 +83,6 @@ func (s *snapshot) key(root fs.FS) []byte {
 	return h.Sum(nil)
 }
 
-// replaced returns the snapshot with everything replaced that identifies.
 func (s *snapshot) replaced(a *anonymizer) *snapshot {
 	out := &snapshot{}
 	for _, e := range s.entries {
@@ -115,18 +113,18 @@ func (s *snapshot) replaced(a *anonymizer) *snapshot {
 	return out
 }
 
-// file replaces the identities in a file. ok is false if it must not be kept at all.
+// file replaces the identities in a file. ok is false if the file must be dropped.
 func (a *anonymizer) file(name string, b []byte) (out []byte, ok bool) {
 	if rule := ruleOf(name); rule != nil {
 		return []byte(rule(a, string(b))), true
 	}
 	if !isPrintable(b) {
-		return nil, false // of a form that is not known here
+		return nil, false // of an unknown form
 	}
 	return []byte(a.text(string(b))), true
 }
 
-// isPrintable reports whether b is a text. Strings of a device tree end in a zero, as do some attributes of some
+// isPrintable reports whether b is text. A device tree's strings end with a NUL, as do some attributes of some
 // kernels.
 func isPrintable(b []byte) bool {
 	return utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool {
@@ -134,8 +132,7 @@ func isPrintable(b []byte) bool {
 	})
 }
 
-// shapes are forms of identities that can be told from all else that stands in /sys and /proc. The order matters: the
-// first that fits counts.
+// shapes match the forms of identities that differ from all other text in /sys and /proc. The first match counts:
 //
 //   - a UUID
 //   - bytes with colons or dashes: a MAC address (6), an EUI-64 (8), the hardware address of IPoIB (20)
@@ -150,20 +147,20 @@ var shapes = lazyregexp.New(`(?i)` + strings.Join([]string{
 	`[a-z]x(?:[0-9a-f]{16}|[0-9a-f]{12})`,
 }, "|"))
 
-// text replaces all that has the shape of an identity.
+// text replaces everything with the shape of an identity.
 func (a *anonymizer) text(s string) string {
 	if len(s) < 5 {
-		return s // as most attributes: shorter than any
+		return s // as most attributes are; no identity is this short
 	}
 	return eachShape(s, a.token, func(rest string) string { return rest })
 }
 
-// eachShape replaces what has the shape of an identity, and what is between.
+// eachShape applies token to the matches of shapes and between to the text between them.
 func eachShape(s string, token, between func(string) string) string {
 	var out strings.Builder
 	last := 0
 	for _, at := range shapes.Get().FindAllStringIndex(s, -1) {
-		// A part of something longer is none: a word, or "10.0.0.5::10.0.0.1" of ip=.
+		// A match inside something longer is not an identity: a word, or "10.0.0.5::10.0.0.1" of ip=.
 		if isPart(s[:at[0]], s[at[0]:at[1]], s[at[1]:]) {
 			continue
 		}
@@ -175,7 +172,6 @@ func eachShape(s string, token, between func(string) string) string {
 	return out.String()
 }
 
-// isPart reports whether a token is a part of something longer, by the characters around it.
 func isPart(before, token, behind string) bool {
 	touches := func(r rune) bool { return r == ':' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 	left, _ := utf8.DecodeLastRuneInString(before)
@@ -189,14 +185,14 @@ func isPart(before, token, behind string) bool {
 	return unicode.Is(unicode.ASCII_Hex_Digit, right)
 }
 
-// token replaces one identity in the form in which it stands, and keeps what only looks like one.
+// token replaces one identity in its own form, and keeps a token that only looks like one.
 func (a *anonymizer) token(s string) string {
 	digits := strings.NewReplacer(":", "", "-", "").Replace(s)
 	b, _ := hex.DecodeString(digits)
 	switch {
 	case len(s) == 36 && s[8] == '-':
 		return like(s, a.uuid(digits))
-	case digits == s: // of a device: the letter and x stay
+	case digits == s: // a device name: the letter and x stay
 		b, _ = hex.DecodeString(s[2:])
 		return s[:2] + like(s[2:], hex.EncodeToString(a.bytes(b)))
 	case inGroups(s, 2), inGroups(s, 4) && (len(b) == 8 || len(b) == 16):
@@ -209,7 +205,7 @@ func (a *anonymizer) token(s string) string {
 	return a.addr(address).String()
 }
 
-// inGroups reports whether s is groups of n characters with one between them.
+// inGroups reports whether s is groups of n characters with one separator between them.
 func inGroups(s string, n int) bool {
 	for i, c := range s {
 		if (c == ':' || c == '-') != (i%(n+1) == n) {
@@ -219,7 +215,7 @@ func inGroups(s string, n int) bool {
 	return (len(s)+1)%(n+1) == 0
 }
 
-// like writes digits with the separators of the original, and in capitals if the original has them.
+// like writes digits with the separators and the case of the original.
 func like(original, digits string) string {
 	out := []byte(original)
 	for i, c := range out {
@@ -233,10 +229,10 @@ func like(original, digits string) string {
 	return string(out)
 }
 
-// groups are how addresses start that mean the same everywhere: the broadcast, and groups of IEEE 802.1, IPv4 and IPv6.
+// groups are prefixes of addresses with a universal meaning: broadcast, and groups of IEEE 802.1, IPv4 and IPv6.
 var groups = [][]byte{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {0x01, 0x80, 0xc2}, {0x01, 0x00, 0x5e}, {0x33, 0x33}}
 
-// bytes replaces an identity by its bytes. Zeros and group addresses are nobody's.
+// bytes replaces the bytes of an identity. Zeros and group addresses identify nothing and stay.
 func (a *anonymizer) bytes(b []byte) []byte {
 	isGroup := func(g []byte) bool { return len(b) == 6 && bytes.HasPrefix(b, g) }
 	switch {
@@ -254,7 +250,7 @@ func (a *anonymizer) bytes(b []byte) []byte {
 	return append([]byte{2}, a.hash("bytes", string(b), len(b)-1)...)
 }
 
-// addr returns the substitute of an IP address. Those that mean the same everywhere are kept.
+// addr returns the substitute of an IP address. Addresses with a universal meaning are kept.
 func (a *anonymizer) addr(address netip.Addr) netip.Addr {
 	if address.IsUnspecified() || address.IsLoopback() || address.IsMulticast() {
 		return address
@@ -262,7 +258,7 @@ func (a *anonymizer) addr(address netip.Addr) netip.Addr {
 	if v4 := address.Unmap(); v4.Is4() {
 		b := v4.As4()
 		if b[0] == 0 || b[0] == 255 || v4.IsLoopback() || v4.IsMulticast() || v4.IsLinkLocalUnicast() {
-			return address // netmasks are as numbers, too
+			return address // also netmasks, which are numbers
 		}
 		copy(b[:], append([]byte{10}, a.hash("net", string(b[:3]), 2)...))
 		if address.Is4() {
@@ -271,7 +267,7 @@ func (a *anonymizer) addr(address netip.Addr) netip.Addr {
 		return netip.AddrFrom16(netip.AddrFrom4(b).As16())
 	}
 	b := address.As16()
-	// Routers and other hosts that were numbered by hand tell nothing but their number.
+	// An interface ID that was numbered by hand, as of a router, reveals only that number.
 	if binary.BigEndian.Uint64(b[8:])>>16 != 0 {
 		copy(b[8:], a.bytes(b[8:]))
 	}
@@ -281,7 +277,6 @@ func (a *anonymizer) addr(address netip.Addr) netip.Addr {
 	return netip.AddrFrom16(b).WithZone(address.Zone())
 }
 
-// uuid returns the substitute of the digits of a UUID.
 func (a *anonymizer) uuid(digits string) string {
 	if strings.Trim(digits, "0") == "" {
 		return digits
@@ -289,7 +284,7 @@ func (a *anonymizer) uuid(digits string) string {
 	return a.digits("uuid", digits, len(digits))
 }
 
-// serial returns digits in the place of a serial number, as many as it has characters.
+// serial returns a substitute of as many digits as the serial number has characters.
 func (a *anonymizer) serial(s string) string {
 	digits, isHex := strings.CutPrefix(s, "0x")
 	if strings.Trim(digits, "0") == "" {

@@ -16,10 +16,10 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// A rule replaces what identifies in a file of a form of its own.
+// A rule replaces the identities in files of a special format.
 type rule func(a *anonymizer, s string) string
 
-// rules are by the end of the file's name.
+// rules are selected by the end of the file name.
 var rules = []struct {
 	match *lazyregexp.Regexp
 	rule  rule
@@ -53,7 +53,7 @@ func ruleOf(name string) rule {
 	return nil
 }
 
-// whole returns a rule for a file that is one value. Strings of a device tree end in a zero.
+// whole returns a rule for a file with a single value. A device tree's strings end with a NUL.
 func whole(replace rule) rule {
 	return func(a *anonymizer, s string) string {
 		value := strings.TrimRight(s, "\x00\n ")
@@ -61,7 +61,6 @@ func whole(replace rule) rule {
 	}
 }
 
-// eachLine replaces each line of a text.
 func eachLine(s string, replace func(line string) string) string {
 	var out strings.Builder
 	for line := range strings.Lines(s) {
@@ -72,9 +71,9 @@ func eachLine(s string, replace func(line string) string) string {
 
 // keyed returns a rule for files of lines "key: value" that replaces the values of some keys.
 //
-// Sources of the keys: arch/arm/kernel/setup.c (serial number of a board), arch/s390/kernel/processor.c and sysinfo.c
+// Sources of the keys: arch/arm/kernel/setup.c (a board's serial number), arch/s390/kernel/processor.c and sysinfo.c
 // (numbers and names of the machine, its partition and the hypervisors around it), and hwloc-gather-topology, which
-// notes what uname(2) says.
+// records the output of uname(2).
 func keyed(keys string, replace rule) rule {
 	identifying := lazyregexp.New(`(?i)^(?:` + keys + `)[ \t]*[:=][ \t]*([^\s,][^,\n]*)`)
 	return func(a *anonymizer, s string) string {
@@ -89,14 +88,14 @@ func keyed(keys string, replace rule) rule {
 	}
 }
 
-// pciConfig removes the serial number from the configuration space of a function: capability 3 of the extended ones,
-// often made from a MAC address.
+// pciConfig removes the serial number from a function's configuration space: extended capability 3, often made from a
+// MAC address.
 //
 // Source: PCI Express Base Specification, "Device Serial Number Extended Capability".
 func (a *anonymizer) pciConfig(s string) string {
 	const first, capSerial = 0x100, 3
 	if strings.IndexByte(s, 0) < 0 {
-		return a.text(s) // a text of the same name
+		return a.text(s) // a text file of the same name
 	}
 	b := []byte(s)
 	at := first
@@ -110,8 +109,8 @@ func (a *anonymizer) pciConfig(s string) string {
 	return string(b)
 }
 
-// addresses returns a rule for a table with IP addresses in so many hexadecimal digits. Those of 8 digits have the
-// order of bytes of most machines, the lowest first.
+// addresses returns a rule for a table of IP addresses in the given number of hexadecimal digits. Addresses of 8
+// digits are in little-endian byte order.
 func addresses(digits string) rule {
 	form := lazyregexp.New(`\b[0-9A-Fa-f]{` + digits + `}\b`)
 	return func(a *anonymizer, s string) string {
@@ -129,7 +128,7 @@ func addresses(digits string) rule {
 	}
 }
 
-// kfd replaces the serial number of a compute node of AMD: the file unique_id of the GPU, in decimal.
+// kfd replaces an AMD compute node's serial number, the unique_id of its GPU in decimal.
 func (a *anonymizer) kfd(s string) string {
 	return eachLine(s, func(line string) string {
 		value, ok := strings.CutPrefix(line, "unique_id ")
@@ -140,7 +139,7 @@ func (a *anonymizer) kfd(s string) string {
 	})
 }
 
-// udev keeps what is known to be read of a file of udev's database, which is full of serial numbers.
+// udev keeps only the lines of a udev database file that inspect reads: the rest is full of serial numbers.
 func (a *anonymizer) udev(s string) string {
 	return eachLine(s, func(line string) string {
 		switch key, value, _ := strings.Cut(line, "="); key {
@@ -153,21 +152,20 @@ func (a *anonymizer) udev(s string) string {
 	})
 }
 
-// builder is who built the kernel, and where.
+// builder matches the user and host that built the kernel.
 var builder = lazyregexp.New(`\([^()@\s]+@[^()\s]+\)`)
 
 func (a *anonymizer) version(s string) string {
 	return a.text(builder.Get().ReplaceAllString(s, "(builder@host)"))
 }
 
-// output replaces what a command printed.
 func (a *anonymizer) output(b []byte) []byte {
 	if bytes.Contains(b[:min(len(b), 500)], []byte("<domain")) {
 		return []byte(a.domain(string(b)))
 	}
 	s := a.text(string(b))
 	for _, host := range a.hosts {
-		// A host may be called "gpu". If that is a word of the output, it is not the host's name.
+		// A host may be called "gpu". If the output uses that as an ordinary word, it is not the host's name.
 		if len(host) > 3 && !isOrdinary(strings.ToLower(host)) {
 			s = regexp.MustCompile(`\b`+regexp.QuoteMeta(host)+`\b`).ReplaceAllLiteralString(s, "host")
 		}
@@ -175,19 +173,19 @@ func (a *anonymizer) output(b []byte) []byte {
 	return []byte(s)
 }
 
-// domainElements are the elements of libvirt's XML that say what a domain holds of its host. The others tell whose it
-// is, and where its disks are: they are left out.
+// domainElements are the elements of libvirt's XML about the host resources of a domain. Other elements are dropped,
+// because they tell the owner and the paths of disks.
 var domainElements = setOfWords(
 	`domain name uuid memory currentMemory memoryBacking hugepages page nosharepages locked vcpu vcpus iothreads cputune
 	vcpupin emulatorpin iothreadpin numatune memnode cpu topology numa cell distances sibling devices hostdev
 	interface disk source address driver`)
 
-// domain writes what is kept of a domain's XML. What is not XML is replaced word by word.
+// domain writes the kept elements of a domain's XML. Text that is not XML is replaced word by word.
 func (a *anonymizer) domain(s string) string {
 	var out strings.Builder
 	decoder, encoder := xml.NewDecoder(strings.NewReader(s)), xml.NewEncoder(&out)
 	var open []string
-	skipped := 0 // elements that are open and left out
+	skipped := 0 // number of open elements that are left out
 	for {
 		token, err := decoder.Token()
 		if err == io.EOF && out.Len() > 0 {

@@ -20,7 +20,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// identified is a machine with every form of identity, and libvirt domains.
+// identified returns a machine with every form of identity, and libvirt domains.
 func identified(t testing.TB) Source {
 	t.Helper()
 	b, err := os.ReadFile("testdata/snapshot/ids.ttar")
@@ -69,7 +69,6 @@ const identifiedDomain = `<domain type='kvm' id='3' xmlns:qemu='http://libvirt.o
 </domain>
 `
 
-// unpacked returns everything that is in a snapshot, names and contents, as one text.
 func unpacked(t testing.TB, b []byte) string {
 	t.Helper()
 	z, err := zstd.NewReader(bytes.NewReader(b))
@@ -92,7 +91,7 @@ func TestNothingIdentifiesInASnapshot(t *testing.T) {
 	for _, id := range []struct {
 		what string
 		text string
-		read bool // by inspect: it is in a snapshot that keeps identities
+		read bool // by inspect, so it is in a snapshot that keeps identities
 	}{
 		{"name of the host", "quokka", true},
 		{"its domain", "zoo.example", true},
@@ -176,8 +175,8 @@ func TestIdentitiesStayTogether(t *testing.T) {
 	}
 }
 
-// Substitutes are made with a key of the machine and of all that was read: who knows one snapshot cannot tell an
-// identity by trying.
+// The key of the substitutes depends on secrets of the machine and on all files read, so that identities cannot be
+// found by trial from one snapshot.
 func TestSubstitutesDependOnSecretsOfTheMachine(t *testing.T) {
 	t.Parallel()
 	mac := func(id string) string {
@@ -206,7 +205,7 @@ func nicAt(t testing.TB, h *topology.Host, address string) int {
 	return 0
 }
 
-// anonymousJSON is a host with everything blanked that anonymize may change.
+// anonymousJSON returns a host as JSON without the values that anonymize may change.
 func anonymousJSON(t testing.TB, h *topology.Host) string {
 	t.Helper()
 	s := hostJSON(t, h)
@@ -235,7 +234,7 @@ func TestSnapshotWithoutIdentitiesIsTheSameMachine(t *testing.T) {
 	if diff := cmp.Diff(anonymousJSON(t, want), anonymousJSON(t, got)); diff != "" {
 		t.Errorf("host (-with +without identities):\n%s", diff)
 	}
-	// What stands on which disk stays, whatever it is called.
+	// Each mount stays on its disk under any name.
 	if diff := cmp.Diff([]string{"/", "/boot", "/home/name", "/srv/pool", "[SWAP]"},
 		blanked(got.Storage[0].Mounts)); diff != "" {
 		t.Errorf("mounts (-want +got):\n%s", diff)
@@ -283,8 +282,8 @@ func checkAnonymous(t *testing.T, o *Opened, want *topology.Host) {
 	}
 }
 
-// identitiesOf returns what identifies a host, in lower case, with and without separators, but for
-// what is a substitute already, or is short of digits: zeros are in every file.
+// identitiesOf returns a host's identities in lower case, with and without separators. It leaves out substitutes and
+// values with few digits: zeros are in every file.
 func identitiesOf(h *topology.Host) (out []string) {
 	add := func(s string) {
 		plain := strings.NewReplacer(":", "", "-", "").Replace(strings.ToLower(s))
@@ -336,12 +335,12 @@ func TestAnonymousSnapshotOfThisMachine(t *testing.T) {
 	}
 }
 
-// testAnonymizer is one with a key, which hosts are called quokka.
+// testAnonymizer returns an anonymizer with a key, for hosts called quokka.
 func testAnonymizer() *anonymizer {
 	return &anonymizer{key: []byte("key"), keep: map[string]bool{}, hosts: []string{"quokka"}}
 }
 
-// In the form that is wanted, h is a hexadecimal digit, and "=" stands for the text itself.
+// In want, h is a hexadecimal digit, and "=" stands for the text itself.
 func TestShapesOfIdentities(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, text, want string }{
@@ -400,7 +399,7 @@ func looksLike(t *testing.T, text, got, form string) {
 	}
 }
 
-// In the text that is wanted, nameN is the substitute of the Nth name.
+// In want, nameN is the substitute of the Nth name.
 func TestNamesThatPeopleGive(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, text, want string }{
@@ -439,7 +438,7 @@ func TestNamesThatPeopleGive(t *testing.T) {
 	}
 }
 
-// numbered replaces the substitutes of names by name1, name2, ... in the order in which they are first met.
+// numbered replaces the substitutes of names with name1, name2, ... in order of appearance.
 func numbered(s string) string {
 	numbers := map[string]string{}
 	return regexp.MustCompile(`name[0-9a-f]{8}`).ReplaceAllStringFunc(s, func(name string) string {
@@ -531,7 +530,7 @@ func FuzzAnonymize(f *testing.F) {
 }
 
 func FuzzOpen(f *testing.F) {
-	// An input is an edit of one of these: go test takes a minute to make one of some KiB smaller.
+	// Inputs are edits of these seeds, because go test takes a minute to minimize an input of some KiB.
 	seeds := [][]byte{snapshotOf(f, identified(f), SnapshotOptions{}), tarball(f, "box/", machineFiles)}
 	for _, text := range []string{someHwloc, someNCCL, someMatrix, someText, "", "words"} {
 		seeds = append(seeds, []byte(text))

@@ -18,14 +18,13 @@ import (
 	"github.com/rackless/rackless/report/hostview"
 )
 
-// A dump is a machine of the collection.
 type dump struct {
 	name     string
 	tree     *tree.Mem
 	snapshot []byte
 }
 
-// dumps reads the machines that hwloc-gather-topology gathered.
+// dumps reads the machines that hwloc-gather-topology recorded.
 func dumps(b *testing.B) []dump {
 	b.Helper()
 	files, err := filepath.Glob("testdata/hwloc/linux/*.tar.bz2")
@@ -57,7 +56,7 @@ func dumps(b *testing.B) []dump {
 	return all
 }
 
-// writeSnapshots writes n snapshots of the dumps in turn, and returns the files.
+// writeSnapshots writes n snapshots, repeating the dumps as needed, and returns the files.
 func writeSnapshots(b *testing.B, dir string, all []dump, n int) []string {
 	b.Helper()
 	names := make([]string, n)
@@ -70,7 +69,7 @@ func writeSnapshots(b *testing.B, dir string, all []dump, n int) []string {
 	return names
 }
 
-// BenchmarkSnapshot is what inspect does for each of many snapshots, on one core: unpack, read, judge, print.
+// BenchmarkSnapshot does the work of inspect for each of many snapshots, on one core: unpack, read, judge, print.
 func BenchmarkSnapshot(b *testing.B) {
 	all := dumps(b)
 	snapshots := writeSnapshots(b, b.TempDir(), all, len(all))
@@ -89,11 +88,11 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// A command is a program to be run, with what its environment has besides this one's.
+// A command is a program to run, with additions to its environment.
 type command struct{ env, argv []string }
 
 // BenchmarkAgainstLstopo times "rackless inspect" against hwloc's lstopo on the same machines, as whole processes.
-// RACKLESS_BENCH names the program, as hack/bench.sh does; docs/performance.md says what the figures mean.
+// RACKLESS_BENCH names the program, as in hack/bench.sh; docs/performance.md explains the results.
 func BenchmarkAgainstLstopo(b *testing.B) {
 	rackless := os.Getenv("RACKLESS_BENCH")
 	lstopo, err := exec.LookPath("lstopo-no-graphics")
@@ -118,7 +117,7 @@ func BenchmarkAgainstLstopo(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	// As many as a large collection has: the start of a process then hardly counts.
+	// As many as a large collection has, so that the start of the process hardly counts.
 	const many = 1000
 	snapshots := filepath.Join(dir, "snapshots")
 	if err := os.Mkdir(snapshots, 0o755); err != nil {
@@ -146,8 +145,8 @@ func BenchmarkAgainstLstopo(b *testing.B) {
 	b.Run("snapshots", func(b *testing.B) { compare(b, ours("--snapshot", snapshots), oneByOne) })
 }
 
-// compare runs both ways in each round, the order changing from round to round, and takes the ratio inside the round,
-// so that the machine's moods fall on both.
+// compare runs both commands in each round, in alternating order, and takes the ratio within the round, so that
+// changes of the machine's load affect both.
 func compare(b *testing.B, ours, theirs []command) {
 	ways := [2][]command{ours, theirs}
 	var times [2][]float64
@@ -165,7 +164,7 @@ func compare(b *testing.B, ours, theirs []command) {
 		times[0], times[1] = append(times[0], took[0]), append(times[1], took[1])
 		ratios = append(ratios, took[1]/took[0])
 	}
-	b.ReportMetric(0, "ns/op") // of both: of no use
+	b.ReportMetric(0, "ns/op") // the sum of both is useless
 	b.ReportMetric(median(times[0]), "rackless-ms")
 	b.ReportMetric(median(times[1]), "lstopo-ms")
 	b.ReportMetric(median(ratios), "lstopo/rackless")
@@ -173,7 +172,7 @@ func compare(b *testing.B, ours, theirs []command) {
 	b.ReportMetric(slices.Max(ratios), "highest")
 }
 
-// timed returns how many milliseconds the commands take. What they print is thrown away.
+// timed returns the time of the commands in milliseconds. Their output is discarded.
 func timed(b *testing.B, all []command) float64 {
 	start := time.Now()
 	for _, c := range all {

@@ -23,9 +23,8 @@ import (
 var updateCorpus = flag.Bool("update-corpus", false,
 	"rewrite testdata/corpus.tsv from the directory that RACKLESS_CORPUS names")
 
-// corpusPlaces are where copies of the collection are kept, by the start of a file's name in it.
-// What a licence does not let us keep is read where RACKLESS_CORPUS names a directory with the
-// whole collection.
+// corpusPlaces maps prefixes of file names in the collection to directories with copies. Files that we may not
+// redistribute are read if RACKLESS_CORPUS names a directory with the whole collection.
 var corpusPlaces = []struct{ prefix, dir string }{
 	{"ghw/", "testdata/corpus/ghw"},
 	{"procfs/", "testdata/corpus/procfs"},
@@ -38,7 +37,7 @@ var corpusPlaces = []struct{ prefix, dir string }{
 	{"nvidia-topo/", "../dump/smi/testdata"},
 }
 
-// corpusFiles finds the files by their SHA-256: a copy may have another name.
+// corpusFiles finds the files by SHA-256, because a copy may have another name.
 func corpusFiles(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -69,7 +68,6 @@ func corpusFiles(t *testing.T) map[string]string {
 	return found
 }
 
-// isMachine reports whether a file of the collection is of a kind that inspect reads.
 func isMachine(name string) bool {
 	for _, kind := range []string{"ghw/", "hwloc/", "lspci/", "nccl-topo/", "nvidia-topo/", "procfs/"} {
 		if !strings.HasPrefix(name, kind) {
@@ -85,7 +83,6 @@ func isMachine(name string) bool {
 	return false
 }
 
-// summary is what a machine comes to in one line.
 func summary(h *topology.Host) string {
 	var nodes, ids []string
 	for i := range h.NUMANodes {
@@ -114,19 +111,18 @@ func summary(h *topology.Host) string {
 		list, strings.Join(paths, " "), strings.Join(slices.Compact(slices.Sorted(slices.Values(ids))), " "))
 }
 
-// outcome reads a machine as the command line does.
 func outcome(t *testing.T, path string) string {
 	h, err := inspect.ReadFile(t.Context(), path)
 	if err != nil {
-		// The place where the file lies is not a property of it.
+		// The message must not depend on the file's path.
 		return "error: " + strings.ReplaceAll(strings.ReplaceAll(err.Error(), path, "FILE"), "\n", " ")
 	}
 	return summary(h)
 }
 
-// Every machine of the collection comes out as it did when somebody looked at it. The comparison
-// with what other tools found in the same files is made elsewhere (hwloc_reference_test.go,
-// hwlocxml, smi, nccl, lspci); this one sees every change of every machine.
+// TestCorpus checks that every machine of the collection reads as it did when it was last reviewed. Other tests
+// compare machines with the findings of other tools (hwloc_reference_test.go, hwlocxml, smi, nccl, lspci); this one
+// detects every change.
 func TestCorpus(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/corpus.tsv"
@@ -148,7 +144,7 @@ func TestCorpus(t *testing.T) {
 		total++
 		path := files[sum]
 		if path == "" {
-			continue // not ours to keep
+			continue // not redistributable
 		}
 		read++
 		t.Run(name, func(t *testing.T) {
@@ -167,7 +163,6 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// rewriteCorpus reads all machines of the whole collection.
 func rewriteCorpus(t *testing.T, golden string) {
 	root := cmp.Or(os.Getenv("RACKLESS_CORPUS"), "/nonexistent")
 	manifest, err := os.ReadFile(filepath.Join(root, "MANIFEST.tsv"))
@@ -182,7 +177,7 @@ func rewriteCorpus(t *testing.T, golden string) {
 		}
 		name := fields[0]
 		if strings.HasPrefix(name, "nvidia-topo/") {
-			name = "nvidia-topo" // file names tell of accounts
+			name = "nvidia-topo" // these file names reveal accounts
 		}
 		fmt.Fprintf(&out, "%s\t%s\t%s\n", name, fields[len(fields)-1], outcome(t, filepath.Join(root, fields[0])))
 	}

@@ -11,16 +11,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// cpuDir has a directory for each CPU that is present, and lists of CPUs by state.
+// cpuDir has a directory for each present CPU, and lists of CPUs by state.
 //
 // Source: Documentation/ABI/stable/sysfs-devices-system-cpu, Documentation/admin-guide/cputopology.rst.
 const cpuDir = "sys/devices/system/cpu"
 
-// cpuPath returns the path of a file of a CPU.
 func cpuPath(cpu int, file string) string { return cpuDir + "/cpu" + strconv.Itoa(cpu) + "/" + file }
 
-// readCPUs reads which CPUs there are and what they are parts of. A cgroup that leaves this process
-// only some of them changes nothing here: the others are there, and somebody else's.
+// readCPUs reads the CPUs and their cores, packages and caches. It ignores the cpuset of this process: CPUs of other
+// processes also count.
 func (r *reader) readCPUs() {
 	dirs := r.numbered(cpuDir, "cpu")
 	c := &r.h.CPUs
@@ -39,18 +38,18 @@ func (r *reader) readCPUs() {
 		r.coresFromCPUInfo()
 	}
 	if c.Present != nil {
-		// The kernel's own list of offline CPUs has those that could be plugged in and are not, too.
+		// The kernel's own list of offline CPUs also has CPUs that could be hot-plugged.
 		c.Offline = new(c.Present.Difference(c.Online))
 	}
 	for i := range r.h.Packages {
-		// A kernel runs only where all packages are of one model.
+		// A kernel runs only if all packages are of one model.
 		r.h.Packages[i].Model = r.h.System.CPUModel
 	}
 	r.readCoreKinds()
 	r.placeNodes()
 }
 
-// onlineCPUs returns the CPUs that run, of those that have a directory.
+// onlineCPUs returns the online CPUs among dirs, the CPUs that have a directory.
 func (r *reader) onlineCPUs(dirs []int) topology.CPUSet {
 	const p = cpuDir + "/online"
 	there := topology.CPUs(dirs...)
@@ -63,9 +62,8 @@ func (r *reader) onlineCPUs(dirs []int) topology.CPUSet {
 		}
 		return list.Intersect(there)
 	}
-	// Before the list (2.6.29), each CPU that can be taken offline says for itself. What is taken
-	// offline loses its topology at that moment; a CPU that never had one on a machine where others
-	// have is therefore offline.
+	// Kernels before 2.6.29 have no list, but a file in each CPU that can be taken offline. Such a CPU also loses its
+	// topology, so a CPU without one is offline if other CPUs have one.
 	var online, withTopology []int
 	for _, cpu := range dirs {
 		if on := r.flag(cpuPath(cpu, "online")); on != nil && !*on {
@@ -82,34 +80,33 @@ func (r *reader) onlineCPUs(dirs []int) topology.CPUSet {
 	return topology.CPUs(online...)
 }
 
-// A cpuTopology collects cores, packages and caches. A file that several CPUs share is read for the
-// first of them only: on a machine of 256 CPUs that is a tenth of the files.
+// A cpuTopology collects cores, packages and caches. It reads a file that several CPUs share only for the first of
+// them: with 256 CPUs that is a tenth of the files.
 type cpuTopology struct {
 	r      *reader
 	x86    bool
 	online topology.CPUSet
 
-	threads  fileOf // of the CPUs of the same core
-	siblings fileOf // of the CPUs of the same package
+	threads  fileOf // CPUs of the same core
+	siblings fileOf // CPUs of the same package
 	dies     fileOf
 	caches   fileOf
 
-	fixedFrequency bool            // there is no cpufreq
-	apart          *bool           // siblings are cores of their own: see coresInside
-	inL3           topology.CPUSet // CPUs whose L3 is known
-	inPkg          topology.CPUSet // CPUs whose package is known
-	byID           map[int]int     // indexes of packages by their number
+	fixedFrequency bool  // no cpufreq
+	apart          *bool // siblings are separate cores: see coresInside
+	inL3           topology.CPUSet
+	inPkg          topology.CPUSet
+	byID           map[int]int
 }
 
-// A fileOf reads a set of CPUs from one of several files: a mask or a list, by a new name or an old
-// one. Which names there are differs from kernel to kernel but not from CPU to CPU, so the name
-// that worked is tried first. Masks are in every kernel since 2.6.16, and come before lists.
+// A fileOf reads a set of CPUs from the first of several files that exists: a mask (since 2.6.16) or a list, by a new
+// name or an old one. Kernels differ in the names but CPUs do not, so the last successful name is tried first.
 type fileOf struct {
 	names []string
-	known int // index of the name that worked
+	known int // index of the last successful name
 }
 
-// read returns the online CPUs in the file, nil where there is none.
+// read returns the online CPUs in the file, or nil if there is no file.
 func (f *fileOf) read(t *cpuTopology, dir string) *topology.CPUSet {
 	for i := range f.names {
 		at := (f.known + i) % len(f.names)
@@ -121,10 +118,9 @@ func (f *fileOf) read(t *cpuTopology, dir string) *topology.CPUSet {
 	return nil
 }
 
-// read fills in cores, packages, dies and L3 caches.
 func (t *cpuTopology) read(online topology.CPUSet) {
 	t.online, t.byID = online, map[int]int{}
-	// Since 5.3 the sets have names that say what they are; the old names stay.
+	// Since 5.3 the sets also have more precise names.
 	t.threads.names = []string{"core_cpus", "thread_siblings", "core_cpus_list", "thread_siblings_list"}
 	t.siblings.names = []string{"package_cpus", "core_siblings", "package_cpus_list", "core_siblings_list"}
 	t.dies.names = []string{"die_cpus", "die_cpus_list"}
@@ -137,7 +133,7 @@ func (t *cpuTopology) read(online topology.CPUSet) {
 		dir := cpuPath(cpu, "topology")
 		threads := t.threads.read(t, dir)
 		if threads == nil {
-			// No core is known: UP kernels, containers. A package may be.
+			// No core is known (UP kernels, containers), but a package may be.
 			threads = new(topology.CPUs(cpu))
 		} else {
 			t.addCore(cpu, dir, threads, done)
@@ -153,8 +149,8 @@ func (t *cpuTopology) read(online topology.CPUSet) {
 	t.addDies()
 }
 
-// id returns a number that the kernel gives to a part of the machine; nil where it gives none, or
-// -1. Such numbers come from firmware and may be large.
+// id returns the kernel's number for a part of the machine, or nil if the number is missing or -1. Such numbers come
+// from firmware and may be large.
 func (t *cpuTopology) id(p string) *int {
 	v := t.r.number(p)
 	if v == nil || *v > math.MaxInt32 {
@@ -163,7 +159,7 @@ func (t *cpuTopology) id(p string) *int {
 	return new(int(*v))
 }
 
-// addCore adds the core that a CPU is the first thread of, and corrects its threads where they cannot be right.
+// addCore adds the core whose first thread is cpu, and reduces impossible sets of threads to cpu.
 func (t *cpuTopology) addCore(cpu int, dir string, threads *topology.CPUSet, done topology.CPUSet) {
 	id := t.id(dir + "/core_id")
 	if threads.Len() > 1 && t.coresInside(*threads, id) {
@@ -175,7 +171,7 @@ func (t *cpuTopology) addCore(cpu int, dir string, threads *topology.CPUSet, don
 		*threads = topology.CPUs(cpu)
 	}
 	c := topology.Core{OSID: id, CPUs: *threads}
-	// One driver sets the frequency of all CPUs, or there is none, as in virtual machines: the first core tells.
+	// One driver sets the frequency of all CPUs, and virtual machines have none, so the first core decides.
 	if !t.fixedFrequency {
 		c.Governor = t.r.word(cpuPath(cpu, "cpufreq/scaling_governor"))
 		if khz := t.r.number(cpuPath(cpu, "cpufreq/cpuinfo_max_freq")); khz != nil && *khz > 0 {
@@ -186,10 +182,9 @@ func (t *cpuTopology) addCore(cpu int, dir string, threads *topology.CPUSet, don
 	t.r.h.Cores = append(t.r.h.Cores, c)
 }
 
-// coresInside reports whether the "threads" that the kernel lists are cores of their own. AMD's
-// families 15h and 16h (Bulldozer to Puma) share caches and the floating-point unit between two
-// integer cores, and older kernels call these two siblings while numbering them apart. One core
-// with several threads tells for the whole machine.
+// coresInside reports whether the kernel's "threads" are separate cores. Older kernels list two integer cores of
+// AMD's families 15h and 16h (Bulldozer to Puma), which share caches and the floating-point unit, as siblings with
+// different core IDs. The first core with several threads decides for the whole machine.
 func (t *cpuTopology) coresInside(threads topology.CPUSet, id *int) bool {
 	if t.apart == nil {
 		t.apart = new(false)
@@ -203,7 +198,6 @@ func (t *cpuTopology) coresInside(threads topology.CPUSet, id *int) bool {
 	return *t.apart
 }
 
-// addPackage adds the package of a core's CPUs, unless nothing tells what it is.
 func (t *cpuTopology) addPackage(dir string, threads topology.CPUSet) {
 	set := t.siblings.read(t, dir)
 	id := t.id(dir + "/physical_package_id")
@@ -218,10 +212,9 @@ func (t *cpuTopology) addPackage(dir string, threads topology.CPUSet) {
 		p.CPUs = p.CPUs.Union(set.Difference(t.inPkg))
 	}
 	t.inPkg = t.inPkg.Union(p.CPUs)
-	// Two sets of one number are one package where no set is read, and on x86: there the number
-	// comes from the APIC ID, while kernels before 3.18 list only the siblings in the same NUMA
-	// node (Cluster-on-Die). Elsewhere the sets are right: old Itaniums have two packages of one
-	// number on a bus.
+	// Sets with the same number are one package if no set was read, and on x86: there the number comes from the APIC
+	// ID, but kernels before 3.18 list only the siblings in the same NUMA node (Cluster-on-Die). On other machines
+	// the sets are right: old Itaniums have two packages with one number on a bus.
 	if i, ok := t.byID[p.ID]; ok && id != nil && (set == nil || t.x86) {
 		q := &t.r.h.Packages[i]
 		q.CPUs = q.CPUs.Union(p.CPUs)
@@ -231,8 +224,8 @@ func (t *cpuTopology) addPackage(dir string, threads topology.CPUSet) {
 	t.r.h.Packages = append(t.r.h.Packages, p)
 }
 
-// addDies adds the dies of packages that have more than one. Architectures without dies list each
-// CPU as one; kernels before 5.2 have no such files.
+// addDies adds the dies of packages that have several. Architectures without dies list each CPU as one, and kernels
+// before 5.2 have no such files.
 func (t *cpuTopology) addDies() {
 	for i := range t.r.h.Packages {
 		p := &t.r.h.Packages[i]
@@ -257,7 +250,7 @@ func (t *cpuTopology) addDies() {
 	}
 }
 
-// addL3 adds the level-3 cache of a CPU, if it has one. The last of a CPU's caches is usually the one.
+// addL3 adds the level-3 cache of a CPU, if it has one. It is usually the last of the CPU's caches.
 func (t *cpuTopology) addL3(cpu int, threads topology.CPUSet) {
 	dir := cpuPath(cpu, "cache")
 	indexes := t.r.numbered(dir, "index")
@@ -285,7 +278,7 @@ func (t *cpuTopology) addL3(cpu int, threads topology.CPUSet) {
 	}
 }
 
-// cacheSize reads "32768K". 0 is a cache whose size the firmware does not tell.
+// cacheSize parses "32768K". A size of 0 means that the firmware does not tell.
 func (r *reader) cacheSize(p string) *uint64 {
 	return parsed(r, p, func(s string) (uint64, error) {
 		kib, err := strconv.ParseUint(strings.TrimSuffix(s, "K"), 10, 54)
@@ -299,8 +292,7 @@ func (r *reader) cacheSize(p string) *uint64 {
 	})
 }
 
-// readCoreKinds tells the cores of hybrid machines apart: Intel's by the PMU that counts for them,
-// ARM's by their capacity.
+// readCoreKinds distinguishes the cores of hybrid machines: Intel's by the PMU of each core, ARM's by capacity.
 //
 // Source: Documentation/admin-guide/perf/, /sys/devices/cpu_core (5.13); Documentation/scheduler/sched-capacity.rst.
 func (r *reader) readCoreKinds() {
@@ -316,10 +308,9 @@ func (r *reader) readCoreKinds() {
 			return
 		}
 	}
-	// The efficiency cores are switched off: there is nothing to tell apart.
+	// The efficiency cores are switched off, so all cores are of one kind.
 }
 
-// setKinds makes performance cores of those that are strong, and efficiency cores of the others.
 func (r *reader) setKinds(strong func(i int) bool) {
 	for i := range r.h.Cores {
 		r.h.Cores[i].Kind = topology.KindEfficiency
@@ -329,13 +320,12 @@ func (r *reader) setKinds(strong func(i int) bool) {
 	}
 }
 
-// capacityGap is by what factor the capacities of two kinds of cores differ at least. Cores of one
-// kind differ too, by what frequency the maker allows each: up to a tenth.
+// capacityGap is the least ratio between the capacities of two kinds of cores. Cores of one kind differ by up to a
+// tenth, because each may have its own maximum frequency.
 const capacityGap = 1.2
 
-// readCapacities reads the capacity of each core relative to the strongest one's 1024. The widest
-// gap parts strong cores from weak ones: a few cores that are a little stronger than the rest
-// ("prime" cores) are of the same kind as these.
+// readCapacities reads the capacity of each core, relative to 1024 for the strongest. The widest gap separates strong
+// cores from weak ones: a few slightly stronger "prime" cores count as the same kind as other strong cores.
 func (r *reader) readCapacities() {
 	capacity := make([]int64, len(r.h.Cores))
 	for i := range r.h.Cores {
@@ -357,8 +347,8 @@ func (r *reader) readCapacities() {
 	}
 }
 
-// coresFromCPUInfo makes what it can of /proc/cpuinfo, where /sys shows no topology: CPUs on every
-// architecture, cores and packages on those that print them (x86, Itanium, LoongArch, MIPS).
+// coresFromCPUInfo reads /proc/cpuinfo if /sys shows no topology: CPUs on every architecture, cores and packages on
+// x86, Itanium, LoongArch and MIPS, which print them.
 func (r *reader) coresFromCPUInfo() {
 	info := r.readCPUInfo(true)
 	if cpus := info.cpus(); !cpus.IsEmpty() && !r.exists(cpuDir+"/online") {
@@ -372,13 +362,13 @@ func (r *reader) coresFromCPUInfo() {
 	r.h.Packages, r.h.Cores = packages, cores
 }
 
-// cpus returns the CPUs that the file lists, and CPU 0 where it lists none but is there: kernels
-// for one CPU need no number.
+// cpus returns the CPUs in the file. If it has text but no CPU number, as in kernels for one CPU, the result is CPU
+// 0.
 func (c cpuinfo) cpus() topology.CPUSet {
 	ids := lists.Map(c.processors, func(p processor) int { return p.id })
 	if ids == nil && len(c.common) > 0 {
 		ids = []int{0}
-		// "cpus active" of Alpha and "ncpus active" of SPARC; they are numbered from 0.
+		// "cpus active" of Alpha and "ncpus active" of SPARC; the CPUs are numbered from 0.
 		if n, err := strconv.Atoi(c.get("cpus active", "ncpus active")); err == nil && n > 0 && n <= topology.MaxCPUs {
 			return topology.CPURange(0, n-1)
 		}
@@ -386,8 +376,8 @@ func (c cpuinfo) cpus() topology.CPUSet {
 	return topology.CPUs(ids...)
 }
 
-// topology groups CPUs by package and core. It is not ok where a package has more CPUs than it says
-// it has: a cluster that shows several machines as one numbers each machine's packages from 0.
+// topology groups CPUs by package and core. ok is false if a package has more CPUs than it claims: a cluster that
+// shows several machines as one numbers each machine's packages from 0.
 func (c cpuinfo) topology() (packages []topology.Package, cores []topology.Core, ok bool) {
 	first := func(f map[string]string, keys ...string) (int, bool) {
 		for _, k := range keys {
@@ -416,7 +406,7 @@ func (c cpuinfo) topology() (packages []topology.Package, cores []topology.Core,
 	for id, cpus := range byCore {
 		cores = append(cores, topology.Core{OSID: new(id[1]), Package: new(id[0]), CPUs: topology.CPUs(cpus...)})
 	}
-	// Complete sorts cores again; packages are sorted here so that a test sees one order.
+	// Complete sorts the cores again; sorting packages here gives tests a fixed order.
 	slices.SortFunc(packages, func(a, b topology.Package) int { return cmp.Compare(a.ID, b.ID) })
 	slices.SortFunc(cores, func(a, b topology.Core) int { return a.CPUs.Compare(b.CPUs) })
 	return packages, cores, true

@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// layout writes what a test wants to see of the CPUs, one line each: packages, cores, caches.
+// layout prints packages, cores and caches, one per line, for comparison in tests.
 func layout(h *topology.Host) string {
 	var b strings.Builder
 	b.WriteString("online " + h.CPUs.Online.String() + "\n")
@@ -51,10 +51,9 @@ func layout(h *topology.Host) string {
 	return b.String()
 }
 
-// lines joins what a test wants to see.
 func lines(l ...string) string { return strings.Join(l, "\n") + "\n" }
 
-// topo writes the topology files of a CPU: "core_id=0 core_siblings=f". A file without a value has nothing in it.
+// topo returns the topology files of a CPU: "core_id=0 core_siblings=f". An empty value makes an empty file.
 func topo(cpu int, values string) files {
 	f := files{}
 	for item := range strings.FieldsSeq(values) {
@@ -64,7 +63,6 @@ func topo(cpu int, values string) files {
 	return f
 }
 
-// allTopo writes the same for several CPUs.
 func allTopo(set string, values string) files {
 	cpus, err := topology.ParseCPUSet(set)
 	if err != nil {
@@ -79,7 +77,7 @@ func allTopo(set string, values string) files {
 
 var twoByTwo = cpuShape{packages: 2, cores: 2, threads: 2, coresPerL3: 1}
 
-// x86 makes a machine one of x86, for whose package numbers there are rules.
+// x86 makes a machine an x86, for which package numbers have special rules.
 var x86 = files{"proc/cpuinfo": "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nflags\t\t: fpu lm"}
 
 func TestReadCPUs(t *testing.T) {
@@ -360,7 +358,7 @@ func TestFrequencies(t *testing.T) {
 	}
 }
 
-// A file that several CPUs share is read once. Without that care, a machine of 256 CPUs takes some 3,000 reads.
+// A file that several CPUs share must be read once: otherwise a machine of 256 CPUs takes some 3,000 reads.
 func TestFewReadsOnALargeMachine(t *testing.T) {
 	t.Parallel()
 	shape := cpuShape{packages: 2, cores: 64, threads: 2, coresPerL3: 8}
@@ -370,8 +368,8 @@ func TestFewReadsOnALargeMachine(t *testing.T) {
 	if len(r.h.Cores) != 128 || len(r.h.L3) != 16 || len(r.h.Packages) != 2 {
 		t.Fatalf("%d cores, %d L3, %d packages; want 128, 16, 2", len(r.h.Cores), len(r.h.L3), len(r.h.Packages))
 	}
-	// Per core: siblings, number, governor, frequency. Per L3: the list of caches, level, type,
-	// set, size. The rest is once.
+	// Per core: siblings, number, governor, frequency. Per L3: the list of caches, level, type, set, size. All other
+	// files are read once.
 	if limit := int64(128*4 + 16*5 + 60); asked.Load() > limit {
 		t.Errorf("%d reads; want at most %d", asked.Load(), limit)
 	}

@@ -11,19 +11,19 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// cpuinfoHead is how much of /proc/cpuinfo is read first: the whole file of a small machine, the
-// first CPUs of a large one. The kernel makes the text as it is read, and on x86 asks every CPU for
-// its frequency by then: nobody should wait for the other 255.
+// cpuinfoHead is the size of the first read of /proc/cpuinfo: all of a small machine, the first CPUs of a large one.
+// The kernel generates the text during the read and on x86 queries every CPU's frequency, which takes long with 256
+// CPUs.
 const cpuinfoHead = 16 << 10
 
-// A cpuinfo is /proc/cpuinfo, or its beginning. Every architecture has a form of its own; what they
-// share is "key : value" lines and a paragraph for each CPU that starts with "processor : N".
+// A cpuinfo is /proc/cpuinfo, or its beginning. Its form depends on the architecture, but all have "key : value"
+// lines and a paragraph for each CPU that starts with "processor : N".
 //
 // Source: show_cpuinfo in arch/*/kernel/ of the kernel.
 type cpuinfo struct {
 	processors []processor
-	// common are the lines that belong to no CPU: before the first one (old ARM), after the last
-	// one (POWER), or all of them (Alpha, SPARC).
+	// common are the lines outside the CPUs' paragraphs: before the first one (old ARM), after the last one (POWER),
+	// or all lines (Alpha, SPARC).
 	common map[string]string
 }
 
@@ -33,7 +33,8 @@ type processor struct {
 	fields map[string]string
 }
 
-// readCPUInfo reads /proc/cpuinfo, only the beginning unless all is set. It is empty where there is no such file.
+// readCPUInfo reads /proc/cpuinfo, only its beginning unless all is set. The result is empty if there is no such
+// file.
 func (r *reader) readCPUInfo(all bool) cpuinfo {
 	const p = "proc/cpuinfo"
 	if all {
@@ -54,7 +55,7 @@ func (r *reader) readCPUInfo(all bool) cpuinfo {
 	}
 	text := string(head[:n])
 	if n == len(head) {
-		// The lines that belong to no CPU may come last. Only x86 has none, and the longest file.
+		// Lines about the whole machine may come last, except on x86, which has none and the longest file.
 		if !strings.Contains(text, "\ncpu family\t:") {
 			return r.readCPUInfo(true)
 		}
@@ -63,7 +64,7 @@ func (r *reader) readCPUInfo(all bool) cpuinfo {
 	return parseCPUInfo(text)
 }
 
-// parseCPUInfo takes every form of the file; lines that are not "key : value" are left out.
+// parseCPUInfo parses any form of the file. It skips lines that are not "key : value".
 func parseCPUInfo(text string) cpuinfo {
 	c := cpuinfo{common: map[string]string{}}
 	var fields map[string]string
@@ -81,7 +82,7 @@ func parseCPUInfo(text string) cpuinfo {
 		if id, ok := processorID(key, value); ok {
 			fields = map[string]string{}
 			c.processors = append(c.processors, processor{id, fields})
-			// "processor 0: version = FF, ..., machine = 2964" of s390 has all in one line.
+			// s390 has all fields in one line: "processor 0: version = FF, ..., machine = 2964".
 			if key != "processor" {
 				addPairs(fields, value)
 				fields = nil
@@ -89,7 +90,8 @@ func parseCPUInfo(text string) cpuinfo {
 			continue
 		}
 		if fields == nil {
-			// The first of two lines of one name is of the first CPU: s390 lists its CPUs again, with other facts.
+			// If a key repeats, the first line belongs to the first CPU: s390 lists its CPUs again, with other
+			// fields.
 			if _, ok := c.common[key]; !ok {
 				c.common[key] = value
 			}
@@ -100,8 +102,8 @@ func parseCPUInfo(text string) cpuinfo {
 	return c
 }
 
-// processorID recognises the line that a CPU's paragraph starts with, and s390's "processor 0:
-// ...". Old ARM kernels have a "Processor" line with the model's name.
+// processorID recognises the first line of a CPU's paragraph, and s390's "processor 0: ...". Old ARM kernels also
+// have a "Processor" line with the model's name.
 func processorID(key, value string) (int, bool) {
 	digits, ok := value, key == "processor"
 	if !ok {
@@ -113,7 +115,7 @@ func processorID(key, value string) (int, bool) {
 	return id, err == nil && id >= 0 && id < topology.MaxCPUs
 }
 
-// addPairs adds "version = FF, machine = 2964".
+// addPairs parses "version = FF, machine = 2964" into fields.
 func addPairs(fields map[string]string, s string) {
 	for item := range strings.SplitSeq(s, ",") {
 		if key, value, ok := strings.Cut(item, "="); ok {
@@ -122,9 +124,8 @@ func addPairs(fields map[string]string, s string) {
 	}
 }
 
-// get returns the first value of these names that is there: of the first CPU, or of no CPU. Where
-// no empty line parts the CPUs from what is true of all of them (early 64-bit ARM), that is with
-// the last CPU.
+// get returns the first nonempty value of keys, each from the first CPU, the common lines, or the last CPU. The last
+// CPU counts because early 64-bit ARM has no empty line between it and the common lines.
 func (c cpuinfo) get(keys ...string) string {
 	places := []map[string]string{c.common}
 	if n := len(c.processors); n > 0 {
@@ -140,21 +141,20 @@ func (c cpuinfo) get(keys ...string) string {
 	return ""
 }
 
-// hasFlag reports whether the first CPU has an x86 flag.
 func (c cpuinfo) hasFlag(name string) bool {
 	return strings.Contains(" "+c.get("flags")+" ", " "+name+" ")
 }
 
-// isX86 tells by fields that only x86 prints together.
+// isX86 checks for two fields that only x86 prints together.
 func (c cpuinfo) isX86() bool { return c.get("cpu family") != "" && c.get("vendor_id") != "" }
 
-// arch returns what uname -m says of such a machine, as far as the file tells; "" where it does not.
+// arch returns the machine's uname -m, or "" if the file does not tell.
 func (c cpuinfo) arch() string {
 	isa := c.get("isa", "ISA")
 	cpu := c.get("cpu")
 	switch {
 	case c.isX86():
-		// A 32-bit kernel runs on 64-bit CPUs too. Only it looks for this bug of 1994.
+		// A 32-bit kernel also runs on 64-bit CPUs, but only a 32-bit kernel checks for this bug of 1994.
 		if c.get("fdiv_bug") != "" || !c.hasFlag("lm") {
 			return "i686"
 		}
@@ -182,14 +182,13 @@ func (c cpuinfo) arch() string {
 	return ""
 }
 
-// bigEndianPower tells CPUs that no kernel runs in little-endian mode from POWER8 and later, of
-// which the file does not tell the byte order.
+// bigEndianPower reports whether a CPU is older than POWER8, so that its kernel is big-endian. The file does not tell
+// the byte order.
 func bigEndianPower(cpu string) bool {
 	return slices.ContainsFunc([]string{"PPC970", "Cell", "POWER4", "POWER5", "POWER6", "POWER7"},
 		func(name string) bool { return strings.HasPrefix(cpu, name) })
 }
 
-// model returns the name of the first CPU's model, "" where the file has none.
 func (c cpuinfo) model() string {
 	name := c.get("model name", "Model Name", "cpu model", "Processor")
 	if name == "" {
@@ -199,12 +198,12 @@ func (c cpuinfo) model() string {
 		name = "IBM " + machine
 	}
 	arm := [2]string{strings.ToLower(c.get("CPU implementer")), strings.ToLower(c.get("CPU part"))}
-	name = cmp.Or(name, armModels[arm], c.get("uarch")) // the last is of RISC-V: "sifive,u74-mc"
+	name = cmp.Or(name, armModels[arm], c.get("uarch")) // the last is RISC-V's: "sifive,u74-mc"
 	return strings.Join(strings.Fields(name), " ")
 }
 
-// armModels names cores of 64-bit ARM servers and workstations, whose kernel prints only the
-// numbers of the main ID register: implementer and part.
+// armModels names cores of 64-bit ARM servers and workstations. Their kernel prints only the implementer and part
+// numbers of the main ID register.
 //
 // Source: the technical reference manual of each core, register MIDR_EL1.
 var armModels = map[[2]string]string{

@@ -12,17 +12,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// gpus are the GPUs found so far, by function.
 type gpus map[topology.PCIAddr]*topology.GPU
 
-// at returns the GPU at a.
 func (g gpus) at(a topology.PCIAddr) *topology.GPU {
 	g[a] = cmp.Or(g[a], &topology.GPU{Address: &a})
 	return g[a]
 }
 
-// readGPUs reads what drivers say of GPUs. A GPU that no driver describes is known by its PCI
-// function alone, and is left to Host.Complete.
+// readGPUs reads the drivers' descriptions of GPUs. A GPU without one is known only as a PCI function, and
+// Host.Complete adds it.
 func (r *reader) readGPUs() {
 	found := gpus{}
 	r.readDRM(found)
@@ -33,8 +31,7 @@ func (r *reader) readGPUs() {
 	}
 }
 
-// readDRM reads the cards of the direct rendering manager: every GPU whose driver can show a
-// picture, and amdgpu's compute cards.
+// readDRM reads the cards of the direct rendering manager: GPUs with a display driver, and amdgpu's compute cards.
 func (r *reader) readDRM(found gpus) {
 	const class = "sys/class/drm"
 	for _, n := range r.numbered(class, "card") {
@@ -42,7 +39,7 @@ func (r *reader) readDRM(found gpus) {
 		p := class + "/" + card
 		a, ok := r.functionOf(p)
 		if !ok {
-			continue // a card that no PCI function is behind: a frame buffer of the firmware, USB
+			continue // a card without a PCI function: a firmware frame buffer, USB
 		}
 		g := found.at(a)
 		g.Name = cmp.Or(g.Name, card)
@@ -51,7 +48,7 @@ func (r *reader) readDRM(found gpus) {
 		}
 		r.readAMDGPU(g, p+"/device")
 	}
-	for i := range r.h.PCI { // a dump may hold the PCI devices alone
+	for i := range r.h.PCI { // a dump may have only the PCI devices
 		d := &r.h.PCI[i]
 		dir := "sys/bus/pci/devices/" + d.Address.String()
 		if d.IsGPU() && d.Vendor != nil && *d.Vendor == topology.VendorAMD && found[d.Address] == nil &&
@@ -61,8 +58,8 @@ func (r *reader) readDRM(found gpus) {
 	}
 }
 
-// monitor reports whether a display is connected to the card; nil where the card has no connectors.
-// They are directories of their own inside the card's: card1/card1-DP-1/status.
+// monitor reports whether a display is connected to the card, or nil if the card has no connectors. Connectors are
+// directories inside the card's: card1/card1-DP-1/status.
 func (r *reader) monitor(p, card string) *bool {
 	var connected *bool
 	for _, name := range r.dir(p) {
@@ -79,27 +76,27 @@ func (r *reader) monitor(p, card string) *bool {
 	return connected
 }
 
-// vramTotal is there for every device of the driver amdgpu.
+// vramTotal exists for every device of amdgpu.
 const vramTotal = "mem_info_vram_total"
 
-// readAMDGPU reads what amdgpu adds to the directory of the function.
+// readAMDGPU reads amdgpu's files in the function's directory.
 //
 // Source: Documentation/gpu/amdgpu/driver-misc.rst.
 func (r *reader) readAMDGPU(g *topology.GPU, dir string) {
 	if g.MemoryBytes = cmp.Or(g.MemoryBytes, r.size(dir+"/"+vramTotal)); g.MemoryBytes == nil {
 		return
 	}
-	g.BAR1Bytes = r.size(dir + "/mem_info_vis_vram_total") // what the CPU and peers reach through the BAR
+	g.BAR1Bytes = r.size(dir + "/mem_info_vis_vram_total") // memory that the CPU and peers reach through the BAR
 	g.VBIOS = r.word(dir + "/vbios_version")
-	g.Model = r.word(dir + "/product_name") // of boards that have it in their FRU; empty otherwise
+	g.Model = r.word(dir + "/product_name") // empty unless the board has it in its FRU
 	g.Partition = r.word(dir + "/current_compute_partition")
-	g.DriverVer = r.word("sys/module/amdgpu/version") // of a driver from outside the kernel only
+	g.DriverVer = r.word("sys/module/amdgpu/version") // only for an out-of-tree driver
 	if id := r.word(dir + "/unique_id"); strings.Trim(id, "0x") != "" {
 		g.UUID = id
 	}
 }
 
-// readKFD reads the compute nodes of AMD GPUs: their architecture and how many other GPUs xGMI links them to.
+// readKFD reads the compute nodes of AMD GPUs: their architecture and the number of other GPUs linked by xGMI.
 //
 // Source: drivers/gpu/drm/amd/amdkfd/kfd_topology.c and kfd_crat.h of the kernel.
 func (r *reader) readKFD(found gpus) {
@@ -107,7 +104,7 @@ func (r *reader) readKFD(found gpus) {
 	nodes := r.numbered(dir, "")
 	isGPU := map[uint64]bool{}
 	for _, n := range nodes {
-		if id := r.number(dir + "/" + strconv.Itoa(n) + "/gpu_id"); id != nil && *id != 0 { // 0 is a node of CPUs
+		if id := r.number(dir + "/" + strconv.Itoa(n) + "/gpu_id"); id != nil && *id != 0 { // 0 is a CPU node
 			isGPU[uint64(n)] = true
 		}
 	}
@@ -123,12 +120,12 @@ func (r *reader) readKFD(found gpus) {
 		}
 		g := found.at(a)
 		if g.ComputeArch != "" {
-			continue // another partition of a GPU that is here already
+			continue // another partition of a known GPU
 		}
 		g.ComputeArch = gfxName(properties["gfx_target_version"])
 		links := 0
 		for _, m := range r.numbered(p+"/io_links", "") {
-			const xgmi = 11 // CRAT_IOLINK_TYPE_XGMI; it also joins CPUs and GPUs, which do not count here
+			const xgmi = 11 // CRAT_IOLINK_TYPE_XGMI; links between CPUs and GPUs do not count
 			link := r.properties(p + "/io_links/" + strconv.Itoa(m) + "/properties")
 			if link["type"] == xgmi && isGPU[link["node_to"]] {
 				links++
@@ -140,7 +137,7 @@ func (r *reader) readKFD(found gpus) {
 	}
 }
 
-// properties reads a file of lines "name value". What is not a number is left out.
+// properties reads a file of lines "name value". It skips values that are not numbers.
 func (r *reader) properties(p string) map[string]uint64 {
 	out := map[string]uint64{}
 	for line := range strings.Lines(r.word(p)) {
@@ -153,8 +150,8 @@ func (r *reader) properties(p string) map[string]uint64 {
 	return out
 }
 
-// kfdAddress returns the function of a compute node: location_id holds bus, device and function as
-// PCI numbers them, and above them, in its highest 4 bits, the number of the partition.
+// kfdAddress returns the function of a compute node. location_id has the bus, device and function as PCI encodes
+// them, and the partition number in its highest 4 bits.
 func kfdAddress(properties map[string]uint64) (topology.PCIAddr, bool) {
 	id, ok := properties["location_id"]
 	domain := properties["domain"]
@@ -165,8 +162,8 @@ func kfdAddress(properties map[string]uint64) (topology.PCIAddr, bool) {
 	return pci.AddressOf(uint32(domain), uint16(id)), true
 }
 
-// gfxName turns 90402 into "gfx942": two decimal digits each for minor version and stepping, which
-// the name has as hexadecimal ones. It is empty for kernels before 5.14, which do not say.
+// gfxName turns 90402 into "gfx942": minor version and stepping have two decimal digits each, which become one
+// hexadecimal digit in the name. It returns "" for kernels before 5.14, which do not tell.
 func gfxName(v uint64) string {
 	major, minor, stepping := v/10000, v/100%100, v%100
 	if major == 0 || major > 99 || minor > 15 || stepping > 15 {

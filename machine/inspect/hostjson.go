@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// sniffHostJSON reports whether text begins as what "rackless inspect -o json" prints. The schema
-// is the first key of it.
+// sniffHostJSON reports whether text begins like the output of "rackless inspect -o json". Its first key is the
+// schema.
 func sniffHostJSON(text []byte) bool {
 	head := bytes.TrimLeft(text, " \t\r\n")
 	if len(head) == 0 || head[0] != '{' {
@@ -19,7 +19,8 @@ func sniffHostJSON(text []byte) bool {
 	return bytes.Contains(head[:min(len(head), 200)], []byte(`"`+topology.Schema+`"`))
 }
 
-// parseHostJSON reads what "rackless inspect -o json" printed. Its findings are not read: they follow from the host.
+// parseHostJSON parses the output of "rackless inspect -o json". It ignores findings, which are derived from the
+// host.
 func parseHostJSON(text []byte, name string) (*topology.Host, error) {
 	var doc struct {
 		Schema string `json:"schema"`
@@ -32,7 +33,7 @@ func parseHostJSON(text []byte, name string) (*topology.Host, error) {
 		return nil, fmt.Errorf("%s: schema %q, want %q", name, where.Clip(doc.Schema), topology.Schema)
 	}
 	h := &doc.Host
-	// Whatever machine printed it, what is in a file is not the machine that runs this.
+	// A host in a file is never this machine, even if this machine printed it.
 	h.Provenance.ThisSystem = false
 	h.Provenance.Name = name
 	h.Complete()

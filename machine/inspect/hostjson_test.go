@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// printedHost is a host as inspect -o json prints it, findings left out.
+// printedHost returns a host as inspect -o json prints it, without findings.
 func printedHost(t testing.TB, h *topology.Host) []byte {
 	t.Helper()
 	data, err := json.Marshal(struct {

@@ -1,16 +1,15 @@
 package inspect
 
-// A decision is about differences between a Host and what hwloc shows: which they are, who is
-// right, and how that is known.
+// A decision explains differences between a Host and hwloc's output: which tool is right, and why.
 type decision struct {
 	tests []string // names of references
-	what  string   // regular expression for the differences it is about
-	count int      // how many there are, in all these tests
+	what  string   // regular expression that matches the differences
+	count int      // number of differences in all these tests
 	right string   // "rackless", "hwloc", or "both": they answer different questions
 	why   string
 }
 
-// Some reasons are those of several decisions.
+// Reasons that several decisions share.
 const (
 	whyCpuset = "the dump was made for a process that a cpuset (proc/self/cpuset, the group's cpus and mems below " +
 		"dev/cpuset or sys/fs/cgroup) " +

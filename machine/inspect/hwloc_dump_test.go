@@ -11,19 +11,19 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A found is what hwloc found on a machine, as far as a Host has it too.
+// A found is hwloc's description of a machine, in the parts that a Host has too.
 type found struct {
 	online    topology.CPUSet
 	nodes     map[int]foundNode
 	distances map[[2]int]int // from one node to another
 	packages  []foundSet
 	cores, l3 []foundSet
-	pci       map[topology.PCIAddr]topology.CPUSet // CPUs that are near
-	// all functions are listed, not only those that hwloc finds interesting
+	pci       map[topology.PCIAddr]topology.CPUSet // nearby CPUs
+	// all functions are listed, not only the ones that hwloc considers interesting
 	wholeIO bool
 }
 
-// A foundSet is an object with CPUs. Without a number hwloc did not know it.
+// A foundSet is an object with CPUs. It has no number if hwloc did not know it.
 type foundSet struct {
 	id   *int
 	cpus topology.CPUSet
@@ -36,18 +36,17 @@ type foundNode struct {
 	memory, unit uint64
 }
 
-// A foundObject is a node of hwloc's tree.
 type foundObject struct {
 	kind, subtype string
 	id            *int
 	cpus          topology.CPUSet
-	hasCPUs       bool // cpus is known; else it is that of the objects below
+	hasCPUs       bool // cpus is known; otherwise it is the union of the children's
 	memory, unit  uint64
 	address       string
 	children      []*foundObject
 }
 
-// complete fills in the CPUs of objects from those below them.
+// complete computes missing CPUs of objects from their children.
 func (o *foundObject) complete() topology.CPUSet {
 	for _, c := range o.children {
 		set := c.complete()
@@ -61,8 +60,8 @@ func (o *foundObject) complete() topology.CPUSet {
 	return o.cpus
 }
 
-// collect adds an object and those below it. near are the CPUs of the closest object that is
-// neither memory nor a device.
+// collect adds an object and its descendants. near are the CPUs of the closest object that is neither memory nor a
+// device.
 func (f *found) collect(o *foundObject, near topology.CPUSet) error {
 	switch o.kind {
 	case "NUMANode":
@@ -79,7 +78,7 @@ func (f *found) collect(o *foundObject, near topology.CPUSet) error {
 	case "Core":
 		f.cores = append(f.cores, foundSet{o.id, o.cpus})
 	case "L3Cache", "L3":
-		// KNL's fast memory as a cache came to be shown as one of the CPUs.
+		// hwloc shows KNL's fast memory in cache mode as if it were a CPU cache.
 		if o.subtype != "MemorySideCache" {
 			f.l3 = append(f.l3, foundSet{cpus: o.cpus})
 		}
@@ -110,12 +109,12 @@ func newFound() *found {
 	return &found{nodes: map[int]foundNode{}, distances: map[[2]int]int{}, pci: map[topology.PCIAddr]topology.CPUSet{}}
 }
 
-// consoleLine is an object of lstopo's text: "    NUMANode(HBM) L#3 (P#4 local=512MiB ...)".
+// consoleLine matches an object in lstopo's text: " NUMANode(HBM) L#3 (P#4 local=512MiB ...)".
 var consoleLine = regexp.MustCompile(
 	`^( *)([A-Z][A-Za-z0-9]*)(?:\(([^)]*)\))?(?:\[[^]]*\])?(?:\(([^)]*)\))?(?: L#\d+)?(?: P#(\d+))?` +
 		`(?: \((.*?)\))?(?: \(disallowed\))?(?: ".*")?$`)
 
-// parseConsole parses lstopo's text, verbose or not: a tree by indentation, then what is known besides.
+// parseConsole parses lstopo's text, verbose or not: a tree by indentation, followed by other facts.
 func parseConsole(text string) (*found, error) {
 	f := newFound()
 	type open struct {
@@ -224,7 +223,6 @@ func parseMemory(s string) (bytes, unit uint64) {
 	return 0, 0
 }
 
-// parseHwlocXML parses as much of hwloc's XML, versions 2 and 3, as a comparison needs.
 func parseHwlocXML(text string) (*found, error) {
 	f := newFound()
 	d := xml.NewDecoder(strings.NewReader(text))

@@ -18,16 +18,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A reference is a dump of hwloc's test-suite, and what hwloc shows of it.
+// A reference is a dump of hwloc's test-suite and hwloc's expected output for it.
 type reference struct {
-	name    string // of the test, which is that of the file with the expectation
+	name    string // of the test, from the file with the expectation
 	source  string // the archive
-	target  string // what hwloc shows
+	target  string // file with hwloc's output
 	wholeIO bool
 }
 
-// references lists the tests of hwloc that are here: those with a ".test" file that names source
-// and target, and older ones by name.
+// references lists the available hwloc tests: the ones with a ".test" file that names source and target, and older
+// ones by name.
 func references(t *testing.T) []reference {
 	t.Helper()
 	var out []reference
@@ -74,7 +74,6 @@ func references(t *testing.T) []reference {
 	return out
 }
 
-// readDump reads an archive as a machine.
 func readDump(t *testing.T, file string) *topology.Host {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -96,7 +95,6 @@ func readDump(t *testing.T, file string) *topology.Host {
 	return h
 }
 
-// readFound reads what hwloc shows.
 func readFound(t *testing.T, ref reference) *found {
 	t.Helper()
 	b, err := os.ReadFile(ref.target)
@@ -118,7 +116,7 @@ func readFound(t *testing.T, ref reference) *found {
 	return f
 }
 
-// differences lists what Host and hwloc say differently, as "what: rackless ..., hwloc ...".
+// differences lists the differences between a Host and hwloc's output, each with both values.
 func differences(h *topology.Host, f *found) []string {
 	var out []string
 	differ := func(what string, ours, theirs any) {
@@ -142,7 +140,7 @@ func differences(h *topology.Host, f *found) []string {
 		if !n.CPUs.Equal(theirs.cpus) {
 			differ(fmt.Sprintf("CPUs of node %d", id), n.CPUs, theirs.cpus)
 		}
-		// lstopo writes nothing for no memory, and for memory that it does not know.
+		// lstopo prints nothing for no memory, nor for unknown memory.
 		if memory := value(n.MemoryBytes); max(memory, theirs.memory)-min(memory, theirs.memory) > theirs.unit/2 {
 			differ(fmt.Sprintf("memory of node %d", id), memory, theirs.memory)
 		}
@@ -155,7 +153,6 @@ func differences(h *topology.Host, f *found) []string {
 	return append(out, pciDifferences(h, f)...)
 }
 
-// memoryKinds are hwloc's words for kinds of memory.
 var memoryKinds = map[string]string{"DRAM": kindDRAM, "HBM": kindHBM, "MCDRAM": kindHBM, "NVM": kindNVDIMM,
 	"GPUMemory": kindGPU}
 
@@ -166,7 +163,6 @@ func value(p *uint64) uint64 {
 	return *p
 }
 
-// distanceDifferences compares rows between nodes that both know.
 func distanceDifferences(h *topology.Host, f *found) []string {
 	var out []string
 	for i := range h.NUMANodes {
@@ -175,7 +171,7 @@ func distanceDifferences(h *topology.Host, f *found) []string {
 			to := h.NUMANodes[j].ID
 			theirs, ok := f.distances[[2]int{from.ID, to}]
 			if !ok {
-				// hwloc shows no matrix of one node, nor for a matrix that says nothing.
+				// hwloc shows no matrix for one node, nor a matrix without information.
 				if len(f.nodes) > 1 && len(f.distances) > 0 && from.Distances != nil && hasNode(f, from.ID) &&
 					hasNode(f, to) {
 					out = append(out, fmt.Sprintf("distance %d-%d: rackless %d, hwloc none", from.ID, to,
@@ -196,7 +192,7 @@ func distanceDifferences(h *topology.Host, f *found) []string {
 
 func hasNode(f *found, id int) bool { _, ok := f.nodes[id]; return ok }
 
-// setDifferences compares packages, cores and L3 caches, by their CPUs and, of packages and cores, by their numbers.
+// setDifferences compares packages, cores and L3 caches by CPUs, and packages and cores also by number.
 func setDifferences(h *topology.Host, f *found) []string {
 	var packages, cores, caches []foundSet
 	for _, p := range h.Packages {
@@ -212,7 +208,7 @@ func setDifferences(h *topology.Host, f *found) []string {
 		compareSets("L3", caches, f.l3))
 }
 
-// compareSets compares two lists of sets. Numbers are compared where both have one.
+// compareSets compares two lists of sets. It compares numbers if both have one.
 func compareSets(what string, ours, theirs []foundSet) []string {
 	var out []string
 	byCPUs := func(a, b foundSet) int { return a.cpus.Compare(b.cpus) }
@@ -236,8 +232,8 @@ func compareSets(what string, ours, theirs []foundSet) []string {
 	return out
 }
 
-// pciDifferences compares the functions that hwloc shows, and where they are. hwloc attaches a
-// device that is near to no CPUs to the machine.
+// pciDifferences compares the functions that hwloc shows, and their places. hwloc attaches a device without nearby
+// CPUs to the machine.
 func pciDifferences(h *topology.Host, f *found) []string {
 	var out []string
 	tree := topology.NewTree(h)
@@ -267,8 +263,8 @@ func pciDifferences(h *topology.Host, f *found) []string {
 	return out
 }
 
-// TestHostsAgreeWithHwloc reads every dump and compares the Host with what hwloc found. Each
-// difference has to be decided, and each decision has to be about a difference that is there.
+// TestHostsAgreeWithHwloc reads every dump and compares the Host with hwloc's output. Each difference needs a
+// decision, and each decision must match a difference.
 func TestHostsAgreeWithHwloc(t *testing.T) {
 	t.Parallel()
 	what := make([]*regexp.Regexp, len(decided))

@@ -1,11 +1,11 @@
 // Package inspect reads a machine into a topology.Host: the live one, or any tree of its /sys and /proc.
 //
-// A missing file is normal: containers, virtual machines and kernels without NUMA lack many. What
-// is missing leaves its field unset; what is there and cannot be read or understood is also listed
-// in Host.Unread, with the reason. Nothing is guessed without saying so.
+// Missing files are normal: containers, virtual machines and kernels without NUMA lack many. A missing file leaves
+// its field unset. A file that exists but cannot be read or understood is also listed in Host.Unread, with the
+// reason. Guesses are marked as such.
 //
-// Dumps of other tools are read by the packages hwlocxml, nccl, smi and lspci below this one, which
-// Open chooses by the content of a file. Directories and archives become file systems in inspect/tree.
+// Dumps of other tools are read by the packages hwlocxml, nccl, smi and lspci below this one, which Open chooses by
+// the content of a file. Directories and archives become file systems in inspect/tree.
 package inspect
 
 import (
@@ -20,25 +20,24 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Source is where a machine is read from.
+// A Source is a machine to read.
 type Source struct {
-	// Name is what messages and the provenance call it: a file or a directory; "/" for the live machine.
+	// Name identifies the source in messages and the provenance: a file or directory, or "/" for the live machine.
 	Name string
-	// FS is the machine's root directory. Reading links (fs.ReadLinkFS) must work, and links that
-	// stand for directories must be followed.
+	// FS is the machine's root directory. It must support fs.ReadLinkFS and follow links to directories.
 	FS fs.FS
-	// Run runs a command on the machine, or gives its recorded output; nil where there are none.
-	// fs.ErrNotExist stands for a program that is not there.
+	// Run runs a command on the machine or returns its recorded output. It returns fs.ErrNotExist for a missing
+	// program, and is nil if the source has no commands.
 	Run func(ctx context.Context, argv ...string) ([]byte, error)
-	// Live is set where FS is the root directory of the machine that runs rackless.
+	// Live is set if FS is the root directory of the machine that runs rackless.
 	Live bool
 }
 
-// ErrNoMachine is the error of Read when the tree has neither CPUs nor memory nor PCI devices.
+// ErrNoMachine is the error of Read if the tree has no CPUs, memory or PCI devices.
 var ErrNoMachine = errors.New("nothing of a machine found: no sys/devices, no sys/bus/pci/devices, no proc/cpuinfo")
 
-// Read reads a machine. An error means that nothing could be made of the source at all, or that ctx
-// ended; whatever else goes wrong is in Host.Unread.
+// Read reads a machine. It returns an error only if the source contains no machine or ctx is done; everything else
+// that could not be read is in Host.Unread.
 func Read(ctx context.Context, src Source) (*topology.Host, error) {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTree, Name: src.Name,
 		ThisSystem: src.Live}}
@@ -64,38 +63,39 @@ func Read(ctx context.Context, src Source) (*topology.Host, error) {
 		read()
 	}
 	h.Complete()
-	r.readIRQs() // which of them matter depends on the devices and the isolated CPUs
+	r.readIRQs() // which of them are read depends on the devices and the isolated CPUs
 	h.Complete()
 	h.Provenance.Filled = h.Parts()
 	return h, nil
 }
 
-// A Job is one host to be read.
+// A Job is a host to read.
 type Job struct {
 	Name string // for headings and messages
 	Read func(ctx context.Context) (*topology.Host, error)
 }
 
-// Jobs are the hosts at some paths.
+// Jobs are the hosts at a list of paths.
 type Jobs struct {
 	All    []Job
-	Many   bool // several hosts were asked for, even if it is one in the end
-	Joined int  // how many files were taken for texts of one host, unasked
+	Many   bool // several hosts were requested, even if only one was found
+	Joined int  // number of files that were combined into one host without a request to do so
 
-	Close func() // releases what the jobs share; nil where that is nothing
+	Close func() // releases shared resources; may be nil
 }
 
-// Done releases what the jobs share.
+// Done releases the jobs' shared resources.
 func (j *Jobs) Done() {
 	if j.Close != nil {
 		j.Close()
 	}
 }
 
-// Grouping says which files are of one host. The zero value leaves it to their content.
+// Grouping tells whether all files are one host (Together) or each is its own (Each). The zero value decides by
+// content.
 type Grouping struct{ Together, Each bool }
 
-// Select returns the hosts at paths, in their order. "-" is stdin, and no path this machine.
+// Select returns the hosts at paths, in order. "-" is stdin; without paths it returns this machine.
 func Select(paths []string, stdin io.Reader, g Grouping) (jobs Jobs, err error) {
 	if len(paths) == 0 {
 		jobs.All = []Job{{"this machine", func(ctx context.Context) (*topology.Host, error) {
@@ -106,7 +106,7 @@ func Select(paths []string, stdin io.Reader, g Grouping) (jobs Jobs, err error) 
 	jobs.Many = len(paths) > 1
 	var files []string
 	for _, p := range paths {
-		// A directory is one machine where it has /sys and /proc, else a heap of files.
+		// A directory with /sys and /proc is one machine; any other is a collection of files.
 		list, err := List(p)
 		if err != nil {
 			return Jobs{}, err
@@ -139,8 +139,8 @@ func Select(paths []string, stdin io.Reader, g Grouping) (jobs Jobs, err error) 
 	return jobs, nil
 }
 
-// ReadPath reads the host at a path; "-" is stdin. A directory without a machine in it is one host,
-// told by all its files.
+// ReadPath reads the host at a path; "-" is stdin. All files of a directory that is not a machine's root describe one
+// host.
 func ReadPath(ctx context.Context, path string, stdin io.Reader) (*topology.Host, error) {
 	if path == "-" {
 		return ReadStream(ctx, stdin, "standard input")

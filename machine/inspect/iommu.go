@@ -9,19 +9,17 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Where the kernel shows IOMMUs and their groups. Sources:
-// Documentation/ABI/testing/sysfs-class-iommu and sysfs-kernel-iommu_groups.
+// Directories of IOMMUs and their groups. Sources: Documentation/ABI/testing/sysfs-class-iommu and
+// sysfs-kernel-iommu_groups.
 const (
 	iommuClass  = "sys/class/iommu"
 	iommuGroups = "sys/kernel/iommu_groups"
 )
 
-// readIOMMU reads the IOMMUs and the groups that they make of the functions. It comes after readPCI.
-//
-// "There is none" is said only where the kernel's list of IOMMUs is there and is empty: dumps of
-// other tools leave these directories out.
+// readIOMMU reads the IOMMUs and their groups of functions, after readPCI. It reports that there is no IOMMU only if
+// the kernel's list of IOMMUs exists and is empty, because dumps of other tools omit these directories.
 func (r *reader) readIOMMU() {
-	units := r.dir(iommuClass) // not nil where it could be listed
+	units := r.dir(iommuClass) // not nil if the directory was listed
 	if len(units) > 0 {
 		r.h.IOMMU.Units = units
 	} else if units != nil {
@@ -62,9 +60,8 @@ func (r *reader) readIOMMU() {
 	}
 }
 
-// iommuGroup reads one group. Its members are those functions that link to it, or, where none does,
-// those that it links to. ok is false for the groups of VFIO's no-IOMMU mode, which nothing keeps
-// apart.
+// iommuGroup reads one group and its members: the functions that link to it, or else the functions that it links to.
+// ok is false for groups of VFIO's no-IOMMU mode, which isolate nothing.
 func (r *reader) iommuGroup(id int, members []topology.PCIAddr) (g topology.IOMMUGroup, ok bool) {
 	dir := iommuGroups + "/" + strconv.Itoa(id)
 	if len(r.h.IOMMU.Units) == 0 && r.word(dir+"/name") == noIOMMU {
@@ -74,15 +71,15 @@ func (r *reader) iommuGroup(id int, members []topology.PCIAddr) (g topology.IOMM
 	if len(members) == 0 {
 		g.Devices = []topology.PCIAddr{}
 		for _, device := range r.dir(dir + "/devices") {
-			// On machines without ACPI there are devices in it that are not on PCI.
+			// Without ACPI a group may also contain devices that are not on PCI.
 			if a, err := topology.ParsePCIAddr(device); err == nil {
 				g.Devices = append(g.Devices, a)
 			}
 		}
 	}
-	// Lines are a first address, a last one and a type. "direct" is what the firmware wants mapped
-	// 1:1 and that keeps a device from being given away; "direct-relaxable" may be given up, and
-	// "msi" and "reserved" are in every group.
+	// A line is a first address, a last one and a type. "direct" regions must stay mapped 1:1 for the firmware, which
+	// prevents assigning the device; "direct-relaxable" ones may be unmapped, and every group has "msi" and
+	// "reserved".
 	for line := range strings.Lines(r.word(dir + "/reserved_regions")) {
 		if fields := strings.Fields(line); len(fields) == 3 && fields[2] == "direct" {
 			g.Reserved = append(g.Reserved, strings.Join(fields, " "))
@@ -91,10 +88,9 @@ func (r *reader) iommuGroup(id int, members []topology.PCIAddr) (g topology.IOMM
 	return g, true
 }
 
-// noIOMMU is the name of groups that VFIO makes when it is told to do without an IOMMU. Source: drivers/vfio/group.c.
+// noIOMMU is the name of the groups in VFIO's no-IOMMU mode. Source: drivers/vfio/group.c.
 const noIOMMU = "vfio-noiommu"
 
-// dropNoIOMMU forgets groups of VFIO's no-IOMMU mode.
 func (r *reader) dropNoIOMMU() {
 	fake := map[int]bool{}
 	for i := range r.h.PCI {

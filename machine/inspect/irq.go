@@ -10,14 +10,13 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// readIRQs reads the interrupts that matter: those that disturb isolated CPUs, and those of RDMA
-// NICs. A large machine has thousands, and each is some files: where neither is there, none is
-// read.
+// readIRQs reads the interrupts that disturb isolated CPUs, and the interrupts of RDMA NICs. It reads no others,
+// because a large machine has thousands, each with several files.
 //
 // Source: Documentation/core-api/irq/irq-affinity.rst, Documentation/ABI/testing/sysfs-bus-pci (msi_irqs).
 func (r *reader) readIRQs() {
 	isolated := unionKnown(r.h.CPUs.Isolated, r.h.CPUs.NoHzFull)
-	owner := map[int]string{} // by interrupt: the PCI function it is of
+	owner := map[int]string{} // PCI functions by interrupt
 	for i := range r.h.NICs {
 		if n := &r.h.NICs[i]; n.Address != nil && len(n.RDMA) > 0 {
 			for _, irq := range r.msiIRQs(*n.Address) {
@@ -53,13 +52,13 @@ func (r *reader) readIRQs() {
 	r.h.IRQs = kept
 }
 
-// irqCPUs returns the CPUs that serve an interrupt. The effective set is what the hardware does (4.15); the set asked
-// for is what older kernels show.
+// irqCPUs returns the CPUs that serve an interrupt: the effective set of the hardware (since 4.15), or else the
+// requested set.
 func (r *reader) irqCPUs(number int) *topology.CPUSet {
 	return r.cpus("proc/irq/"+strconv.Itoa(number), "effective_affinity_list", "smp_affinity_list", "smp_affinity")
 }
 
-// unionKnown returns the members of both sets, those of them that are known.
+// unionKnown returns the union of two sets, either of which may be unknown.
 func unionKnown(a, b *topology.CPUSet) topology.CPUSet {
 	var all topology.CPUSet
 	for _, set := range []*topology.CPUSet{a, b} {
@@ -70,13 +69,13 @@ func unionKnown(a, b *topology.CPUSet) topology.CPUSet {
 	return all
 }
 
-// msiIRQs returns the numbers of a function's message-signalled interrupts. The only one of a
-// function without them is shared with others, and not one of a NIC for RDMA.
+// msiIRQs returns the numbers of a function's message-signalled interrupts. A legacy interrupt is shared with other
+// devices, and RDMA NICs do not use one.
 func (r *reader) msiIRQs(a topology.PCIAddr) []int {
 	return r.numbered("sys/bus/pci/devices/"+a.String()+"/msi_irqs", "")
 }
 
-// describeIRQs adds how often each was served, and by its actions what it is for, unless a PCI function owns it.
+// describeIRQs adds the count of each interrupt, and the names of its handlers unless a PCI function owns it.
 func (r *reader) describeIRQs(irqs []topology.IRQ) {
 	const p = "proc/interrupts"
 	text, ok := r.text(p)

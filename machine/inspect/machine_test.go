@@ -13,11 +13,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// files is a machine as a test writes it: contents by name, "-> target" for a link, "unreadable"
-// for a file that may not be read, "dir" for an empty directory.
+// files describes a machine's tree: contents by name, "-> target" for a link, "unreadable" for an unreadable file,
+// "dir" for an empty directory.
 type files map[string]string
 
-// with returns a copy with other files added.
 func (f files) with(more ...files) files {
 	out := maps.Clone(f)
 	for _, m := range more {
@@ -26,7 +25,6 @@ func (f files) with(more ...files) files {
 	return out
 }
 
-// tree makes the file system.
 func (f files) tree(t testing.TB) *tree.Mem {
 	t.Helper()
 	var b tree.Builder
@@ -49,13 +47,12 @@ func (f files) tree(t testing.TB) *tree.Mem {
 	return b.Mem()
 }
 
-// reader returns a reader of the machine.
 func (f files) reader(t testing.TB) *reader {
 	t.Helper()
 	return &reader{ctx: context.Background(), fs: f.tree(t), h: new(topology.Host)}
 }
 
-// read runs the readers of this side of a machine.
+// read runs the readers of CPUs, memory and the kernel.
 func (f files) read(t testing.TB) *topology.Host {
 	t.Helper()
 	r := f.reader(t)
@@ -68,13 +65,12 @@ func (f files) read(t testing.TB) *topology.Host {
 	return r.h
 }
 
-// A cpuShape is a machine of equal packages.
 type cpuShape struct {
-	packages, cores, threads int // cores of a package, threads of a core
+	packages, cores, threads int // cores per package, threads per core
 	coresPerL3               int
 }
 
-// files numbers CPUs as x86 firmware usually does: first threads of all cores, then second ones.
+// files numbers CPUs as x86 firmware usually does: the first threads of all cores, then the second ones.
 func (s cpuShape) files() files {
 	f := files{}
 	all := s.packages * s.cores
@@ -117,7 +113,7 @@ func (s cpuShape) files() files {
 	return f
 }
 
-// A countingFS counts what is asked of a file system, and notes the names of files read.
+// A countingFS counts the operations on a file system, and records the names of files read.
 type countingFS struct {
 	fs.FS
 	asked *atomic.Int64

@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// readMemory reads the memory of the machine as a whole.
 func (r *reader) readMemory() {
 	m := &r.h.Memory
 	values := r.meminfo("proc/meminfo")
@@ -37,14 +36,13 @@ func (r *reader) readMemory() {
 	case len(nodes) == 1 && nodes[0].MemoryBytes == nil:
 		nodes[0].MemoryBytes, nodes[0].FreeBytes = m.TotalBytes, cmp.Or(nodes[0].FreeBytes, values.bytes("MemFree"))
 	case len(nodes) == 1 && m.TotalBytes != nil && *nodes[0].MemoryBytes < *m.TotalBytes/2 && r.h.IsVirtual():
-		// Kernels of some virtual machines count in the node only the memory that has been used so far.
+		// In some virtual machines the kernel counts in the node only the memory that has been used so far.
 		nodes[0].MemoryBytes, nodes[0].FreeBytes = m.TotalBytes, values.bytes("MemFree")
 	}
 }
 
-// makeNode makes one node of the machine, where the kernel was built without NUMA or shows no nodes
-// (some containers): all CPUs are as far from all memory. That it is made up shows by its
-// distances: there are none.
+// makeNode makes one node of the machine, if the kernel has no NUMA or shows no nodes (some containers): all CPUs are
+// equally far from all memory. The node has no distances, which marks it as made up.
 func (r *reader) makeNode(values meminfo) {
 	m := &r.h.Memory
 	if m.TotalBytes == nil && r.h.CPUs.Online.IsEmpty() {
@@ -52,14 +50,14 @@ func (r *reader) makeNode(values meminfo) {
 	}
 	n := topology.NUMANode{CPUs: r.h.CPUs.Online, MemoryBytes: m.TotalBytes, FreeBytes: values.bytes("MemFree")}
 	for _, p := range m.Hugepages {
-		p.Reserved = nil // of the machine, never of a node
+		p.Reserved = nil // known for the machine, never for a node
 		n.Hugepages = append(n.Hugepages, p)
 	}
 	r.h.NUMANodes = append(r.h.NUMANodes, n)
 }
 
-// hugepages reads the pools of a directory, one for each size: hugepages-2048kB,
-// hugepages-1048576kB. nil where there is no such directory.
+// hugepages reads the pools of a directory, one per size: hugepages-2048kB, hugepages-1048576kB. It returns nil if
+// there is no such directory.
 //
 // Source: Documentation/admin-guide/mm/hugetlbpage.rst.
 func (r *reader) hugepages(dir string) []topology.HugepagePool {
@@ -85,7 +83,7 @@ func (r *reader) hugepages(dir string) []topology.HugepagePool {
 	return pools
 }
 
-// hugepageSize returns the bytes of "hugepages-2048kB".
+// hugepageSize parses "hugepages-2048kB" and returns bytes.
 func hugepageSize(name string) (uint64, bool) {
 	digits, begins := strings.CutPrefix(name, "hugepages-")
 	digits, ends := strings.CutSuffix(digits, "kB")
@@ -93,8 +91,8 @@ func hugepageSize(name string) (uint64, bool) {
 	return kib << 10, begins && ends && err == nil && kib > 0
 }
 
-// sumPools adds up the pools of all nodes, for snapshots that have those and not the machine's. nil
-// where a node has none of a size: then the sum would not be the machine's.
+// sumPools adds up the pools of all nodes, for snapshots that lack the machine's pools. It returns nil if a node
+// lacks a size, because the sum would be too small.
 func sumPools(nodes []topology.NUMANode) []topology.HugepagePool {
 	var sum []topology.HugepagePool
 	for i, n := range nodes {
@@ -118,7 +116,7 @@ func sumPools(nodes []topology.NUMANode) []topology.HugepagePool {
 	return sum
 }
 
-// addKnown adds two numbers, nil when one of them is not known.
+// addKnown returns the sum of two numbers, or nil if either is unknown.
 func addKnown(a, b *uint64) *uint64 {
 	if a == nil || b == nil {
 		return nil
@@ -126,8 +124,8 @@ func addKnown(a, b *uint64) *uint64 {
 	return new(*a + *b)
 }
 
-// oldHugepages makes a pool of the lines of /proc/meminfo: all there is before 2.6.27, and in a
-// container that hides /sys/kernel.
+// oldHugepages makes a pool from the lines of /proc/meminfo: the only source before 2.6.27, and in a container that
+// hides /sys/kernel.
 func oldHugepages(values meminfo) []topology.HugepagePool {
 	size, total := values.bytes("Hugepagesize"), values.bytes("HugePages_Total")
 	if size == nil || *size == 0 || total == nil {
@@ -140,21 +138,19 @@ func oldHugepages(values meminfo) []topology.HugepagePool {
 	}}
 }
 
-// readSwaps reads the swap areas in use.
 func (r *reader) readSwaps() {
 	if swaps := parsed(r, "proc/swaps", parseSwapAreas); swaps != nil {
 		r.h.Memory.Swap, r.h.Memory.SwapKnown = *swaps, true
 	}
 }
 
-// parseSwapAreas parses /proc/swaps: a line of titles, then "path type size used priority" with
-// sizes in KiB. Spaces in a path are written "\040". A file without even the titles is that of a
-// kernel without swap.
+// parseSwapAreas parses /proc/swaps: a heading, then lines of "path type size used priority" with sizes in KiB and
+// spaces in paths as "\040". A kernel without swap has a file without even the heading.
 func parseSwapAreas(text string) ([]topology.Swap, error) {
 	var swaps []topology.Swap
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
-		// A file that was removed is listed as "/path\040(deleted)"; fields are counted from the end all the same.
+		// A removed file is listed as "/path\040(deleted)", so fields are counted from the end.
 		if len(fields) == 0 || fields[0] == "Filename" {
 			continue
 		}
@@ -171,7 +167,7 @@ func parseSwapAreas(text string) ([]topology.Swap, error) {
 	return swaps, nil
 }
 
-// chosen returns the word in brackets of "always [madvise] never", "" where none is.
+// chosen returns the word in brackets of "always [madvise] never", or "".
 func chosen(s string) string {
 	_, after, _ := strings.Cut(s, "[")
 	if word, _, ok := strings.Cut(after, "]"); ok {

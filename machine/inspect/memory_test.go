@@ -136,7 +136,6 @@ func TestParseSwapAreas(t *testing.T) {
 	}
 }
 
-// message returns an error's text, "" of none.
 func message(err error) string {
 	if err == nil {
 		return ""

@@ -10,23 +10,21 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// nics are the NICs found so far, by ID: the address of the function, or the name where there is no function.
+// nics are the NICs found so far, by ID: the function's address, or the name if there is no function.
 type nics map[string]*topology.NIC
 
-// at returns the NIC of the function a.
 func (n nics) at(a topology.PCIAddr) *topology.NIC {
 	id := a.String()
 	n[id] = cmp.Or(n[id], &topology.NIC{Address: &a})
 	return n[id]
 }
 
-// named returns the NIC without a function that is called name.
+// named returns the NIC without a PCI function that is called name.
 func (n nics) named(name string) *topology.NIC {
 	n[name] = cmp.Or(n[name], &topology.NIC{Name: name})
 	return n[name]
 }
 
-// withNetdev returns the NIC that the network device belongs to, nil where none has it.
 func (n nics) withNetdev(name string) *topology.NIC {
 	for _, id := range lists.Keys(n) {
 		if slices.ContainsFunc(n[id].Ports, func(d topology.Netdev) bool { return d.Name == name }) {
@@ -36,8 +34,8 @@ func (n nics) withNetdev(name string) *topology.NIC {
 	return nil
 }
 
-// readNICs reads network and RDMA devices into one NIC for each PCI function. Network devices that
-// stand on no function (bridges, VLANs, USB) are left out, unless an RDMA device stands on them.
+// readNICs reads network and RDMA devices into one NIC for each PCI function. It skips network devices without a
+// function (bridges, VLANs, USB), unless they have an RDMA device.
 func (r *reader) readNICs() {
 	found := nics{}
 	for _, name := range r.dir("sys/class/net") {
@@ -55,8 +53,8 @@ func (r *reader) readNICs() {
 	r.h.NICs = append(r.h.NICs, lists.InOrder(found)...)
 }
 
-// readNetdevsOfFunctions looks below functions that no network device has led to: a dump may hold
-// the PCI devices alone.
+// readNetdevsOfFunctions looks below functions without a known network device, because a dump may have only the PCI
+// devices.
 func (r *reader) readNetdevsOfFunctions(found nics) {
 	for i := range r.h.PCI {
 		d := &r.h.PCI[i]
@@ -70,8 +68,8 @@ func (r *reader) readNetdevsOfFunctions(found nics) {
 	}
 }
 
-// below returns the paths of the class devices of function d, of class net or infiniband. Those of
-// a virtio function are one level deeper, below the virtio device.
+// below returns the paths of function d's devices of a class, net or infiniband. In a virtio function they are one
+// level deeper, below the virtio device.
 func (r *reader) below(d *topology.PCIDevice, class string) []string {
 	dir := "sys/bus/pci/devices/" + d.Address.String()
 	var out []string
@@ -89,15 +87,14 @@ func (r *reader) below(d *topology.PCIDevice, class string) []string {
 	return out
 }
 
-// functionOf returns the PCI function that the class device at p stands on. The entry of a class is
-// a link that spells the whole way: ../../devices/pci0000:00/0000:00:03.0/virtio2/net/eth0. Dumps
-// that copied what the link leads to have the link "device" inside, or, when that was copied as
-// well, the function's uevent file.
+// functionOf returns the PCI function of the class device at p. A class entry is a link with the full path:
+// ../../devices/pci0000:00/0000:00:03.0/virtio2/net/eth0. Dumps that copied the link's target have a link "device"
+// inside, or if that was copied too, the function's uevent file.
 func (r *reader) functionOf(p string) (topology.PCIAddr, bool) {
 	return r.functionBehind(p, functionIn)
 }
 
-// functionBehind is functionOf with the function that find chooses on the path of the device.
+// functionBehind is like functionOf, but find chooses the function on the device's path.
 func (r *reader) functionBehind(p string, find func(path string) (topology.PCIAddr, bool)) (topology.PCIAddr, bool) {
 	at := p
 	if target, ok := r.target(p); ok {
@@ -117,9 +114,8 @@ func (r *reader) functionBehind(p string, find func(path string) (topology.PCIAd
 	return a, err == nil
 }
 
-// functionIn returns the last PCI function on a way through /sys/devices. What hangs on the
-// function by USB or Thunderbolt is a device of its own and not part of it: the address would be
-// that of the host controller.
+// functionIn returns the last PCI function on a path through /sys/devices. It rejects devices attached by USB or
+// Thunderbolt: the function would be their host controller.
 func functionIn(p string) (a topology.PCIAddr, ok bool) {
 	for name := range strings.SplitSeq(p, "/") {
 		if strings.Count(name, ":") == 2 {
@@ -135,7 +131,7 @@ func functionIn(p string) (a topology.PCIAddr, ok bool) {
 	return a, ok
 }
 
-// netdev reads the network device whose directory is p.
+// netdev reads the network device with directory p.
 //
 // Source: Documentation/ABI/testing/sysfs-class-net.
 func (r *reader) netdev(p string) topology.Netdev {
@@ -153,8 +149,8 @@ func (r *reader) netdev(p string) topology.Netdev {
 	if strings.Trim(d.MAC, "0:") == "" {
 		d.MAC = "" // not set
 	}
-	// Kernels before 3.15 have no dev_port, and IPoIB left it at 0 until 4.20: both number the
-	// ports in dev_id instead. The hardware address of IPoIB is 20 bytes long.
+	// Kernels before 3.15 have no dev_port, and IPoIB left it at 0 until 4.20. Both number the ports in dev_id
+	// instead. IPoIB's hardware address has 20 bytes.
 	const ipoibLen = 20*3 - 1
 	if d.DevPort == nil || *d.DevPort == 0 && len(d.MAC) == ipoibLen {
 		d.DevPort = r.count(p + "/dev_id")
@@ -165,8 +161,8 @@ func (r *reader) netdev(p string) topology.Netdev {
 	return d
 }
 
-// isUp reports whether the link of d is up as far as is known. The carrier is the better witness:
-// drivers that do not report a state leave it at "unknown".
+// isUp reports whether the link of d is up, as far as known. It prefers the carrier, because some drivers leave the
+// state at "unknown".
 func isUp(d *topology.Netdev) bool {
 	if d.Carrier != nil {
 		return *d.Carrier
@@ -178,9 +174,8 @@ func isUp(d *topology.Netdev) bool {
 	return true
 }
 
-// speedMbps returns the speed of a link in Mb/s, nil where the driver does not know. SPEED_UNKNOWN
-// is -1 to the kernel; printed without its sign it was 65535 before 2.6.39 and 4294967295 before
-// 4.11.
+// speedMbps returns the speed of a link in Mb/s, or nil if the driver does not know it. SPEED_UNKNOWN is -1 in the
+// kernel, printed unsigned as 65535 before 2.6.39 and as 4294967295 before 4.11.
 func (r *reader) speedMbps(p string) *int64 {
 	v := r.number(p)
 	if v == nil || *v == 0 || *v == 1<<16-1 || *v == 1<<32-1 {
@@ -189,11 +184,10 @@ func (r *reader) speedMbps(p string) *int64 {
 	return v
 }
 
-// bondingMasters is a file among the network devices that lists the bonds. It is there while the
-// module bonding is loaded.
+// bondingMasters is a file among the network devices that lists the bonds, if the bonding module is loaded.
 const bondingMasters = "bonding_masters"
 
-// readBonds reads the bonds of the kernel's bonding driver. Teams and bonds of Open vSwitch are unknown to sysfs.
+// readBonds reads the bonds of the kernel's bonding driver. sysfs does not show teams and Open vSwitch bonds.
 //
 // Source: Documentation/networking/bonding.rst.
 func (r *reader) readBonds() {
@@ -223,7 +217,6 @@ func (r *reader) readBonds() {
 	}
 }
 
-// firstWord returns what comes before the first white space.
 func firstWord(s string) string {
 	if fields := strings.Fields(s); len(fields) > 0 {
 		return fields[0]
@@ -231,8 +224,7 @@ func firstWord(s string) string {
 	return ""
 }
 
-// speedOfMembers returns the sum of the speeds of the members that are up. It is not known when one
-// that is up does not tell its speed.
+// speedOfMembers returns the total speed of the members that are up, or nil if the speed of one is unknown.
 func (r *reader) speedOfMembers(members []string) *int64 {
 	var sum int64
 	for _, m := range members {
@@ -251,7 +243,7 @@ func (r *reader) speedOfMembers(members []string) *int64 {
 	return &sum
 }
 
-// knownNetdev returns the network device that readNICs has found, or reads one that stands on no function.
+// knownNetdev returns the network device from readNICs, or reads one without a function.
 func (r *reader) knownNetdev(name string) topology.Netdev {
 	for i := range r.h.NICs {
 		for _, d := range r.h.NICs[i].Ports {
@@ -263,9 +255,9 @@ func (r *reader) knownNetdev(name string) topology.Netdev {
 	return r.netdev("sys/class/net/" + name)
 }
 
-// rdmaOnBond returns the RDMA devices that work over the bond. With RoCE LAG a driver has one
-// device for all members (mlx5_bond_0), whose GIDs belong to the bond. While the bond is down no
-// GID says so, and the driver's name for the device on a member's function has to do.
+// rdmaOnBond returns the RDMA devices that work over the bond. With RoCE LAG all members share one device
+// (mlx5_bond_0), whose GIDs belong to the bond. If the bond is down, no GID shows that, so the driver's name for the
+// device of a member decides.
 func (r *reader) rdmaOnBond(b *topology.Bond) []string {
 	var out []string
 	for i := range r.h.NICs {
@@ -282,7 +274,6 @@ func (r *reader) rdmaOnBond(b *topology.Bond) []string {
 	return lists.Distinct(out)
 }
 
-// hasGIDOf reports whether one of d's GIDs belongs to the network device.
 func hasGIDOf(d *topology.RDMADevice, netdev string) bool {
 	for i := range d.Ports {
 		if slices.ContainsFunc(d.Ports[i].GIDs, func(g topology.GID) bool { return g.Netdev == netdev }) {

@@ -12,8 +12,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// deviceTree makes a tree of lines "PATH = VALUE", "PATH -> TARGET" and "PATH ! ERROR"; "PATH/" is
-// a directory. A value in double quotes is a Go string.
+// deviceTree makes a tree from lines "PATH = VALUE", "PATH -> TARGET", "PATH ! ERROR", and "PATH/" for a directory. A
+// value in double quotes is a Go string.
 func deviceTree(t testing.TB, lines string) *tree.Mem {
 	t.Helper()
 	var b tree.Builder
@@ -49,7 +49,6 @@ func deviceTree(t testing.TB, lines string) *tree.Mem {
 	return b.Mem()
 }
 
-// deviceFixture reads a tree of testdata/devices.
 func deviceFixture(t testing.TB, name string) *tree.Mem {
 	t.Helper()
 	b, err := os.ReadFile("testdata/devices/" + name)
@@ -63,7 +62,7 @@ func deviceFixture(t testing.TB, name string) *tree.Mem {
 	return m
 }
 
-// deviceReader returns a reader of a tree whose PCI functions are known already.
+// deviceReader returns a reader of a tree with known PCI functions.
 func deviceReader(t testing.TB, m *tree.Mem, pci ...topology.PCIDevice) *reader {
 	return &reader{ctx: t.Context(), fs: m, h: &topology.Host{PCI: pci}}
 }
@@ -77,7 +76,6 @@ func pciAddr(t testing.TB, s string) *topology.PCIAddr {
 	return &a
 }
 
-// pciFunction returns a function with a class and a vendor.
 func pciFunction(t testing.TB, address string, class topology.ID24, vendor topology.ID16) topology.PCIDevice {
 	t.Helper()
 	return topology.PCIDevice{Address: *pciAddr(t, address), Class: &class, Vendor: &vendor}
@@ -320,5 +318,4 @@ func TestUnreadableNetdevIsNoted(t *testing.T) {
 	}
 }
 
-// quoteForTree makes any text a value of deviceTree.
 func quoteForTree(s string) string { return strconv.Quote(s) }

@@ -14,10 +14,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// nodeDir has a directory for each NUMA node that is online. Kernels without NUMA do not have it: see readMemory.
+// nodeDir has a directory for each online NUMA node. Kernels without NUMA lack it: see readMemory.
 const nodeDir = "sys/devices/system/node"
 
-// readNUMANodes reads the nodes. Which of their CPUs are online is known later: see placeNodes.
+// readNUMANodes reads the nodes. placeNodes later removes their offline CPUs.
 //
 // Source: Documentation/ABI/stable/sysfs-devices-node.
 func (r *reader) readNUMANodes() {
@@ -31,16 +31,16 @@ func (r *reader) readNUMANodes() {
 			r.unread(dir+"/cpumap", "missing: the node is left out")
 			continue
 		case cpus == nil:
-			cpus = &topology.CPUSet{} // the only node has all CPUs: see placeNodes
+			cpus = &topology.CPUSet{} // placeNodes gives all CPUs to the only node
 		case cpus.Overlaps(taken) && !r.fakeNUMA():
-			// A CPU is on one node. Firmware that lists all CPUs in every node has told nothing
-			// about any but the first; its distances are all alike, too.
+			// A CPU is on one node. If firmware lists all CPUs in every node, only the first node is informative; all
+			// its distances are also equal.
 			r.unread(dir+"/cpumap", "CPUs "+cpus.Intersect(taken).String()+
 				" are on another node already: the node is left out")
 			continue
 		}
 		taken = taken.Union(*cpus)
-		memory := r.meminfo(dir + "/meminfo") // "Node 0 MemTotal:  65536000 kB" and its like
+		memory := r.meminfo(dir + "/meminfo") // lines such as "Node 0 MemTotal:  65536000 kB"
 		r.h.NUMANodes = append(r.h.NUMANodes, topology.NUMANode{ID: id, CPUs: *cpus,
 			Hugepages:   r.hugepages(dir + "/hugepages"),
 			MemoryBytes: memory.bytes("MemTotal"), FreeBytes: memory.bytes("MemFree")})
@@ -49,9 +49,9 @@ func (r *reader) readNUMANodes() {
 	r.readNodeKinds()
 }
 
-// onlineNodes returns the nodes to read, and those that the distances are for. The kernel has a
-// directory for each node that is online, and a list of them (2.6.24). A snapshot may have fewer
-// directories; one that is not in the list was made by hand.
+// onlineNodes returns the nodes to read, and the nodes that are columns of the distances. The kernel has a directory
+// for each online node, and a list of them since 2.6.24. A snapshot may lack directories; an unlisted one was made by
+// hand.
 func (r *reader) onlineNodes() (ids, columns []int) {
 	const p = nodeDir + "/online"
 	ids = r.numbered(nodeDir, "node")
@@ -65,8 +65,8 @@ func (r *reader) onlineNodes() (ids, columns []int) {
 	return slices.DeleteFunc(ids, func(id int) bool { return !online.Contains(id) }), slices.Collect(online.All())
 }
 
-// nodeCPUs returns the CPUs of a node, nil where they are not known. Masks are as old as the
-// directory, lists are younger (2.6.26), and a snapshot may have only the links to the CPUs.
+// nodeCPUs returns a node's CPUs, or nil if unknown. Masks are as old as the directory, lists exist since 2.6.26, and
+// a snapshot may have only the links to the CPUs.
 func (r *reader) nodeCPUs(dir string) *topology.CPUSet {
 	if set := r.cpus(dir, "cpumap", "cpulist"); set != nil {
 		return set
@@ -77,8 +77,8 @@ func (r *reader) nodeCPUs(dir string) *topology.CPUSet {
 	return nil
 }
 
-// fakeNUMA reports whether the kernel was told to make nodes up. It then puts every CPU into all
-// nodes made from its real one, as it should.
+// fakeNUMA reports whether a kernel parameter requested fake nodes. Every CPU is then, correctly, in all fake nodes
+// of its real node.
 func (r *reader) fakeNUMA() bool {
 	return slices.ContainsFunc(cmdline.Split(r.word("proc/cmdline")), func(word string) bool {
 		name, value, _ := cmdline.Cut(word)
@@ -86,10 +86,10 @@ func (r *reader) fakeNUMA() bool {
 	})
 }
 
-// readDistances reads the rows of the SLIT. Each has a number for every node that is online, in
-// rising order of the nodes' numbers, which may have gaps; the matrix need not be symmetric.
+// readDistances reads the rows of the SLIT. A row has a number for every online node, in ascending order of node
+// numbers, which may have gaps; the matrix need not be symmetric.
 func (r *reader) readDistances(columns []int) {
-	// A node that was left out above has a column all the same.
+	// Nodes that were left out above still have a column.
 	picked := make([]int, 0, len(r.h.NUMANodes))
 	for i := range r.h.NUMANodes {
 		at, _ := slices.BinarySearch(columns, r.h.NUMANodes[i].ID)
@@ -107,8 +107,8 @@ func (r *reader) readDistances(columns []int) {
 	}
 }
 
-// parseDistances parses a row of want numbers. They are bytes in the firmware's table, 10 for the
-// node itself and 255 for a node out of reach; 0 is not a distance.
+// parseDistances parses a row of want numbers. The firmware's table has bytes: 10 for the node itself and 255 for an
+// unreachable node; 0 is invalid.
 //
 // Source: ACPI specification, System Locality Information Table (SLIT).
 func parseDistances(text string, want int) ([]int, error) {
@@ -131,8 +131,7 @@ func parseDistances(text string, want int) ([]int, error) {
 	return row, nil
 }
 
-// placeNodes leaves in the nodes only CPUs that are online, once these are known. A node alone
-// whose CPUs nobody lists has all of them.
+// placeNodes removes offline CPUs from the nodes. A single node without CPUs gets all of them.
 func (r *reader) placeNodes() {
 	online := r.h.CPUs.Online
 	for i := range r.h.NUMANodes {
@@ -144,7 +143,6 @@ func (r *reader) placeNodes() {
 	}
 }
 
-// Kinds of memory of a node.
 const (
 	kindDRAM   = "dram"
 	kindHBM    = "hbm"
@@ -153,8 +151,7 @@ const (
 	kindGPU    = topology.KindGPUMemory
 )
 
-// readNodeKinds tells what the memory of each node is, as far as a file says so. On a machine with
-// one kind of memory nothing does.
+// readNodeKinds sets the kind of each node's memory if a file tells it. With only one kind of memory no file does.
 func (r *reader) readNodeKinds() {
 	nodes := r.h.NUMANodes
 	r.readGPUNodes()
@@ -168,12 +165,12 @@ func (r *reader) readNodeKinds() {
 	for i := range nodes {
 		n := &nodes[i]
 		dir := nodeDir + "/node" + strconv.Itoa(n.ID)
-		// Where other kinds were told apart, the nodes of the CPUs are what is left.
+		// If other kinds were found, the remaining nodes with CPUs are DRAM.
 		if n.Kind == "" && told && !n.CPUs.IsEmpty() && !special[n.ID] {
 			n.Kind = kindDRAM
 		}
-		// The memory is behind a cache made of faster memory, which therefore is no node of its
-		// own: KNL's cache mode, Optane's memory mode.
+		// The memory is behind a cache of faster memory, which is therefore not a node: KNL's cache mode, Optane's
+		// memory mode.
 		if len(r.numbered(dir+"/memory_side_cache", "index")) > 0 {
 			n.MemoryMode = "cache"
 		}
@@ -196,20 +193,19 @@ func (r *reader) readGPUNodes() {
 	}
 }
 
-// parseNUMAStatus returns the number of "Node: 255"; -1 is a GPU whose memory is no node.
+// parseNUMAStatus returns the number of "Node: 255". It is -1 if the GPU's memory is not a node.
 func parseNUMAStatus(text string) (int, bool) {
 	value, _ := lineAfter(text, "Node:")
 	v, err := strconv.Atoi(value)
 	return v, err == nil && v >= 0
 }
 
-// readDAXNodes finds nodes made of memory that the firmware set apart, and that driver kmem gave
-// back to the kernel. Where a device hangs tells its kind. It returns the nodes of "specific
-// purpose" memory, which may be HBM or CXL: their bandwidth has to tell.
+// readDAXNodes finds nodes of memory that the firmware reserved and that driver kmem returned to the kernel; the
+// device's path tells their kind. It returns the nodes of "specific purpose" memory, HBM or CXL, whose kind depends
+// on their bandwidth.
 //
-// Source: Documentation/ABI/testing/sysfs-bus-dax; links such as
-// .../LNXSYBUS:00/ACPI0012:00/ndbus0/region2/dax2.0 (NVDIMM), .../hmem.0/dax0.0,
-// .../ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0 (CXL).
+// Source: Documentation/ABI/testing/sysfs-bus-dax; links such as .../LNXSYBUS:00/ACPI0012:00/ndbus0/region2/dax2.0
+// (NVDIMM), .../hmem.0/dax0.0, .../ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0 (CXL).
 func (r *reader) readDAXNodes() (special map[int]bool) {
 	const dir = "sys/bus/dax/devices"
 	special = map[int]bool{}
@@ -239,15 +235,14 @@ func (r *reader) readDAXNodes() (special map[int]bool) {
 	return special
 }
 
-// hbmFactor is how much faster than the ordinary memory of the same machine a node must be to be
-// called HBM. One stack gives several times what a socket's DRAM channels give together.
+// hbmFactor is the least ratio of HBM's bandwidth to ordinary memory's on the same machine. One stack has several
+// times the bandwidth of all DRAM channels of a socket.
 const hbmFactor = 2
 
-// readHBM finds nodes that are much faster than ordinary memory, by the bandwidth that the firmware
-// states for the nearest CPUs. The slowest node that has CPUs, and is not of a kind already known,
-// is taken for ordinary.
+// readHBM finds nodes that are much faster than ordinary memory, by the firmware's bandwidth for the nearest CPUs.
+// The slowest node with CPUs and without a known kind is assumed to be ordinary.
 //
-// Source: Documentation/admin-guide/mm/numaperf.rst. access1 leaves out initiators that are not CPUs (5.10).
+// Source: Documentation/admin-guide/mm/numaperf.rst. access1 excludes initiators that are not CPUs (5.10).
 func (r *reader) readHBM(special map[int]bool) {
 	bandwidth := map[int]uint64{}
 	ordinary := uint64(math.MaxUint64)
@@ -275,8 +270,8 @@ func (r *reader) readHBM(special map[int]bool) {
 	}
 }
 
-// readMCDRAM finds the HBM of Intel's Knights Landing and Knights Mill, which came before firmware
-// could state a bandwidth: in flat and hybrid mode, theirs are the nodes without CPUs.
+// readMCDRAM finds the HBM of Intel's Knights Landing and Knights Mill, whose firmware could not yet state a
+// bandwidth. In flat and hybrid mode its nodes are the ones without CPUs.
 func (r *reader) readMCDRAM() {
 	info := r.readCPUInfo(false)
 	if info.get("vendor_id") != "GenuineIntel" || info.get("cpu family") != "6" || info.get("model") != "87" &&
@@ -290,14 +285,12 @@ func (r *reader) readMCDRAM() {
 	}
 }
 
-// errMeminfo is a line that is no number.
 var errMeminfo = errors.New("not a number of kB")
 
-// A meminfo holds the lines of /proc/meminfo, or of the file of a node: bytes where the line is in
-// kB, counts where it is not.
+// A meminfo holds the lines of /proc/meminfo, or of a node's file: bytes for lines in kB, otherwise counts.
 type meminfo map[string]uint64
 
-// bytes returns a line's value, nil where there is no such line.
+// bytes returns a line's value, or nil if there is no such line.
 func (m meminfo) bytes(name string) *uint64 {
 	if v, ok := m[name]; ok {
 		return &v
@@ -305,7 +298,6 @@ func (m meminfo) bytes(name string) *uint64 {
 	return nil
 }
 
-// meminfo reads such a file: what is in none of its lines is not known.
 func (r *reader) meminfo(p string) meminfo {
 	text, _ := r.text(p)
 	values, err := parseMeminfo(text)
@@ -315,9 +307,8 @@ func (r *reader) meminfo(p string) meminfo {
 	return values
 }
 
-// parseMeminfo parses "MemTotal: 65536000 kB" and "Node 0 MemTotal: 65536000 kB". Lines of another
-// form are left out (2.4 kernels began with a table). A number that cannot be one is an error; the
-// other lines are still good.
+// parseMeminfo parses "MemTotal: 65536000 kB" and "Node 0 MemTotal: 65536000 kB", and skips lines of another form
+// (2.4 kernels began with a table). An invalid number is an error, but the other lines are still returned.
 func parseMeminfo(text string) (meminfo, error) {
 	m := meminfo{}
 	var bad error

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// node writes the files of a NUMA node; empty values have no file.
+// node returns the files of a NUMA node; empty values have no file.
 func node(id int, cpumap, kib, distance string) files {
 	dir := nodeDir + "/node" + strconv.Itoa(id) + "/"
 	f := files{}
@@ -39,7 +39,6 @@ func cpus(t testing.TB, list string) topology.CPUSet {
 	return set
 }
 
-// fourCPUs are CPUs to put into nodes.
 var fourCPUs = cpuShape{packages: 1, cores: 4, threads: 1, coresPerL3: 4}.files()
 
 func TestReadNUMANodes(t *testing.T) {
@@ -360,8 +359,8 @@ func FuzzParseDistances(f *testing.F) {
 	})
 }
 
-// A kernel of a virtual machine can count in its only node the memory that has been used so far. On a real machine such
-// a node is what the firmware says.
+// A virtual machine's kernel may count in its only node just the memory used so far. On a real machine such a node is
+// as the firmware describes it.
 func TestMemoryOfTheOneNodeOfAVirtualMachine(t *testing.T) {
 	t.Parallel()
 	for flags, want := range map[string]uint64{"fpu hypervisor": 1 << 30, "fpu": 1 << 20} {

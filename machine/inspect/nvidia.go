@@ -17,11 +17,11 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// nvidiaProc is what the driver says of itself and of each GPU. It is readable by everybody and
-// answers while nvidia-smi hangs.
+// nvidiaProc has the driver's description of itself and of each GPU. It is world-readable and works even if
+// nvidia-smi hangs.
 const nvidiaProc = "proc/driver/nvidia"
 
-// readNVIDIA reads what NVIDIA's driver says: in /proc, and through nvidia-smi where there are commands.
+// readNVIDIA reads NVIDIA's driver files in /proc, and nvidia-smi if the source has commands.
 func (r *reader) readNVIDIA(found gpus) {
 	version, open := parseNVRM(r.word(nvidiaProc + "/version"))
 	dmaBuf := nvidiaDMABuf(version, open, r.h.Kernel.Release)
@@ -47,11 +47,10 @@ func (r *reader) readNVIDIA(found gpus) {
 	}
 }
 
-const nvidiaVendor = "NVIDIA Corporation" // as pci.ids has it
+const nvidiaVendor = "NVIDIA Corporation" // as in pci.ids
 
-// parseNVRM finds the driver's version in the first line of its version file, and whether it is the
-// open kernel module. Before the version stands the architecture, which can have digits too; behind
-// it a date.
+// parseNVRM finds the driver's version in the first line of its version file, and whether the driver is the open
+// kernel module. Before the version is the architecture, which may contain digits; after it a date.
 //
 //	NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.12  Wed Sep 20 09:35:17 UTC 2023
 //	NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release Build  (...)  Thu Feb 22 ...
@@ -69,9 +68,9 @@ func parseNVRM(s string) (version string, open bool) {
 	return "", false
 }
 
-// nvidiaDMABuf reports whether the driver can lend GPU memory to an RDMA device as a dma-buf; nil
-// where that is not known. Only the open kernel module does, from release 515, and it needs Linux
-// 5.12 or a kernel into which that was ported back: the release does not tell.
+// nvidiaDMABuf reports whether the driver can lend GPU memory to an RDMA device as a dma-buf, or nil if unknown. Only
+// the open kernel module can, from release 515, with Linux 5.12 or an older kernel with a backport, which its release
+// does not reveal.
 //
 // Source: "GPUDirect RDMA", section on dma-buf, of the GPU operator's documentation.
 func nvidiaDMABuf(version string, open bool, kernel string) *bool {
@@ -87,7 +86,6 @@ func nvidiaDMABuf(version string, open bool, kernel string) *bool {
 	}
 }
 
-// atLeast reports whether a version starts with numbers of at least major.minor.
 func atLeast(version string, major, minor int) bool {
 	first, rest, _ := strings.Cut(version, ".")
 	second, _, _ := strings.Cut(rest, ".")
@@ -96,8 +94,8 @@ func atLeast(version string, major, minor int) bool {
 	return errA == nil && (a > major || a == major && errB == nil && b >= minor)
 }
 
-// readInformation reads the file "information" of a GPU: lines of "Key: <tab> value". A GPU that
-// nobody has used yet, or that is lost, has question marks where the driver does not know.
+// readInformation reads the file "information" of a GPU: lines of "Key: <tab> value". A GPU that is lost or has not
+// been used since boot has question marks for unknown values.
 func readInformation(g *topology.GPU, s string) {
 	for line := range strings.Lines(s) {
 		key, value, ok := strings.Cut(line, ":")
@@ -116,14 +114,14 @@ func readInformation(g *topology.GPU, s string) {
 			g.VBIOS = value
 		case "Device Minor":
 			if n, err := strconv.ParseUint(value, 10, 16); err == nil {
-				g.Name = "nvidia" + strconv.FormatUint(n, 10) // as the device file is called
+				g.Name = "nvidia" + strconv.FormatUint(n, 10) // name of the device file
 			}
 		}
 	}
 }
 
-// readNUMAStatus reads the NUMA node that a GPU's memory is, on machines where the CPU reaches it
-// coherently (POWER9, Grace). The size is hexadecimal without 0x.
+// readNUMAStatus reads the NUMA node of a GPU's memory, on machines with coherent access by the CPU (POWER9, Grace).
+// The size is hexadecimal without 0x.
 func (r *reader) readNUMAStatus(g *topology.GPU, p string) {
 	text := r.word(p)
 	if n, ok := parseNUMAStatus(text); ok {
@@ -135,22 +133,21 @@ func (r *reader) readNUMAStatus(g *topology.GPU, p string) {
 	}
 }
 
-// Fields of nvidia-smi --query-gpu. One that a release does not know fails the whole query, so
-// newer fields are asked for first, and left out if that fails: compute_cap came with release 510,
-// mig.mode.current with 450. What PCI knows better (links, BARs) is not asked.
+// Fields of nvidia-smi --query-gpu. One unknown field fails the whole query, so newer fields are requested first and
+// left out if that fails: compute_cap came with release 510, mig.mode.current with 450. Links and BARs come from PCI
+// instead.
 var (
 	oldFields = []string{"index", "pci.bus_id", "name", "uuid", "memory.total", "driver_version", "vbios_version",
 		"persistence_mode"}
 	newFields = append(slices.Clip(oldFields), "mig.mode.current", "compute_cap")
 )
 
-// queryNVIDIA reads what nvidia-smi says of each GPU. It reports whether the tool answered.
+// queryNVIDIA reads nvidia-smi's description of each GPU. It reports whether the tool answered.
 func (r *reader) queryNVIDIA(found gpus) bool {
 	for _, fields := range [][]string{newFields, oldFields} {
 		argv := []string{"nvidia-smi", "--query-gpu=" + strings.Join(fields, ","), "--format=csv,noheader,nounits"}
 		out, err := r.output(argv...)
-		// The complaint about a field comes on the standard output, with an exit status that has
-		// not always been an error.
+		// The error about a field is on standard output, and older releases exit with status 0.
 		if strings.Contains(string(out), "is not a valid field") && len(fields) > len(oldFields) {
 			continue
 		}
@@ -179,10 +176,9 @@ func (r *reader) queryNVIDIA(found gpus) bool {
 	return false
 }
 
-// parseGPUQuery parses the output of nvidia-smi --query-gpu with --format=csv,noheader,nounits: a
-// line for each GPU, the fields in the order asked for, memory in MiB. Values that it does not know
-// or that a GPU does not have are in brackets: "[N/A]", "[Not Supported]". GPUs before a line that
-// is wrong are returned with the error.
+// parseGPUQuery parses the output of nvidia-smi --query-gpu with --format=csv,noheader,nounits: a line for each GPU,
+// with the fields in the requested order and memory in MiB. Unknown or unsupported values are in brackets: "[N/A]",
+// "[Not Supported]". With an error it returns the GPUs before the wrong line.
 func parseGPUQuery(s string, fields []string) ([]topology.GPU, error) {
 	var out []topology.GPU
 	number := 0
@@ -215,7 +211,6 @@ func parseGPUQuery(s string, fields []string) ([]topology.GPU, error) {
 	return out, nil
 }
 
-// setGPUField puts a value of the query into g.
 func setGPUField(g *topology.GPU, field, v string) error {
 	if text := map[string]*string{"name": &g.Model, "uuid": &g.UUID, "driver_version": &g.DriverVer,
 		"vbios_version": &g.VBIOS, "mig.mode.current": &g.MIG}[field]; text != nil {
@@ -248,7 +243,7 @@ func setGPUField(g *topology.GPU, field, v string) error {
 	return nil
 }
 
-// countNVLinks reads how many NVLinks of each GPU are in use. It reports whether the tool still answers.
+// countNVLinks counts the active NVLinks of each GPU. It reports whether the tool still answers.
 func (r *reader) countNVLinks(found gpus) bool {
 	argv := []string{"nvidia-smi", "nvlink", "--status"}
 	out, err := r.output(argv...)
@@ -257,7 +252,7 @@ func (r *reader) countNVLinks(found gpus) bool {
 		return false
 	}
 	if err != nil {
-		return true // GPUs without NVLink make it fail
+		return true // it fails for GPUs without NVLink
 	}
 	links := texts.NVLinks(string(out))
 	for _, g := range found {
@@ -271,8 +266,8 @@ func (r *reader) countNVLinks(found gpus) bool {
 	return true
 }
 
-// readMatrix reads the matrix of nvidia-smi topo -m: what it says of paths goes into Host.Reported,
-// by the IDs that GPUs and NICs have here.
+// readMatrix reads the matrix of nvidia-smi topo -m. Its paths go into Host.Reported, with the Host's IDs of GPUs and
+// NICs.
 func (r *reader) readMatrix(found gpus) {
 	argv := []string{"nvidia-smi", "topo", "-m"}
 	out, err := r.output(argv...)
@@ -285,7 +280,7 @@ func (r *reader) readMatrix(found gpus) {
 		r.commandFailed(err, nil, argv...)
 		return
 	}
-	ids := map[string]string{} // of the matrix to ours
+	ids := map[string]string{} // the Host's IDs by the matrix's
 	for i := range matrix.GPUs {
 		m := &matrix.GPUs[i]
 		for _, g := range found {
@@ -320,30 +315,27 @@ func (r *reader) readMatrix(found gpus) {
 	r.h.Unread = append(r.h.Unread, matrix.Unread...)
 }
 
-// hasRDMA reports whether the NIC has the RDMA device.
 func hasRDMA(n *topology.NIC, device string) bool {
 	return slices.ContainsFunc(n.Devices, func(d topology.RDMADevice) bool { return d.Name == device })
 }
 
-// commandTime is how long a command may take. nvidia-smi needs seconds where no persistence daemon
-// keeps the driver loaded.
+// commandTime limits the duration of a command. nvidia-smi needs seconds if no persistence daemon keeps the driver
+// loaded.
 const commandTime = 10 * time.Second
 
-// errHangs is the error of a command that does not end.
 var errHangs = errors.New("no answer within " + commandTime.String())
 
-// A runFunc runs a command and returns what it printed: see Source.Run.
+// A runFunc runs a command and returns its output: see Source.Run.
 type runFunc = func(ctx context.Context, argv ...string) ([]byte, error)
 
-// output runs a command and returns what it printed.
 func (r *reader) output(argv ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(r.ctx, commandTime, errHangs)
 	defer cancel()
 	return runUntil(ctx, r.run, argv)
 }
 
-// runUntil runs a command until ctx ends. It does not wait for one that hangs: a process that is stuck
-// in a driver cannot be killed.
+// runUntil runs a command until ctx is done. It does not wait for a hanging command, because a process stuck in a
+// driver cannot be killed.
 func runUntil(ctx context.Context, run runFunc, argv []string) (out []byte, err error) {
 	done := make(chan struct{})
 	var printed []byte
@@ -363,8 +355,7 @@ func runUntil(ctx context.Context, run runFunc, argv []string) (out []byte, err 
 	}
 }
 
-// commandFailed notes that a command did not say what it was asked, unless it is not there at all.
-// What it printed may say why.
+// commandFailed records that a command failed, unless it does not exist. The reason may be in its output.
 func (r *reader) commandFailed(err error, out []byte, argv ...string) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return

@@ -35,38 +35,38 @@ import (
 	"github.com/rackless/rackless/machine/topology/compare"
 )
 
-// A format is a kind of text that is a whole machine by itself.
+// A format is a kind of text that describes a whole machine.
 type format struct {
 	*texts.Kind
 	sniff func(head []byte) bool
 }
 
-// formats are asked in this order. Those that a text cannot be by accident come first.
+// formats are tried in this order. The most distinctive come first.
 var formats = []format{{kindHostJSON, sniffHostJSON}, {kindHwloc, hwlocxml.Sniff}, {kindNCCL, nccl.Sniff},
 	{kindSMI, smi.Sniff}, {kindLspci, lspci.Sniff}, {kindESXi, esxi.Sniff}}
 
-// maxText bounds a dump that is one text.
+// maxText limits the size of a dump that is one text.
 const maxText = 64 << 20
 
-// sniffLen is how much of a text its format is told from. The matrix of nvidia-smi may stand
-// anywhere in a longer text, and is looked for again in all of it.
+// sniffLen is the length of the part of a text that determines its format. The matrix of nvidia-smi may be anywhere
+// in a longer text, so it is also searched for in all of the text.
 const sniffLen = 64 << 10
 
-// Opened is a machine that is not read yet.
+// Opened is a machine that has not been read yet.
 type Opened struct {
-	Name   string // as it was given
-	Format string // what it is: "directory", "archive", "snapshot", "hwloc XML", ...
-	Source Source // of a directory, an archive or a snapshot; its FS is nil otherwise
+	Name   string // as given
+	Format string // "directory", "archive", "snapshot", "hwloc XML", ...
+	Source Source // of a directory, an archive or a snapshot; otherwise its FS is nil
 
-	tool  string // what wrote it, where that is known
-	note  string // what of the text is not read
+	tool  string // the tool that wrote it, if known
+	note  string // the parts of the text that are not read
 	text  []byte
-	texts []texts.Text // what is in it, of one text or of many
+	texts []texts.Text // the machine's parts, from one text or several
 	parse func(b []byte, name string) (*topology.Host, error)
 	close func() error
 }
 
-// Close releases what Open holds.
+// Close releases the resources that Open acquired.
 func (o *Opened) Close() error {
 	if o.close == nil {
 		return nil
@@ -93,7 +93,7 @@ func (o *Opened) read(ctx context.Context) (*topology.Host, error) {
 	}
 	if o.parse != nil {
 		h, err := o.parse(o.text, o.Name)
-		if err != nil && len(o.texts) == 1 { // prose may stand around it
+		if err != nil && len(o.texts) == 1 { // it may have prose around it
 			if piece, failed := o.texts[0].Read(); failed == nil {
 				return piece, nil
 			}
@@ -108,22 +108,20 @@ func (o *Opened) read(ctx context.Context) (*topology.Host, error) {
 	return h, nil
 }
 
-// Live returns the machine that runs rackless, with its commands.
+// Live returns the machine that runs rackless, including its commands.
 func Live() Source {
 	return Source{Name: "/", FS: tree.Live(), Run: listsAtOnce(runCommand), Live: true}
 }
 
-// maxOutput bounds what a command may print.
 const maxOutput = 16 << 20
 
-// runCommand runs a program of this machine, in the C locale since what it prints is parsed. A
-// program that is not there is fs.ErrNotExist. With an error comes what was printed, on the
-// standard error where nothing came on the standard output.
+// runCommand runs a program of this machine, in the C locale for parsing. It returns fs.ErrNotExist for a missing
+// program; with any other error it returns standard output, or standard error if that is empty.
 func runCommand(ctx context.Context, argv ...string) ([]byte, error) {
 	trace.Runs("", argv)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANGUAGE=")
-	cmd.WaitDelay = time.Second // for a child of it that keeps the pipe open
+	cmd.WaitDelay = time.Second // for a child process that keeps the pipe open
 	var out, complaint bounded
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	err := cmd.Run()
@@ -138,7 +136,7 @@ func runCommand(ctx context.Context, argv ...string) ([]byte, error) {
 	return out.b, err
 }
 
-// bounded is a buffer that takes no more than maxOutput.
+// bounded is a buffer of at most maxOutput bytes.
 type bounded struct {
 	b    []byte
 	full bool
@@ -147,13 +145,13 @@ type bounded struct {
 func (b *bounded) Write(p []byte) (int, error) {
 	if len(b.b)+len(p) > maxOutput {
 		b.full = true
-		return len(p), nil // the program is left to end
+		return len(p), nil // lets the program finish
 	}
 	b.b = append(b.b, p...)
 	return len(p), nil
 }
 
-// ReadFile reads the machine at path, which is anything that Open knows, or a directory with texts of one machine.
+// ReadFile reads the machine at path: anything that Open accepts, or a directory of texts of one machine.
 func ReadFile(ctx context.Context, path string) (*topology.Host, error) {
 	if list, err := List(path); err == nil && OneMachine(list) {
 		return ReadTogether(ctx, list)
@@ -166,8 +164,8 @@ func ReadFile(ctx context.Context, path string) (*topology.Host, error) {
 	return h, errors.Join(err, o.Close())
 }
 
-// ReadStream reads the machine from a file that was opened, such as standard input. The name is
-// what messages and the provenance call it.
+// ReadStream reads the machine from an open file, such as standard input. name identifies it in messages and the
+// provenance.
 func ReadStream(ctx context.Context, r io.Reader, name string) (*topology.Host, error) {
 	o, err := openStdin(r, name)
 	if err != nil {
@@ -176,8 +174,8 @@ func ReadStream(ctx context.Context, r io.Reader, name string) (*topology.Host, 
 	return o.Read(ctx)
 }
 
-// ReadRoot reads the machine whose root directory is dir, without asking what it is: a chroot, or a
-// host's root mounted in a container.
+// ReadRoot reads the machine with root directory dir, without detecting its format: a chroot, or a host's root
+// mounted in a container.
 func ReadRoot(ctx context.Context, dir string) (*topology.Host, error) {
 	d, err := tree.Dir(dir)
 	if err != nil {
@@ -190,10 +188,10 @@ func ReadRoot(ctx context.Context, dir string) (*topology.Host, error) {
 	return h, errors.Join(err, d.Close())
 }
 
-// A ManyError is the error of Open when there is more than one machine at a path.
+// A ManyError is the error of Open if a path has several machines.
 type ManyError struct {
 	Path string
-	Dirs []string // paths that Open takes, one for each machine; empty for a directory with dumps, which List lists
+	Dirs []string // paths for Open, one per machine; empty for a directory of dumps, which List lists
 }
 
 func (e *ManyError) Error() string {
@@ -203,10 +201,9 @@ func (e *ManyError) Error() string {
 	return fmt.Sprintf("%s holds %d machines: name one, such as %q", e.Path, len(e.Dirs), e.Dirs[0])
 }
 
-// Open finds out what is at path, by its content: a directory with /sys and /proc, or with one
-// directory that has them; an archive of such a directory; a snapshot, which is such an archive; or
-// a dump of another tool. "-" is standard input. A path may lead into an archive,
-// "dumps.tar/server", where that holds several machines.
+// Open detects the format of path by its content: a directory with /sys and /proc, or with a single subdirectory that
+// has them; an archive of such a directory; a snapshot, which is such an archive; or a dump of another tool. "-" is
+// standard input. A path may continue into an archive with several machines: "dumps.tar/server".
 func Open(path string) (*Opened, error) {
 	if path == "-" {
 		return openStdin(os.Stdin, "standard input")
@@ -214,7 +211,7 @@ func Open(path string) (*Opened, error) {
 	file, inside := path, ""
 	info, err := os.Stat(path)
 	for err != nil && !errors.Is(err, fs.ErrPermission) {
-		// "dumps.tar/server/x": the longest part that is there must be a file.
+		// "dumps.tar/server/x": the longest existing prefix must be a file.
 		up := filepath.Dir(file)
 		if up == file {
 			break
@@ -278,14 +275,14 @@ func savedIn(dir string) esxi.Object {
 	}
 }
 
-// openStdin is openStream of what may never end.
+// openStdin is like openStream, for input that may never end.
 func openStdin(r io.Reader, name string) (*Opened, error) {
 	s := userfile.Stream(r, name)
 	defer s.Close()
 	return openStream(s, name, "")
 }
 
-// openStream finds out what r is and takes it into memory. inside leads to a machine in an archive.
+// openStream detects the format of r and reads it into memory. inside is the path of a machine in an archive.
 func openStream(r io.Reader, name, inside string) (*Opened, error) {
 	head, err := readHead(r, tree.ArchiveHead)
 	if err != nil {
@@ -340,19 +337,18 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 			}
 		}
 	}
-	if len(found) > 0 { // below a command or prose
+	if len(found) > 0 { // after a command line or prose
 		return &Opened{Name: name, Format: kindNames(found), texts: found, note: note}, nil
 	}
 	return nil, fmt.Errorf("%s: %w", name, unknownError(raw, text))
 }
 
-// readHead reads the first n bytes of r, or as many as there are.
 func readHead(r io.Reader, n int64) ([]byte, error) { return io.ReadAll(io.LimitReader(r, n)) }
 
-// ErrUnknown is the error of Open for what is no machine.
+// ErrUnknown is the error of Open for input that is not a machine.
 var ErrUnknown = errors.New("not a machine in a form that rackless knows")
 
-// relatives are files of rackless that are no machine, and where they go. A comment may stand before their keys.
+// relatives are rackless's other files, with the commands that read them. A comment may precede their keys.
 var relatives = []struct {
 	is   *lazyregexp.Regexp
 	what string
@@ -364,7 +360,7 @@ var relatives = []struct {
 	{lazyregexp.New(`"schema": ?"rackless/plan/v1"`), "a plan: rackless verify --plan takes it"},
 }
 
-// Relative says which file of rackless a text is that is no machine, and what takes it; "" where it is none.
+// Relative tells which other rackless file a text is and which command reads it, or "" if it is not one.
 func Relative(text []byte) string {
 	for _, r := range relatives {
 		if r.is.Match(text[:min(len(text), sniffLen)]) {
@@ -377,21 +373,20 @@ func Relative(text []byte) string {
 	return Results(text)
 }
 
-// oddLog says that a text is a kernel log that tells nothing.
+// oddLog describes a kernel log without usable lines.
 const oddLog = "a kernel log (dmesg) with none of the lines that are read from one: the kernel command line, IOMMU " +
 	"groups, and links that limit a function. They stand near its beginning: take the log of the whole boot " +
 	"(journalctl -k -b)"
 
-// kernelLog matches a line of dmesg, with whatever time it has, or of journalctl -k.
+// kernelLog matches a line of dmesg, with any form of timestamp, or of journalctl -k.
 var kernelLog = lazyregexp.New(`(?m)^(?:<\d+>)?(?:\[ *\d+\.\d{6}\] |\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\] |` +
 	`\w{3} +\d+ [\d:]{8} \S+ kernel: )`)
 
-// Results is what Relative asks last of a text, with what it returns. The program sets it to what knows the results of
-// measurements, which nothing below it imports.
+// Results, if set, recognizes texts for Relative that match nothing else, and returns their description. The program
+// sets it to the code for measurement results, which nothing below the program imports.
 var Results func(text []byte) string
 
-// Misplaced adds to an error about a text what it is, where it is a file of rackless that something else than want
-// takes, or describes a machine.
+// Misplaced adds to err that text describes a machine or is another file of rackless than want.
 func Misplaced(path string, text []byte, want string, err error) error {
 	is := Relative(text)
 	if is == "" {
@@ -406,8 +401,8 @@ func Misplaced(path string, text []byte, want string, err error) error {
 	return err
 }
 
-// unknownError says how a text begins or what it is, and lists the forms that are read. raw is the text before
-// paste.Clean.
+// unknownError describes the format or the beginning of a text, and lists the supported formats. raw is the text
+// before paste.Clean.
 func unknownError(raw, text []byte) error {
 	known := []string{"a snapshot", "an archive of /sys and /proc (tar, plain or with gzip, bzip2, xz or zstd)"}
 	known = append(known, lists.Map(formats, func(f format) string { return f.Name })...)
@@ -428,15 +423,13 @@ func unknownError(raw, text []byte) error {
 	return fmt.Errorf("%w: %s; rackless inspect reads %s", ErrUnknown, what, strings.Join(known, ", "))
 }
 
-// errNoRoot is the error of an archive that is not of a machine.
 var errNoRoot = errors.New("no directory with sys or proc in it, nor /sys or /sys/devices/system itself: " +
 	"rackless snapshot writes a whole machine")
 
-// archiveDepth is how deep machines are looked for in archives. The deepest seen holds the directory of a collector, of
-// a node and of a dump.
+// archiveDepth limits the search for machines in archives. The deepest seen has directories of a collector, a node
+// and a dump.
 const archiveDepth = 6
 
-// openTree finds the machine in a tree in memory.
 func openTree(m *tree.Mem, name, inside, format string) (*Opened, error) {
 	m, err := m.Chroot(cmp.Or(filepath.ToSlash(inside), "."))
 	if err != nil {
@@ -464,7 +457,6 @@ func openTree(m *tree.Mem, name, inside, format string) (*Opened, error) {
 	return o, o.asSnapshot()
 }
 
-// joined puts the same path before all names.
 func joined(path string, names []string) []string {
 	for i, name := range names {
 		names[i] = filepath.Join(path, name)
@@ -472,7 +464,6 @@ func joined(path string, names []string) []string {
 	return names
 }
 
-// openDir opens a directory of this machine.
 func openDir(path string) (*Opened, error) {
 	roots, err := rootsBelow(path)
 	switch {
@@ -494,8 +485,7 @@ func openDir(path string) (*Opened, error) {
 	return o, nil
 }
 
-// rootsBelow returns the root directories of machines at path: itself, or those directories in it
-// that have sys or proc.
+// rootsBelow returns the root directories of machines at path: path itself, or its subdirectories with sys or proc.
 func rootsBelow(path string) ([]string, error) {
 	if _, err := os.ReadDir(path); err != nil {
 		return nil, err
@@ -503,7 +493,7 @@ func rootsBelow(path string) ([]string, error) {
 	return joined(path, tree.FindRoots(os.DirFS(path), 2)), nil
 }
 
-// notThere is the error for a path that leads to nothing. It is an fs.ErrNotExist.
+// notThere is the error for a path that does not exist. It is an fs.ErrNotExist.
 func notThere(path string) error {
 	fix := "rackless snapshot -o FILE keeps a machine in a file"
 	if strings.HasPrefix(path, "ssh://") {
@@ -512,17 +502,17 @@ func notThere(path string) error {
 	return fmt.Errorf("%s: %w; %s", path, syscall.ENOENT, fix)
 }
 
-// dumpSuffixes are ends of names of files that are meant to be machines, whatever is in them: a
-// broken archive is to be named, not passed over.
+// dumpSuffixes are endings of file names that promise a machine, so that a broken archive is reported and not
+// skipped.
 var dumpSuffixes = []string{".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst", ".xml", ".ttar"}
 
-// List returns what there is to inspect in a directory of dumps, sorted: files that are machines,
-// as far as their beginning or their name tells, and directories with /sys and /proc. It is nil,
-// without an error, where path is one machine itself, is not a directory, or is "-", standard input.
+// List returns the sorted contents of a directory of dumps: files that are machines, judging by their beginning or
+// name, and directories with /sys and /proc. It returns nil without an error if path is itself one machine, is not a
+// directory, or is "-" (standard input).
 func List(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if path == "-" || err != nil || !info.IsDir() {
-		return nil, nil // Open says what is wrong, or looks into the archive
+		return nil, nil // Open reports the error, or looks into the archive
 	}
 	roots, err := rootsBelow(path)
 	if err != nil {
@@ -563,16 +553,16 @@ func hasDumpSuffix(name string) bool {
 	return slices.ContainsFunc(dumpSuffixes, func(s string) bool { return strings.HasSuffix(name, s) })
 }
 
-// isDump reports whether a file starts as a machine does.
+// isDump reports whether a file's beginning or name is a machine's. Files that cannot be read also count.
 func isDump(file string) bool {
 	f, err := os.Open(file)
 	if err != nil {
-		return true // Open says why not
+		return true // Open reports why not
 	}
 	defer f.Close()
 	head, err := readHead(f, sniffLen)
 	switch kind := esxi.Type(head); {
-	case kind != "": // of the objects that govc saves, those that are hosts
+	case kind != "": // of objects saved by govc, only hosts
 		return esxi.Sniff(head)
 	case err != nil || hasDumpSuffix(file) || tree.IsArchive(head) || tree.IsText(head):
 		return true

@@ -23,14 +23,13 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// machineFiles is the least that is a machine.
+// machineFiles is a minimal machine.
 var machineFiles = map[string]string{
 	"sys/devices/system/cpu/online": "0-1\n",
 	"proc/cpuinfo":                  "processor\t: 0\n\nprocessor\t: 1\n",
 	"proc/meminfo":                  "MemTotal: 1024 kB\n",
 }
 
-// tarball packs files below a prefix.
 func tarball(t testing.TB, prefix string, files map[string]string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -50,7 +49,6 @@ func tarball(t testing.TB, prefix string, files map[string]string) []byte {
 	return b.Bytes()
 }
 
-// put writes files below dir, and returns dir.
 func put(t testing.TB, dir string, files map[string]string) string {
 	t.Helper()
 	for name, data := range files {
@@ -196,7 +194,7 @@ func TestOpenOfSeveralMachines(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", path, err, want)
 		}
 	}
-	// A directory with several is for List.
+	// Directories with several machines are for List.
 	put(t, filepath.Join(dir, "one"), machineFiles)
 	put(t, filepath.Join(dir, "two"), machineFiles)
 	if _, err := Open(dir); !errors.As(err, &many) || len(many.Dirs) != 2 {

@@ -15,16 +15,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// pciDevices is where the kernel links all functions.
+// pciDevices is the directory of links to all PCI functions.
 //
 // Source of this file: Documentation/ABI/testing/sysfs-bus-pci and drivers/pci/pci-sysfs.c of Linux.
 const pciDevices = "sys/bus/pci/devices"
 
-// readPCI reads the PCI functions, and the tree that they stand in.
+// readPCI reads the PCI functions and their tree.
 //
-// The tree comes from the paths of their directories:
-// /sys/devices/pci0000:40/0000:40:01.1/0000:41:00.0 stands below the bridge 40:01.1, on the root
-// bus pci0000:40. Dumps without links have it from the bridges' bus numbers.
+// The tree comes from the paths of their directories: /sys/devices/pci0000:40/0000:40:01.1/0000:41:00.0 is below the
+// bridge 40:01.1, on the root bus pci0000:40. In dumps without links the tree comes from the bridges' bus numbers.
 func (r *reader) readPCI() {
 	places := r.pciPlaces()
 	b := pciBus{
@@ -54,8 +53,8 @@ func (r *reader) readPCI() {
 	r.h.PCI = append(r.h.PCI, b.found...)
 }
 
-// pciSlots returns the names of the physical slots by the address that the slot states: domain, bus
-// and device, or domain and bus where the slot takes the whole bus.
+// pciSlots returns the names of the physical slots by address: domain, bus and device, or domain and bus if the slot
+// has the whole bus.
 func (r *reader) pciSlots() map[string]string {
 	const dir = "sys/bus/pci/slots"
 	slots := map[string]string{}
@@ -68,19 +67,18 @@ func (r *reader) pciSlots() map[string]string {
 	return slots
 }
 
-// A pciBus is the functions read so far, and what holds for all of them.
+// A pciBus holds the functions read so far and common facts about them.
 type pciBus struct {
 	*reader
 	slots map[string]string
-	vfio  bool // vfio-pci is there
+	vfio  bool // vfio-pci is loaded
 	found []topology.PCIDevice
 
-	anyDriver, anyReset bool // a function with a driver link, with reset_method, was seen
-	// bridges, GPUs and NICs of which only the first bytes of the configuration space may be read
+	anyDriver, anyReset bool // some function has a driver link, or reset_method
+	// bridges, GPUs and NICs with only the first bytes of the configuration space readable
 	headOnly int
 }
 
-// readFunction adds the function at p.
 func (b *pciBus) readFunction(p pciPlace) {
 	d := topology.PCIDevice{Address: p.addr, Parent: p.parent, Root: p.root}
 	f := functionDir{reader: b.reader, dir: p.dir, names: b.dir(p.dir)}
@@ -117,21 +115,22 @@ func (b *pciBus) readFunction(p pciPlace) {
 	b.found = append(b.found, d)
 }
 
-// knowWhatIsAbsent tells "there is none" from "nobody looked", by what other functions of the same tree have.
+// knowWhatIsAbsent marks drivers and reset methods as known to be absent, if other functions of the same tree show
+// them.
 func (b *pciBus) knowWhatIsAbsent() {
 	for i := range b.found {
 		d := &b.found[i]
 		d.DriverKnown = d.DriverKnown || b.anyDriver
-		// The kernel shows reset_method, since 5.15, only for what it can reset.
+		// Since 5.15 the kernel shows reset_method only for functions that it can reset.
 		if b.anyReset && !d.ResetKnown && !isPlumbing(d) {
 			d.ResetKnown = true
 		}
 	}
 }
 
-// isPlumbing reports whether the function is part of the machine itself and given to nobody:
-// bridges, memory and interrupt controllers, the uncore of Intel's processors, which is hundreds of
-// functions. Fewer of their files are read.
+// isPlumbing reports whether the function is part of the machine itself and never assigned: bridges, memory and
+// interrupt controllers, and the hundreds of functions in the uncore of Intel's processors. Fewer of their files are
+// read.
 func isPlumbing(d *topology.PCIDevice) bool {
 	if d.Class == nil {
 		return false
@@ -143,13 +142,13 @@ func isPlumbing(d *topology.PCIDevice) bool {
 	return d.Class.Sub() == 0x0c05 // SMBus
 }
 
-// A functionDir is the directory of a function. Only files that are in it are opened: most
-// functions lack most files, and a failed open costs as much as a read.
+// A functionDir is the directory of a function. Only files listed in it are opened, because most functions lack most
+// files and a failed open costs as much as a read.
 type functionDir struct {
 	*reader
 	dir      string
-	names    []string // sorted
-	headOnly bool     // the configuration space has capabilities that may not be read
+	names    []string
+	headOnly bool // the capabilities in the configuration space are not readable
 }
 
 func (f *functionDir) has(name string) bool {
@@ -164,7 +163,7 @@ func (f *functionDir) count(name string) *int      { return ifThere(f, name, f.r
 func (f *functionDir) flag(name string) *bool      { return ifThere(f, name, f.reader.flag) }
 func (f *functionDir) linkBase(name string) string { return ifThere(f, name, f.reader.linkBase) }
 
-// ifThere reads a file that is in the directory.
+// ifThere reads a file if the directory lists it.
 func ifThere[T any](f *functionDir, name string, read func(p string) T) (v T) {
 	if f.has(name) {
 		v = read(f.path(name))
@@ -172,7 +171,7 @@ func ifThere[T any](f *functionDir, name string, read func(p string) T) (v T) {
 	return v
 }
 
-// hexID returns a number in hexadecimal of at most bits bits.
+// hexID parses a hexadecimal number of at most bits bits.
 func hexID[T ~uint8 | ~uint16 | ~uint32](f *functionDir, name string, bits int) *T {
 	return ifThere(f, name, func(p string) *T {
 		return parsed(f.reader, p, func(s string) (T, error) {
@@ -188,8 +187,8 @@ func hexID[T ~uint8 | ~uint16 | ~uint32](f *functionDir, name string, bits int) 
 	})
 }
 
-// identity reads what the function is: from the files made for that, or from uevent, which has most
-// of it in one file. On a live machine they cannot disagree, so the one file is enough.
+// identity reads the function's identifiers from their own files, or from uevent, which has most of them in one file.
+// On a live machine the two always agree, so uevent is enough.
 func (f *functionDir) identity(d *topology.PCIDevice) {
 	if f.live {
 		f.uevent(d)
@@ -212,7 +211,7 @@ func (f *functionDir) identity(d *topology.PCIDevice) {
 		f.uevent(d)
 	}
 	if d.SubsystemVendor != nil && *d.SubsystemVendor == 0 {
-		d.SubsystemVendor, d.SubsystemDevice = nil, nil // bridges state none
+		d.SubsystemVendor, d.SubsystemDevice = nil, nil // bridges have no subsystem
 	}
 	d.Revision = hexID[topology.ID8](f, "revision", 8)
 }
@@ -239,17 +238,15 @@ func (f *functionDir) uevent(d *topology.PCIDevice) {
 	}
 }
 
-// place reads where the function is: its NUMA node and the CPUs next to it. A node of -1 is one
-// that the firmware did not tell.
+// place reads the function's NUMA node and local CPUs. A node of -1 means that the firmware does not tell.
 func (f *functionDir) place(d *topology.PCIDevice) {
 	d.NUMANode = f.count("numa_node")
 	d.LocalCPUs = f.cpus(f.dir, "local_cpulist", "local_cpus")
 }
 
-// binding reads the function's driver and its IOMMU group.
 func (f *functionDir) binding(d *topology.PCIDevice) {
 	d.Driver = f.linkBase("driver")
-	// A dump keeps uevent only where it keeps everything, so the link would be there too.
+	// A dump with uevent has all files, so it would also have the link.
 	d.DriverKnown = f.has("driver") || f.has("uevent") || f.live && len(f.names) > 0
 	if group := f.linkBase("iommu_group"); group != "" {
 		if id, err := strconv.Atoi(group); err == nil && id >= 0 {
@@ -260,8 +257,8 @@ func (f *functionDir) binding(d *topology.PCIDevice) {
 	}
 }
 
-// link reads the PCI Express link. The kernel prints a speed of "Unknown", a width of 0, and a
-// maximum width of 255 for what has no link or does not tell.
+// link reads the PCI Express link. For a function without a link, or with an unknown one, the kernel prints a speed
+// of "Unknown", a width of 0, and a maximum width of 255.
 func (f *functionDir) link(d *topology.PCIDevice) {
 	width := func(name string) *int {
 		w := f.count(name)
@@ -271,7 +268,7 @@ func (f *functionDir) link(d *topology.PCIDevice) {
 		return w
 	}
 	l := topology.Link{MaxWidth: width("max_link_width"), Width: width("current_link_width")}
-	// Functions inside of the processor have the files as well. One look at the width saves looking at the rest.
+	// Functions inside the processor also have these files. Without a width the other files need not be read.
 	if l.MaxWidth == nil && l.Width == nil {
 		return
 	}
@@ -282,8 +279,8 @@ func (f *functionDir) link(d *topology.PCIDevice) {
 	d.Link = &l
 }
 
-// speed reads a link's speed: "16.0 GT/s PCIe", "8 GT/s" of kernels before 5.10; nil for "Unknown"
-// and for speeds of conventional PCI.
+// speed parses a link's speed: "16.0 GT/s PCIe", or "8 GT/s" before 5.10. It returns nil for "Unknown" and for speeds
+// of conventional PCI.
 func (f *functionDir) speed(name string) *float64 {
 	s := f.word(name)
 	number, rest, _ := strings.Cut(s, " ")
@@ -299,7 +296,7 @@ func (f *functionDir) speed(name string) *float64 {
 	return &v
 }
 
-// passthrough reads what matters when the function is to be used, or given to a virtual machine.
+// passthrough reads the facts that matter for using the function or assigning it to a virtual machine.
 func (f *functionDir) passthrough(d *topology.PCIDevice) {
 	if override := f.word("driver_override"); override != "(null)" {
 		d.Override = override
@@ -309,7 +306,7 @@ func (f *functionDir) passthrough(d *topology.PCIDevice) {
 	}
 	d.D3Cold = f.flag("d3cold_allowed")
 	d.BootVGA = f.flag("boot_vga")
-	if n := f.count("enable"); n != nil { // a count of those who enabled it
+	if n := f.count("enable"); n != nil { // a usage count
 		d.Enabled = new(*n > 0)
 	}
 	if f.has("resource") {
@@ -323,7 +320,6 @@ func (f *functionDir) passthrough(d *topology.PCIDevice) {
 	}
 }
 
-// virtualFunctions reads SR-IOV, of the physical function or of a virtual one.
 func (f *functionDir) virtualFunctions(d *topology.PCIDevice) {
 	if pf := f.linkBase("physfn"); pf != "" {
 		if addr, err := topology.ParsePCIAddr(pf); err == nil {
@@ -355,17 +351,15 @@ func (f *functionDir) virtualFunctions(d *topology.PCIDevice) {
 	slices.SortFunc(d.SRIOV.VFs, func(a, b topology.VF) int { return cmp.Compare(a.Index, b.Index) })
 }
 
-// config adds what only the configuration space says: a bridge's buses and port, ACS, ATS, and what
-// old kernels have no files for.
-//
-// The kernel wakes a function from D3cold to let its configuration space be read. Looking must not
-// change anything, so those are left alone.
+// config adds facts that only the configuration space has: a bridge's buses and port, ACS, ATS, and facts without
+// files on old kernels. It skips functions in D3cold, because the kernel would wake them and reading must not change
+// anything.
 func (f *functionDir) config(d *topology.PCIDevice) {
 	if !f.has("config") || f.isAsleep(d) {
 		return
 	}
 	parts := pci.Identity | pci.Buses | pci.LinkState | pci.Capabilities
-	if f.live { // a dump costs nothing to read
+	if f.live { // reading a dump is free
 		parts = f.configNeeds(d)
 	}
 	if parts == 0 {
@@ -385,8 +379,8 @@ func (f *functionDir) config(d *topology.PCIDevice) {
 	d.SRIOV = cmp.Or(d.SRIOV, c.SRIOV)
 }
 
-// configNeeds returns the parts of the configuration space that are worth an access to the device:
-// none but of bridges, GPUs and NICs.
+// configNeeds returns the parts of the configuration space that are worth an access to the device. Only bridges, GPUs
+// and NICs need any, and functions without known identifiers.
 func (f *functionDir) configNeeds(d *topology.PCIDevice) pci.Part {
 	var parts pci.Part
 	bridge := d.IsBridge()
@@ -398,27 +392,27 @@ func (f *functionDir) configNeeds(d *topology.PCIDevice) pci.Part {
 	case !d.IsGPU() && !d.IsNIC():
 		return 0
 	}
-	// Kernels that tell the power state (5.12) have the files of the link (4.13) for all that is PCI Express.
+	// Kernels with power_state (5.12) also have the link files (4.13) for every PCI Express function.
 	if bridge || f.has("max_link_width") || !f.has("power_state") {
 		parts |= pci.Capabilities
 		if d.Link == nil {
 			parts |= pci.LinkState
 		}
 	}
-	if parts == 0 || d.Revision == nil { // alone, it shows whether the function is alive
+	if parts == 0 || d.Revision == nil { // reading the identity shows whether the function is alive
 		parts |= pci.Identity
 	}
 	return parts
 }
 
-// power reads the power state: D0, D1, D2, D3hot or D3cold; "unknown" is left out.
+// power reads the power state: D0, D1, D2, D3hot or D3cold. It skips "unknown".
 func (f *functionDir) power(d *topology.PCIDevice) {
 	if state := f.word("power_state"); state != "unknown" && state != "error" {
 		d.PowerState = state
 	}
 }
 
-// isAsleep reports whether the function is in D3cold, or could be on a kernel that does not say (before 5.12).
+// isAsleep reports whether the function is in D3cold, or may be on a kernel without power_state (before 5.12).
 func (f *functionDir) isAsleep(d *topology.PCIDevice) bool {
 	if d.PowerState != "" || !f.has("power") {
 		return d.PowerState == "D3cold"
@@ -426,7 +420,7 @@ func (f *functionDir) isAsleep(d *topology.PCIDevice) bool {
 	return f.reader.word(f.path("power/runtime_status")) == "suspended"
 }
 
-// readPCIConfig opens a config file and parses parts of it. Where the file cannot be read in places it is read whole.
+// readPCIConfig opens a config file and parses parts of it. It reads a file without random access as a whole.
 func (r *reader) readPCIConfig(p string, parts pci.Part) pci.Config {
 	f, err := r.fs.Open(p)
 	if err != nil {
@@ -450,7 +444,7 @@ func (r *reader) readPCIConfig(p string, parts pci.Part) pci.Config {
 	return c
 }
 
-// Flags of a line of resource. Source: include/linux/ioport.h.
+// Flags in a line of the resource file. Source: include/linux/ioport.h.
 const (
 	resourceIO       = 0x00000100
 	resourceMemory   = 0x00000200
@@ -458,10 +452,9 @@ const (
 	resource64       = 0x00100000
 )
 
-// parseBARs parses a resource file: a line for each resource, with its first address, its last and
-// its flags. Lines 0 to 5 are the BARs, 6 is the expansion ROM, 7 to 12 the BARs of virtual
-// functions, all of them together; what follows are a bridge's windows, which start at 7 in kernels
-// without SR-IOV. Resources that are not there are lines of zeros.
+// parseBARs parses a resource file: a line for each resource, with its first address, its last and its flags. Lines 0
+// to 5 are the BARs, 6 is the expansion ROM, and 7 to 12 are the BARs of all virtual functions together. Lines of a
+// bridge's windows follow; they start at 7 in kernels without SR-IOV. Absent resources are lines of zeros.
 //
 // Source: drivers/pci/pci-sysfs.c, resource_show; include/linux/pci.h, "PCI resource numbers".
 func parseBARs(text string, bridge bool) ([]topology.BAR, error) {

@@ -15,7 +15,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// readFunctions reads the PCI functions of a tree, and what could not be read.
 func readFunctions(t testing.TB, m fs.FS, live bool) ([]topology.PCIDevice, []topology.Unread) {
 	t.Helper()
 	r := &reader{ctx: t.Context(), fs: m, live: live, h: &topology.Host{}}
@@ -39,7 +38,7 @@ func functions(lines string) string {
 	return out.String()
 }
 
-// stand describes where functions stand: "ADDRESS parent ADDRESS root BUS", and "cut" for what has no known parent.
+// stand describes the places of functions: "ADDRESS parent ADDRESS root BUS", and "cut" if the parent is unknown.
 func stand(found []topology.PCIDevice) []string {
 	var out []string
 	for _, d := range found {
@@ -194,7 +193,7 @@ func TestPCITree(t *testing.T) {
 	}
 }
 
-// config is a function in a plain directory of the bus, with nothing but its configuration space.
+// config makes a function in a plain directory of the bus, with only its configuration space.
 func config(address string, s space) string {
 	return fmt.Sprintf("sys/bus/pci/devices/%s/config = %q\n", address, s.bytes(256))
 }
@@ -250,10 +249,9 @@ func TestReadPCIOfABrokenBus(t *testing.T) {
 	}
 }
 
-// below is the path of a function below a root port.
 const below = "sys/devices/pci0000:40/0000:40:01.1/0000:41:00.0"
 
-// functionFacts are the files of a function, linked from the bus.
+// functionFacts makes the files of a function, linked from the bus.
 func functionFacts(lines string) string {
 	var out strings.Builder
 	out.WriteString("sys/bus/pci/devices/0000:41:00.0 -> ../../../devices/pci0000:40/0000:40:01.1/0000:41:00.0\n")
@@ -529,8 +527,8 @@ func TestPorts(t *testing.T) {
 		{"capabilities that root may read", 256, link,
 			[]string{pci.PortRoot, pci.PortUpstream, pci.PortDownstream, pci.PortBridge, pci.PortBridge}},
 		{
-			// The last two are bridges to conventional PCI and back. Their place cannot tell them
-			// from a switch, but no driver is bound to them.
+			// The last two are bridges to conventional PCI and back. By their place they could be a switch, but no
+			// driver is bound to them.
 			"a user has the links, the drivers and the place of each", 64, link,
 			[]string{pci.PortRoot, pci.PortUpstream, pci.PortDownstream, "", ""},
 		},
@@ -590,7 +588,6 @@ func TestSleepingFunctionsAreNotWoken(t *testing.T) {
 	}
 }
 
-// bytesOf returns a header of one byte's value.
 func bytesOf(b byte) []byte {
 	return slices.Repeat([]byte{b}, 64)
 }
@@ -636,7 +633,7 @@ func TestWhatIsAbsentFromTheWholeTreeIsNotKnown(t *testing.T) {
 		`
 	for _, tt := range []struct {
 		name, lines   string
-		driver, reset bool // known of the second function
+		driver, reset bool // known for the second function
 	}{
 		{"nothing is there", "", false, false},
 		{"another function has a driver", "sys/bus/pci/devices/0000:00:01.0/driver -> ../../../drivers/e1000e", true,

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A shown is a function as hwloc shows it in its XML.
+// A shown is a function in hwloc's XML.
 type shown struct {
 	XMLName  xml.Name
 	Kind     string  `xml:"type,attr"`
@@ -77,15 +77,14 @@ func asHwloc(d *topology.PCIDevice) string {
 	return s
 }
 
-// TestDumpsWithDevices compares what each function is, its link, and where it stands in the tree,
-// with what hwloc found in the dumps of its own tests; and looks at the disks, which hwloc gathers
-// with /proc/mounts alone.
+// TestDumpsWithDevices compares each function's identity, link and place in the tree with hwloc's output for the
+// dumps of its own tests. It also checks the disks, for which hwloc records only /proc/mounts.
 func TestDumpsWithDevices(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
 		disks []string // name, function, node, mounts
-		// unlike are functions that hwloc does not show, as we do.
+		// unlike are functions that hwloc does not show, in our form.
 		unlike map[string]string
 	}{
 		{
@@ -95,7 +94,7 @@ func TestDumpsWithDevices(t *testing.T) {
 				"pmem1.1s node 1",
 				"pmem1.2 node 1", "sda on 0000:00:1f.2 node 0 / /tacc /tmp /var",
 			},
-			// A root port without a secondary bus, so nothing can be behind it. hwloc leaves such bridges out.
+			// A root port without a secondary bus, so that nothing can be below it. hwloc leaves out such bridges.
 			unlike: map[string]string{
 				"0000:00:11.0": `0604 [8086:1d3e] [0000:0000] 06, 0.00 GB/s, below "", buses 0000:[00-00]`},
 		},
@@ -136,8 +135,8 @@ func TestDumpsWithDevices(t *testing.T) {
 				t.Errorf("disks (-want +got):\n%s", diff)
 			}
 			for _, u := range h.Unread {
-				// Some of the dumps were made by root, some have the 64 bytes that everybody may
-				// read: that is said, and is all.
+				// Some dumps were made by root; others have only the 64 bytes that every user can read. Nothing else
+				// may be unread.
 				if strings.Contains(u.Path, "/pci") && !strings.HasPrefix(u.Why, "that of ") {
 					t.Errorf("unread: %v", u)
 				}
@@ -146,7 +145,6 @@ func TestDumpsWithDevices(t *testing.T) {
 	}
 }
 
-// describeDisks has a line for each disk: name, function, node and mounts.
 func describeDisks(h *topology.Host) []string {
 	var out []string
 	for _, d := range h.Storage {

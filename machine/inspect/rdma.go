@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// readRDMA reads the RDMA devices into the NICs that they stand on.
 func (r *reader) readRDMA(found nics) {
 	inClass := false
 	for _, name := range r.dir("sys/class/infiniband") {
@@ -25,7 +24,7 @@ func (r *reader) readRDMA(found nics) {
 	if inClass {
 		return
 	}
-	for i := range r.h.PCI { // a dump may hold the PCI devices alone
+	for i := range r.h.PCI { // a dump may have only the PCI devices
 		if f := &r.h.PCI[i]; f.IsNIC() {
 			for _, p := range r.below(f, "infiniband") {
 				addRDMA(found.at(f.Address), r.rdmaDevice(p))
@@ -39,10 +38,9 @@ func addRDMA(nic *topology.NIC, d topology.RDMADevice) {
 	nic.Firmware = cmp.Or(nic.Firmware, d.Firmware)
 }
 
-// nicOf returns the NIC that the RDMA device at p stands on. A software device (rxe, siw) stands on
-// a network device: rxe names it in "parent", any RoCE device in the attributes of its GIDs. Where
-// that network device has no function either, it becomes a NIC without an address, so that the RDMA
-// device stays visible.
+// nicOf returns the NIC of the RDMA device at p. A software device (rxe, siw) uses a network device: rxe names it in
+// "parent", any RoCE device in its GIDs' attributes. If that device has no PCI function either, it becomes a NIC
+// without an address, so that the RDMA device stays visible.
 func (r *reader) nicOf(found nics, p string, d *topology.RDMADevice) *topology.NIC {
 	if a, ok := r.functionOf(p); ok {
 		return found.at(a)
@@ -66,7 +64,7 @@ func (r *reader) nicOf(found nics, p string, d *topology.RDMADevice) *topology.N
 	return nic
 }
 
-// rdmaDevice reads the RDMA device whose directory is p.
+// rdmaDevice reads the RDMA device with directory p.
 //
 // Source: Documentation/ABI/stable/sysfs-class-infiniband.
 func (r *reader) rdmaDevice(p string) topology.RDMADevice {
@@ -83,7 +81,6 @@ func (r *reader) rdmaDevice(p string) topology.RDMADevice {
 	return d
 }
 
-// rdmaPort reads port n, whose directory is p.
 func (r *reader) rdmaPort(p string, n int) topology.RDMAPort {
 	port := topology.RDMAPort{
 		Number:    n,
@@ -95,7 +92,7 @@ func (r *reader) rdmaPort(p string, n int) topology.RDMAPort {
 	}
 	port.GIDs = r.gids(p, port.LinkLayer)
 	if port.LID != nil && (*port.LID == 0 || *port.LID == 0xffff) {
-		port.LID = nil // not assigned by a subnet manager: 0 and the permissive LID are no addresses
+		port.LID = nil // not assigned by a subnet manager: 0 and the permissive LID are not addresses
 	}
 	if port.State != "DOWN" {
 		port.RateGbps = r.rate(p+"/rate", port.LinkLayer)
@@ -106,8 +103,8 @@ func (r *reader) rdmaPort(p string, n int) topology.RDMAPort {
 	return port
 }
 
-// rate returns the rate of a port in Gb/s, nil where it is not known. Ports that are down are not
-// asked: they state the least rate that they can speak, and mlx5 on Ethernet a constant 40.
+// rate returns the rate of a port in Gb/s, or nil if unknown. It ignores ports that are down: they report their
+// lowest supported rate, and mlx5 on Ethernet always 40.
 func (r *reader) rate(p, linkLayer string) *float64 {
 	v := parsed(r, p, func(s string) (float64, error) {
 		if s == "" {
@@ -115,9 +112,8 @@ func (r *reader) rate(p, linkLayer string) *float64 {
 		}
 		return parseRate(s)
 	})
-	// On Ethernet the kernel turns the speed of the network device into a rate of InfiniBand. Below
-	// 10 Gb/s, and where the speed is not known, that is the least one there is, 1X SDR: it says
-	// nothing about the link.
+	// On Ethernet the kernel converts the network device's speed into a rate of InfiniBand. Below 10 Gb/s, or if the
+	// speed is unknown, it uses the lowest rate, 1X SDR, which says nothing about the link.
 	if v != nil && linkLayer == "Ethernet" && *v <= 2.5 {
 		return nil
 	}
@@ -134,10 +130,9 @@ func parseRate(s string) (float64, error) {
 	return v, nil
 }
 
-// gids reads the GIDs that are set. Tables have 5 to 1024 entries, most of them not set: zero, or
-// on InfiniBand the prefix of the subnet with an interface identifier of zero. They fill from
-// below, but removed addresses leave holes, so that every entry has to be looked at; the attributes
-// of an entry that is not set answer EINVAL, and are left alone.
+// gids reads the assigned GIDs. Tables have 5 to 1024 entries, and most are unassigned: zero, or on InfiniBand the
+// subnet prefix with interface ID zero. Removed addresses leave holes, so every entry is read; the attributes of an
+// unassigned entry fail with EINVAL and are not read.
 func (r *reader) gids(port, linkLayer string) []topology.GID {
 	var out []topology.GID
 	for _, i := range r.numbered(port+"/gids", "") {
@@ -161,8 +156,8 @@ func (r *reader) gids(port, linkLayer string) []topology.GID {
 	return out
 }
 
-// troubles reads the counters of errors and discards that are not 0; nil where there are none. Only
-// counters that can be of use are read: each read of "counters" is a query to the firmware.
+// troubles reads the nonzero counters of errors and discards, or nil. It reads only useful counters, because each
+// read of "counters" is a query to the firmware.
 func (r *reader) troubles(port string) map[string]uint64 {
 	var out map[string]uint64
 	for _, dir := range []string{port + "/counters", port + "/hw_counters"} {
@@ -183,7 +178,7 @@ func (r *reader) troubles(port string) map[string]uint64 {
 	return out
 }
 
-// parseTrouble parses a counter that is not 0. A port without a performance management agent says "N/A (no PMA)".
+// parseTrouble parses a nonzero counter. A port without a performance management agent says "N/A (no PMA)".
 func parseTrouble(s string) (uint64, error) {
 	v, err := strconv.ParseUint(s, 10, 64)
 	switch {

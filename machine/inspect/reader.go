@@ -16,12 +16,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// maxFile bounds a file of /sys or /proc. The largest that is read is /proc/interrupts of a machine
-// with thousands of CPUs.
+// maxFile limits the size of a file in /sys or /proc. The largest is /proc/interrupts of a machine with thousands of
+// CPUs.
 const maxFile = 16 << 20
 
-// A reader reads the files of one machine. Its methods return "not known" for whatever is missing,
-// and note the rest in Host.Unread.
+// A reader reads the files of one machine. For a missing file its methods return nil or a zero value; other failures
+// are recorded in Host.Unread.
 type reader struct {
 	ctx  context.Context
 	fs   fs.FS
@@ -30,14 +30,13 @@ type reader struct {
 	h    *topology.Host
 }
 
-// unread notes that the file at p is there and was not understood or not readable.
+// unread records that the file at p exists but was not readable or understood.
 func (r *reader) unread(p, why string) {
 	r.h.Unread = append(r.h.Unread, topology.Unread{Path: "/" + p, Why: why})
 }
 
-// failed notes err unless it only says that p is not there. A device may refuse a read (ENODEV,
-// EINVAL: a link speed of a port that is down, a driver that does not know): the kernel's way to
-// say "not known".
+// failed records err, except errors that mean "unknown": a missing file, or a read refused by the device, such as
+// ENODEV or EINVAL for the link speed of a port that is down.
 func (r *reader) failed(p string, err error) {
 	for _, absent := range []error{fs.ErrNotExist, syscall.ENOTDIR, syscall.ENODEV, syscall.EINVAL, syscall.EOPNOTSUPP,
 		syscall.ENXIO, syscall.EIO} {
@@ -52,7 +51,7 @@ func (r *reader) failed(p string, err error) {
 	r.unread(p, err.Error())
 }
 
-// bytes returns the whole file. It may be shared: nobody writes to it.
+// bytes returns the whole file. It may be shared and must not be modified.
 func (r *reader) bytes(p string) ([]byte, bool) {
 	b, err := tree.Bytes(r.fs, p)
 	if err != nil {
@@ -66,15 +65,14 @@ func (r *reader) bytes(p string) ([]byte, bool) {
 	return b, true
 }
 
-// text returns the file without white space and NULs at its ends: device-tree strings end with a
-// NUL, and so did the CPU and node lists of some kernels (2.6.3x, 5.15). An empty file is ("",
-// true).
+// text returns the file without white space and NULs at its ends. Device-tree strings end with a NUL, as did the CPU
+// and node lists of some kernels (2.6.3x, 5.15); for an empty file it returns ("", true).
 func (r *reader) text(p string) (string, bool) {
 	b, ok := r.bytes(p)
 	return strings.Trim(string(b), " \t\r\n\x00"), ok
 }
 
-// lineAfter returns what stands behind the beginning of the first line that has it.
+// lineAfter returns the rest of the first line that starts with beginning.
 func lineAfter(text, beginning string) (value string, ok bool) {
 	for line := range strings.Lines(text) {
 		if value, ok = strings.CutPrefix(strings.TrimSpace(line), beginning); ok {
@@ -84,20 +82,20 @@ func lineAfter(text, beginning string) (value string, ok bool) {
 	return "", false
 }
 
-// word returns the file's text, "" where there is none.
+// word returns the file's text, or "" if there is no file.
 func (r *reader) word(p string) string {
 	s, _ := r.text(p)
 	return s
 }
 
-// errNotKnown is the error of a value that says that nothing is known. It is not noted.
+// errNotKnown is the error of a value that means "unknown". It is not recorded.
 var errNotKnown = errors.New("not known")
 
-// notA says that a value is not what it should be.
+// notA returns an error for an invalid value.
 func notA(s, what string) error { return fmt.Errorf("%q is not %s", where.Clip(s), what) }
 
-// parsed returns what parse makes of the text of the file at p. It is nil where there is no such file,
-// and where parse fails; then the reason is noted.
+// parsed returns the result of parse for the text of the file at p. It returns nil if there is no such file or if
+// parse fails, and records that failure.
 func parsed[T any](r *reader, p string, parse func(s string) (T, error)) *T {
 	s, ok := r.text(p)
 	if !ok {
@@ -113,8 +111,8 @@ func parsed[T any](r *reader, p string, parse func(s string) (T, error)) *T {
 	return nil
 }
 
-// number returns a decimal number, or a hexadecimal one with 0x; nil where there is no file.
-// Negative numbers are the kernel's "not known".
+// number returns a decimal number, or a hexadecimal one with 0x, or nil if there is no file. Negative numbers mean
+// "unknown".
 func (r *reader) number(p string) *int64 {
 	return parsed(r, p, func(s string) (int64, error) {
 		v, err := strconv.ParseInt(s, 0, 64)
@@ -128,10 +126,10 @@ func (r *reader) number(p string) *int64 {
 	})
 }
 
-// maxCount bounds numbers that count or number things: nodes, functions, lanes.
+// maxCount limits small numbers: of nodes, functions, lanes.
 const maxCount = 1 << 20
 
-// count returns a small number that is not negative, nil where it is not known.
+// count returns a small nonnegative number, or nil if unknown.
 func (r *reader) count(p string) *int {
 	v := r.number(p)
 	if v == nil {
@@ -144,7 +142,7 @@ func (r *reader) count(p string) *int {
 	return new(int(*v))
 }
 
-// size returns a number of bytes or of things as an unsigned number.
+// size returns an unsigned number.
 func (r *reader) size(p string) *uint64 {
 	if v := r.number(p); v != nil {
 		return new(uint64(*v))
@@ -152,7 +150,7 @@ func (r *reader) size(p string) *uint64 {
 	return nil
 }
 
-// flag returns "0" and "1", "N" and "Y" as a boolean.
+// flag parses "0" and "1", or "N" and "Y".
 func (r *reader) flag(p string) *bool {
 	return parsed(r, p, func(s string) (bool, error) {
 		switch s {
@@ -167,8 +165,8 @@ func (r *reader) flag(p string) *bool {
 	})
 }
 
-// list returns a CPU or node list; nil where there is no file. "(null)", which some kernels print
-// for an unset list, is the empty set.
+// list returns a CPU or node list, or nil if there is no file. "(null)", which some kernels print for an unset list,
+// is the empty set.
 func (r *reader) list(p string) *topology.CPUSet {
 	return parsed(r, p, func(s string) (topology.CPUSet, error) {
 		if s == "(null)" {
@@ -178,11 +176,11 @@ func (r *reader) list(p string) *topology.CPUSet {
 	})
 }
 
-// mask returns a CPU mask; nil where there is no file.
+// mask returns a CPU mask, or nil if there is no file.
 func (r *reader) mask(p string) *topology.CPUSet { return parsed(r, p, topology.ParseCPUMask) }
 
-// cpus returns the CPUs in the first file of a directory that has some: as a list where its name ends
-// so, as a mask otherwise. Kernels differ in which of several files they have.
+// cpus returns the CPUs in the first of several files that exists, depending on the kernel. A name that ends with
+// "list" is a list, any other a mask.
 func (r *reader) cpus(dir string, names ...string) *topology.CPUSet {
 	for _, name := range names {
 		read := r.mask
@@ -196,13 +194,12 @@ func (r *reader) cpus(dir string, names ...string) *topology.CPUSet {
 	return nil
 }
 
-// exists reports whether there is a file or directory at p.
 func (r *reader) exists(p string) bool {
 	_, err := fs.Stat(r.fs, p)
 	return err == nil
 }
 
-// dir returns the sorted names in a directory; nil where there is none.
+// dir returns the sorted names in a directory, or nil if it does not exist.
 func (r *reader) dir(p string) []string {
 	return r.namesIn(p, func(fs.DirEntry) bool { return true })
 }
@@ -210,7 +207,7 @@ func (r *reader) dir(p string) []string {
 // subdirs returns the names of the directories in dir, without links to directories.
 func (r *reader) subdirs(dir string) []string { return r.namesIn(dir, fs.DirEntry.IsDir) }
 
-// namesIn returns the sorted names of those entries of a directory that are kept; nil where there is no directory.
+// namesIn returns the sorted names of the entries that keep selects, or nil if there is no directory.
 func (r *reader) namesIn(dir string, keep func(fs.DirEntry) bool) []string {
 	entries, err := fs.ReadDir(r.fs, dir)
 	if err != nil {
@@ -227,14 +224,14 @@ func (r *reader) namesIn(dir string, keep func(fs.DirEntry) bool) []string {
 	return names
 }
 
-// link returns where the link at p leads, as it is written; ok is false where there is no link.
+// link returns the unresolved target of the link at p; ok is false if there is no link.
 func (r *reader) link(p string) (target string, ok bool) {
 	target, err := fs.ReadLink(r.fs, p)
 	return target, err == nil
 }
 
-// linkBase returns the last element of the link at p, "" where there is no link: the name of the
-// driver, the group, the device.
+// linkBase returns the last element of the link's target, such as the name of a driver, group or device, or "" if
+// there is no link.
 func (r *reader) linkBase(p string) string {
 	target, ok := r.link(p)
 	if ok {
@@ -243,7 +240,7 @@ func (r *reader) linkBase(p string) string {
 	return ""
 }
 
-// numbers returns the numbers N of the entries prefixN of a directory, in rising order.
+// numbers returns the numbers N of the entries prefixN of a directory, in ascending order.
 func (r *reader) numbers(dir, prefix string) []int {
 	var out []int
 	for _, name := range r.dir(dir) {
@@ -258,18 +255,17 @@ func (r *reader) numbers(dir, prefix string) []int {
 	return out
 }
 
-// numbered returns those of the numbers that a set of CPUs can have.
+// numbered is like numbers, limited to members of a CPU set.
 func (r *reader) numbered(dir, prefix string) []int {
 	return slices.DeleteFunc(r.numbers(dir, prefix), func(n int) bool { return n >= topology.MaxCPUs })
 }
 
-// isNumbered reports whether name is prefix and a number.
 func isNumbered(name, prefix string) bool {
 	digits, ok := strings.CutPrefix(name, prefix)
 	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
 
-// firstText returns the text of the first file that is there.
+// firstText returns the text of the first file that exists.
 func (r *reader) firstText(paths ...string) (text string, ok bool) {
 	for _, p := range paths {
 		if text, ok = r.text(p); ok {

@@ -14,7 +14,7 @@ func TestAFileOfRacklessThatIsNoMachineIsCalledWhatItIs(t *testing.T) {
 		{"../../examples/hosts/epyc-7551p.yaml", "it is the profile of an emulated host"},
 		{"../../examples/pair.yaml", "it is a lab file: rackless up and rackless plan take it"},
 		{"../../examples/studies/contention.yaml", "it is the file of a study"},
-		{"../../README.md", "it starts with"}, // which shows a lab file further below
+		{"../../README.md", "it starts with"}, // it shows a lab file further below
 	} {
 		text, err := os.ReadFile(c.file)
 		if err != nil {

@@ -18,11 +18,11 @@ const (
 	routeReject = 0x0200
 )
 
-// readRoutes reads the default routes, and which PCI functions each goes out through: what the host
-// is reached by must not be given away.
+// readRoutes reads the default routes and their PCI functions. The functions that connect the host must not be
+// assigned to a virtual machine.
 func (r *reader) readRoutes() {
 	var routes []topology.Route
-	// /proc/net is a link to self/net, and in dumps one of the two may be missing.
+	// /proc/net is a link to self/net, and a dump may lack one of the two.
 	if text, ok := r.firstText("proc/self/net/route", "proc/net/route"); ok {
 		routes = append(routes, parseRoutes4(text, isBigEndian(r.h.System.Arch))...)
 	}
@@ -46,8 +46,8 @@ func (r *reader) readRoutes() {
 	r.h.Routes = routes
 }
 
-// isBigEndian reports whether a machine, as uname -m names it, keeps the high byte of a number
-// first. Only the kernel's own machines are listed.
+// isBigEndian reports whether a machine named as in uname -m is big-endian. Only machines that the kernel supports
+// are listed.
 func isBigEndian(arch string) bool {
 	switch arch {
 	case "s390", "s390x", "ppc", "ppc64", "sparc", "sparc64", "m68k", "mips", "mips64", "parisc", "parisc64", "armeb",
@@ -57,9 +57,9 @@ func isBigEndian(arch string) bool {
 	return false
 }
 
-// parseRoutes4 parses /proc/net/route, which shows the main table, and returns the default routes.
-// Addresses are the machine's reading of four bytes in network order as one number, so they look
-// reversed where bigEndian is false. Lines that are none are passed.
+// parseRoutes4 returns the default routes in /proc/net/route, which shows the main table. Addresses are four bytes in
+// network order printed as a native number, so they look reversed on little-endian machines. Malformed lines are
+// skipped.
 //
 // Source: net/ipv4/fib_trie.c, fib_route_seq_show.
 func parseRoutes4(text string, bigEndian bool) []topology.Route {
@@ -78,9 +78,8 @@ func parseRoutes4(text string, bigEndian bool) []topology.Route {
 	return out
 }
 
-// parseRoutes6 parses /proc/net/ipv6_route and returns the default routes: destination, prefix
-// length, source, prefix length, gateway, metric, references, use, flags, device, all in
-// hexadecimal.
+// parseRoutes6 returns the default routes in /proc/net/ipv6_route. Fields are destination, prefix length, source,
+// prefix length, gateway, metric, references, use, flags, device, all in hexadecimal.
 //
 // Source: net/ipv6/route.c, ipv6_route_native_seq_show.
 func parseRoutes6(text string) []topology.Route {
@@ -97,8 +96,8 @@ func parseRoutes6(text string) []topology.Route {
 	return out
 }
 
-// newRoute returns a default route, whose gateway is left out where it is no address or one of zeros:
-// then the route leads to a link and not to a router. A metric that is none is not known.
+// newRoute returns a default route. It leaves out a gateway that is invalid or zero (a route to a link and not to a
+// router), and an invalid metric.
 func newRoute(family, netdev string, gateway []byte, metric string, base int) topology.Route {
 	route := topology.Route{Family: family, Netdev: netdev}
 	if a, ok := netip.AddrFromSlice(gateway); ok && !a.IsUnspecified() && a.Is4() == (family == "ipv4") {
@@ -110,23 +109,23 @@ func newRoute(family, netdev string, gateway []byte, metric string, base int) to
 	return route
 }
 
-// isRoute reports whether flags are of a route that is up and leads somewhere.
+// isRoute reports whether flags are of a route that is up and not a reject route.
 func isRoute(flags string) bool {
 	v, err := strconv.ParseUint(flags, 16, 32)
 	return err == nil && v&routeUp != 0 && v&routeReject == 0
 }
 
-// netdevs finds the PCI functions behind network devices.
+// netdevs finds the PCI functions of network devices.
 type netdevs struct {
 	*reader
-	vlans map[string]string // the device below each VLAN, nil until it is read
+	vlans map[string]string // the device below each VLAN, nil until read
 }
 
-// netClass is where the kernel lists network devices. Source: Documentation/ABI/testing/sysfs-class-net.
+// netClass is the kernel's directory of network devices. Source: Documentation/ABI/testing/sysfs-class-net.
 const netClass = "sys/class/net"
 
-// functions returns the functions behind a network device, through bridges, bonds, teams and VLANs,
-// by address. Links may be in a loop.
+// functions returns the functions of a network device by address, through bridges, bonds, teams and VLANs. It
+// tolerates loops of links.
 func (n *netdevs) functions(name string) []topology.PCIAddr {
 	var out []topology.PCIAddr
 	seen := map[string]bool{}
@@ -147,12 +146,11 @@ func (n *netdevs) functions(name string) []topology.PCIAddr {
 	return out
 }
 
-// isFileName reports whether a name from a file can be one element of a path.
+// isFileName reports whether a name from a file is valid as one element of a path.
 func isFileName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.Contains(name, "/")
 }
 
-// below returns the devices that a virtual one stands on.
 func (n *netdevs) below(name string) []string {
 	p := netClass + "/" + name
 	var out []string
@@ -161,7 +159,7 @@ func (n *netdevs) below(name string) []string {
 			out = append(out, lower)
 		}
 	}
-	if len(out) == 0 { // of before Linux 3.14, and of dumps
+	if len(out) == 0 { // before Linux 3.14, and in dumps
 		out = append(out, n.dir(p+"/brif")...)
 		out = append(out, strings.Fields(n.word(p+"/bonding/slaves"))...)
 		if lower := n.vlan(name); lower != "" {
@@ -174,8 +172,8 @@ func (n *netdevs) below(name string) []string {
 	return out
 }
 
-// vlan returns the device below a VLAN. Lines of /proc/net/vlan/config are "eth0.5 | 5 | eth0".
-// Source: net/8021q/vlanproc.c.
+// vlan returns the device below a VLAN. Lines of /proc/net/vlan/config are "eth0.5 | 5 | eth0"; source:
+// net/8021q/vlanproc.c.
 func (n *netdevs) vlan(name string) string {
 	if n.vlans == nil {
 		n.vlans = map[string]string{}
@@ -189,10 +187,10 @@ func (n *netdevs) vlan(name string) string {
 	return n.vlans[name]
 }
 
-// openVSwitch returns the ports that a bridge of Open vSwitch may send through. To the kernel all
-// bridges are one, "ovs-system", and the device that has the bridge's name is a port as others;
-// which port belongs to which bridge only the daemon knows. A bridge takes the address of a port of
-// its own, so ports with the same address are the answer, and where there are none all ports.
+// openVSwitch returns the ports that a bridge of Open vSwitch may send through. The kernel shows all bridges as one,
+// "ovs-system", and the device with the bridge's name as one of its ports; only the daemon knows the ports of each
+// bridge. A bridge has the MAC address of one of its ports, so ports with the same address are returned, or else all
+// ports.
 func (n *netdevs) openVSwitch(name string) []string {
 	const system = "ovs-system"
 	p := netClass + "/" + name

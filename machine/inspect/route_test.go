@@ -19,7 +19,7 @@ eth2	00000000	010200C0	0002	0	0	0	00000000	0	0	0
 *	00000000	00000000	0200	0	0	0	00000000	0	0	0
 tun0	00000000	0100000A	0003	0	0	50	00000080	0	0	0
 `
-	none6   = "00000000000000000000000000000000 00 " // of any destination or source
+	none6   = "00000000000000000000000000000000 00 " // any destination or source
 	routes6 = "fd000000000000000000000000000000 40 " + none6 +
 		"00000000000000000000000000000000 00000100 00000001 00000000 00000001     eth0\n" +
 		none6 + none6 + "fd000000000000000000000000000001 00000400 00000003 00000000 00000003     eth0\n" +
@@ -59,14 +59,14 @@ func TestParseRoutes6(t *testing.T) {
 	}
 }
 
-// port makes a network device of a function.
+// port makes a network device with a PCI function.
 func port(name, dir string) string {
 	return fmt.Sprintf("sys/class/net/%[1]s -> ../../devices/%[2]s/net/%[1]s\nsys/devices/%[2]s/net/%[1]s/device -> "+
 		"../../../%[3]s\n",
 		name, dir, dir[strings.LastIndexByte(dir, '/')+1:])
 }
 
-// virtual makes a network device that is of no function, with entries in its directory.
+// virtual makes a network device without a PCI function, with entries in its directory.
 func virtual(name string, entries ...string) string {
 	out := fmt.Sprintf("sys/class/net/%[1]s -> ../../devices/virtual/net/%[1]s\nsys/devices/virtual/net/%[1]s/mtu "+
 		"= 1500\n", name)

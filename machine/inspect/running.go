@@ -15,12 +15,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// sayUnread notes in *unread, as "PATH: why", what r could not read.
+// sayUnread appends r's unread files to *unread, as "PATH: why".
 func (r *reader) sayUnread(unread *[]string) {
 	*unread = lists.Map(r.h.Unread, func(u topology.Unread) string { return u.Path + ": " + u.Why })
 }
 
-// names returns the names in a directory that must be there: that it is not is noted.
+// names returns the names in a directory. It records a missing directory.
 func (r *reader) names(dir string) []string {
 	names := r.dir(dir)
 	if names == nil && !r.exists(dir) {
@@ -29,8 +29,8 @@ func (r *reader) names(dir string) []string {
 	return names
 }
 
-// ReadProcess reads a process of the machine with the root directory fsys. Memory and open files of
-// others than one's own can be read by root only. The error is that the process is not there.
+// ReadProcess reads a process of the machine with root directory fsys. Only root can read memory and open files of
+// other users' processes. It returns an error if the process does not exist.
 func ReadProcess(fsys fs.FS, pid int) (*facts.Process, error) {
 	p := &facts.Process{PID: pid}
 	r := &reader{fs: fsys, h: &topology.Host{}}
@@ -47,8 +47,8 @@ func ReadProcess(fsys fs.FS, pid int) (*facts.Process, error) {
 	}
 	p.VFIO = []string{}
 	for _, name := range names {
-		target, _ := r.link(dir + "/fd/" + name) // none if it was closed meanwhile
-		// /dev/vfio/vfio is the container, which every process that uses VFIO holds: it says nothing of a device.
+		target, _ := r.link(dir + "/fd/" + name) // empty if it was closed meanwhile
+		// /dev/vfio/vfio is the container, which every process with VFIO has open and which names no device.
 		rest, ok := strings.CutPrefix(target, "/dev/vfio/")
 		if ok && rest != "vfio" && !slices.Contains(p.VFIO, target) {
 			p.VFIO = append(p.VFIO, target)
@@ -58,7 +58,6 @@ func ReadProcess(fsys fs.FS, pid int) (*facts.Process, error) {
 	return p, nil
 }
 
-// mappings reads memory; nil if that is not possible.
 func (r *reader) mappings(dir string) []facts.Mapping {
 	var all []facts.Mapping
 	if list := parsed(r, dir+"/numa_maps", facts.ParseNUMAMaps); list != nil {
@@ -72,13 +71,13 @@ func (r *reader) mappings(dir string) []facts.Mapping {
 	return all
 }
 
-// threads reads the threads of a process. Those that end meanwhile are left out.
+// threads reads the threads of a process. It skips threads that end meanwhile.
 func (r *reader) threads(pid int) []facts.Thread {
 	var all []facts.Thread
 	dir := "proc/" + strconv.Itoa(pid) + "/task"
 	for _, id := range r.numbers(dir, "") {
 		base := dir + "/" + strconv.Itoa(id)
-		// Two files, and the thread may end between them: only one that has both is there.
+		// The thread may end between the reads, so both files are required.
 		stat, err1 := fs.ReadFile(r.fs, base+"/stat")
 		status, err2 := fs.ReadFile(r.fs, base+"/status")
 		if err1 != nil || err2 != nil {
@@ -94,7 +93,7 @@ func (r *reader) threads(pid int) []facts.Thread {
 	return all
 }
 
-// ReadRunning reads what runs on the machine with the root directory fsys. The error is that ctx ended.
+// ReadRunning reads the activity on the machine with root directory fsys. It returns an error only if ctx is done.
 func ReadRunning(ctx context.Context, fsys fs.FS) (*facts.Running, error) {
 	run := &facts.Running{}
 	r := &reader{fs: fsys, h: &topology.Host{}}
@@ -121,7 +120,6 @@ func ReadRunning(ctx context.Context, fsys fs.FS) (*facts.Running, error) {
 	return run, nil
 }
 
-// interrupts reads what has a number, with the CPUs that serve it.
 func (r *reader) interrupts() []facts.Interrupt {
 	list := parsed(r, "proc/interrupts", facts.ParseInterrupts)
 	if list == nil {
@@ -137,14 +135,14 @@ func (r *reader) interrupts() []facts.Interrupt {
 	return all
 }
 
-// cgroupRoots are where version 2 is mounted: alone, or beside version 1.
+// cgroupRoots are the mount points of version 2, alone or beside version 1.
 var cgroupRoots = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}
 
-// cgroupDepth is how deep partitions are looked for: a partition's parent is one too, or the root,
-// or has exclusive CPUs.
+// cgroupDepth is the depth of the search for partitions: a partition's parent is also a partition, or the root, or
+// has exclusive CPUs.
 const cgroupDepth = 3
 
-// cgroups reads the control groups that cpusets can keep apart; nil where the controller is not in version 2.
+// cgroups reads the control groups that cpusets can isolate, or nil if the controller is not in version 2.
 func (r *reader) cgroups() []facts.Cgroup {
 	for _, base := range cgroupRoots {
 		controllers, ok := r.text(base + "/cgroup.controllers")
@@ -161,15 +159,15 @@ func (r *reader) cgroups() []facts.Cgroup {
 	return nil
 }
 
-// cgroupsBelow walks the groups below a path. It leaves out those without the cpuset controller, which use the CPUs of
-// their parent: what the parent may use is judged already.
+// cgroupsBelow walks the groups below a path. It skips groups without the cpuset controller, which use the CPUs of
+// their parent, because the parent is listed already.
 func (r *reader) cgroupsBelow(base, below string, depth int, all *[]facts.Cgroup) {
 	for _, name := range r.subdirs(path.Join(base, below)) {
 		name = path.Join(below, name)
 		dir := path.Join(base, name)
 		set := r.list(dir + "/cpuset.cpus.effective")
-		if set == nil && below == "" { // the controller is not handed down this far
-			// A group without a set of its own uses that of its parent, the root: all.
+		if set == nil && below == "" { // the root does not delegate the controller
+			// Without its own set a top group uses the root's, all CPUs.
 			set = r.list(base + "/cpuset.cpus.effective")
 		}
 		if set == nil {

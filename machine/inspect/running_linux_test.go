@@ -14,10 +14,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// What the kernel says of this very process is what it was told.
+// The kernel's view of this process must match the affinity set here.
 func TestTheKernelTellsTheAffinityOfThisThread(t *testing.T) {
 	var mine unix.CPUSet
-	runtime.LockOSThread() // it ends with the test, and its affinity with it
+	runtime.LockOSThread() // the thread ends with the test, and so does its affinity
 	if err := unix.SchedGetaffinity(0, &mine); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestTheKernelTellsTheAffinityOfThisThread(t *testing.T) {
 	}
 }
 
-// What a process maps and touches is seen page by page, where the kernel has numa_maps (CONFIG_NUMA).
+// Memory that a process maps and touches is shown by page, if the kernel has numa_maps (CONFIG_NUMA).
 func TestTheKernelTellsWhereMemoryIs(t *testing.T) {
 	if _, err := os.Stat("/proc/self/numa_maps"); err != nil {
 		t.Skip("this kernel has no numa_maps")
@@ -66,7 +66,7 @@ func TestTheKernelTellsWhereMemoryIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Munmap(mem)
-	// A neighbour with the same rights would be one mapping with it.
+	// A neighbour with the same permissions would be merged into one mapping.
 	if err := unix.Madvise(mem, unix.MADV_DONTFORK); err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/rackless/rackless/machine/topology/compare"
 )
 
-// Kinds of texts that stand for themselves as well, or are read by what reads machines.
+// Kinds of texts that are also whole machines, or that the machine reader reads.
 var (
 	kindHostJSON = &texts.Kind{Name: "JSON of rackless inspect", Key: "pci", Parse: parseHostJSON}
 	kindLspci    = &texts.Kind{Name: "lspci", Heads: []string{""}, Hints: []string{":", "roup "}, Parse: lspci.Parse,
@@ -52,7 +52,7 @@ var (
 		Heads:   []string{"MemTotal:", "HugePages_Total:", "AnonHugePages:"}}
 )
 
-// textKinds are all kinds of texts, in the order in which their facts count where they contradict each other.
+// textKinds returns all kinds of texts. If their facts conflict, the first kind counts.
 func textKinds() []*texts.Kind {
 	return slices.Concat([]*texts.Kind{kindHostJSON, kindHwloc, kindLspci, kindNCCL, kindCPUInfo, kindMeminfo,
 		kindCmdline},
@@ -60,10 +60,10 @@ func textKinds() []*texts.Kind {
 		[]*texts.Kind{kindSMI, kindDomain})
 }
 
-// partsOfDevices are elements that stand in <devices>.
+// partsOfDevices are child elements of <devices>.
 var partsOfDevices = []string{"hostdev", "interface", "controller", "disk"}
 
-// wholeDomain puts the root around elements of a domain that were copied alone.
+// wholeDomain adds the root element around elements of a domain that were copied alone.
 func wholeDomain(b []byte) (whole []byte, fragment bool) {
 	text := bytes.TrimSpace(b)
 	if bytes.HasPrefix(text, []byte("<domain")) {
@@ -80,7 +80,7 @@ func wholeDomain(b []byte) (whole []byte, fragment bool) {
 	return slices.Concat([]byte("<domain>"), b, []byte("</domain>")), true
 }
 
-// parseDomainText reads the XML of a domain, or elements of it, as a machine that is known to have a tenant.
+// parseDomainText reads the XML of a domain, or elements of it, as a machine with one tenant.
 func parseDomainText(b []byte, name string) (*topology.Host, error) {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTexts, Name: name}}
 	b, cut := xmltree.Closed(b)
@@ -88,7 +88,7 @@ func parseDomainText(b []byte, name string) (*topology.Host, error) {
 	fragment = fragment || cut
 	t, problems := parseDomain(whole)
 	if t != nil && fragment {
-		// What is not in the piece is not known.
+		// Facts outside the fragment are unknown.
 		if !bytes.Contains(b, []byte("<cpu ")) {
 			t.GuestNodes = nil
 		}
@@ -110,7 +110,7 @@ func parseDomainText(b []byte, name string) (*topology.Host, error) {
 	return h, nil
 }
 
-// procFile returns a parser of a file of a machine, which is read as those of a whole machine are.
+// procFile returns a parser for a single file of a machine, which is read as in a whole machine.
 func procFile(path string) func(b []byte, name string) (*topology.Host, error) {
 	return func(b []byte, name string) (*topology.Host, error) {
 		b = bytes.TrimSpace(b)
@@ -139,7 +139,6 @@ func procFile(path string) func(b []byte, name string) (*topology.Host, error) {
 
 const kernelLine = "proc/cmdline"
 
-// kindNames names the kinds of texts, each once.
 func kindNames(list []texts.Text) string {
 	var names []string
 	for _, t := range list {
@@ -148,7 +147,8 @@ func kindNames(list []texts.Text) string {
 	return strings.Join(names, ", ")
 }
 
-// isNew reports whether texts are read piece by piece: one of their kinds tells a part of a machine only.
+// isNew reports whether texts must be read piece by piece, because one of them describes only a part of a machine or
+// their kinds differ.
 func isNew(list []texts.Text) bool {
 	var first *texts.Kind
 	for _, t := range list {
@@ -161,7 +161,8 @@ func isNew(list []texts.Text) bool {
 	return false
 }
 
-// parts reads texts into the parts of a machine that they tell. What cannot be read is an error where nothing else can.
+// parts reads texts into parts of a machine. Unreadable texts go into Unread, or are the error if no text is
+// readable.
 func parts(list []texts.Text) ([]compare.Part, error) {
 	kinds := textKinds()
 	slices.SortStableFunc(list, func(a, b texts.Text) int {
@@ -186,8 +187,7 @@ func parts(list []texts.Text) ([]compare.Part, error) {
 	return out, nil
 }
 
-// ReadTogether reads files that are accounts of one machine: texts of tools, and at most one that
-// is of a whole machine.
+// ReadTogether reads files that describe one machine: texts of tools, and at most one whole machine.
 func ReadTogether(ctx context.Context, paths []string) (*topology.Host, error) {
 	var list []texts.Text
 	var whole, rest []compare.Part
@@ -214,10 +214,9 @@ func ReadTogether(ctx context.Context, paths []string) (*topology.Host, error) {
 	return compare.Join(append(whole, rest...)), nil
 }
 
-// maxTogether bounds the files that are looked at to see whether they are of one machine.
+// maxTogether limits the number of files that OneMachine looks at.
 const maxTogether = 64
 
-// things are what a text of single devices is of.
 func things(t texts.Text) []string {
 	h, err := t.Read()
 	if err != nil {
@@ -236,9 +235,8 @@ func things(t texts.Text) []string {
 	return out
 }
 
-// OneMachine reports whether files look like accounts of one machine: texts of different kinds, or
-// one whole machine with texts that tell parts. Two files of one kind are two machines, unless they
-// are of different devices.
+// OneMachine reports whether files seem to describe one machine: texts of different kinds, or one whole machine with
+// texts about parts. Two files of one kind are two machines, unless they describe different devices.
 func OneMachine(paths []string) bool {
 	if len(paths) < 2 || len(paths) > maxTogether {
 		return false

@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/machine/topology/compare"
 )
 
-// readText reads a machine from a text.
 func readText(t *testing.T, text string) *topology.Host {
 	t.Helper()
 	h, err := ReadStream(t.Context(), strings.NewReader(text), "paste")
@@ -40,7 +39,7 @@ func TestAPasteWithManyCommandsIsOneHost(t *testing.T) {
 		"NIC 0000:27:00.0 [ens2np0] [mlx5_1] MTU 1500 firmware 28.39.1002",
 		"iommu=pt", "numa_nodes[0].cpus", "numa_nodes[1].cpus", "cpus.online",
 	}
-	// However people paste it, and with the commands in any order.
+	// Commands in any order, however they were pasted.
 	text := oneHost(t)
 	indented := "  " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ") + "\n"
 	quoted := "> " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n> ") + "\n"
@@ -60,7 +59,7 @@ func TestAPasteWithManyCommandsIsOneHost(t *testing.T) {
 	}
 }
 
-// However the texts of nvidia-smi are put together, they are of one GPU: some have its address, some its UUID, and the
+// However the texts of nvidia-smi are combined, they describe one GPU: some have its address, some its UUID, and the
 // matrix only its number.
 func TestTextsOfOneGPUAreJoined(t *testing.T) {
 	const dir = "testdata/texts/h200/"
@@ -84,7 +83,7 @@ func TestTextsOfOneGPUAreJoined(t *testing.T) {
 	}
 }
 
-// The three long forms of nvidia-smi tell the same of a GPU.
+// The three long forms of nvidia-smi describe a GPU alike.
 func TestLongFormsOfNvidiaSMIAgree(t *testing.T) {
 	read := func(name string) *topology.Host {
 		h, err := ReadFile(t.Context(), "testdata/texts/h200/"+name)
@@ -102,7 +101,7 @@ func TestLongFormsOfNvidiaSMIAgree(t *testing.T) {
 		*l.SpeedGTs != *table.PCI[0].Link.SpeedGTs {
 		t.Errorf("%+v, link %+v", g, l)
 	}
-	// With nounits the unit of the memory is in the head alone.
+	// With nounits, only the heading has the unit of the memory.
 	b, err := os.ReadFile("testdata/texts/h200/query.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +183,7 @@ func TestFilesOfOneMachineAreToldFromThoseOfMany(t *testing.T) {
 	if err != nil || len(h.GPUs) != 2 || len(h.Tenants) != 1 || h.CPUs.Online.String() != "0-1" {
 		t.Errorf("%+v %v", h, err)
 	}
-	// What takes one machine takes a directory of its texts, and none with several machines.
+	// Functions for one machine accept a directory of its texts, but not one with several machines.
 	one := t.TempDir()
 	for _, f := range []string{lscpu, gpu} {
 		if err := os.Link(f, filepath.Join(one, filepath.Base(f))); err != nil {
@@ -226,7 +225,7 @@ func TestFilesOfProcAsTexts(t *testing.T) {
 	}
 }
 
-// A text that cannot be read is named, and the others are read.
+// An unreadable text is named, and the others are read.
 func TestOneBrokenTextAmongOthers(t *testing.T) {
 	h := readText(t, "$ lscpu\nCPU(s): 2\n$ numactl -H\nbash: numactl: command not found\n$ virsh dumpxml "+
 		"vm\n<domain><name>vm</domain>\n")
@@ -235,7 +234,7 @@ func TestOneBrokenTextAmongOthers(t *testing.T) {
 	}
 }
 
-// Texts with parts of many kinds, cut and mixed: reading them ends, and no address is on two NICs.
+// Texts with parts of many kinds, cut and mixed: reading terminates, and no address is on two NICs.
 func FuzzTexts(f *testing.F) {
 	for _, text := range []string{"CA 'a'\nCA 'b'\n", "a port 1 ==> b (Up)\nc port 1 ==> b (Up)\n",
 		"$ ethtool -i a\ndriver: x\nbus-info: 0000:01:00.0\n",
@@ -263,8 +262,8 @@ func FuzzTexts(f *testing.F) {
 	})
 }
 
-// Elements of a domain are pasted without the rest. What is not in the piece is not known, and the next paste is of
-// something else.
+// Elements of a domain may be pasted alone. Facts outside the fragment are unknown, and the next paste is a separate
+// text.
 func TestAPieceOfADomainIsATenant(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"<cputune>\n <vcpupin vcpu='0' cpuset='4'/>\n <emulatorpin cpuset='6'/>\n</cputune>`",

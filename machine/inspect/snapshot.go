@@ -18,16 +18,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A snapshot is a tar archive, packed with zstd, of everything that Read reads, and nothing else:
-// files, links and lists of directories at their own places below the root, and beside them
+// A snapshot is a tar archive, compressed with zstd, of everything that Read reads, and nothing else: files, links
+// and directory listings at their own places below the root, and beside them
 //
-//	rackless/snapshot.json    what this is, the commands that were run, and what could not be read
-//	rackless/commands/NNN     what a command printed
+//	rackless/snapshot.json    version, commands that were run, and failed reads
+//	rackless/commands/NNN     output of a command
 //
-// The archive unpacks to a tree that other tools can read too. Reading it gives the host that was
-// read when it was made.
+// The archive unpacks to a tree that other tools can read too. Reading it gives the same host as when it was made.
 
-// SnapshotSchema names the form of rackless/snapshot.json. Keys are added, never changed in meaning or removed.
+// SnapshotSchema identifies the format of rackless/snapshot.json. Keys may be added, but never removed or redefined.
 const SnapshotSchema = "rackless/snapshot/v1"
 
 const (
@@ -35,43 +34,40 @@ const (
 	snapshotCommands = "rackless/commands"
 )
 
-// SnapshotOptions say how a snapshot is written. The zero value removes what identifies the machine and its users.
+// SnapshotOptions control how a snapshot is written. The zero value removes identities of the machine and its users.
 type SnapshotOptions struct {
-	// KeepIDs keeps MAC and IP addresses, GUIDs, UUIDs, serial numbers and names, which are
-	// replaced otherwise, the same one by the same substitute everywhere.
+	// KeepIDs keeps MAC and IP addresses, GUIDs, UUIDs, serial numbers and names. Otherwise each is replaced, with
+	// the same substitute everywhere.
 	KeepIDs bool
-	// Tool is what writes it, with its version: "rackless v1.2".
+	// Tool is the writing program with its version: "rackless v1.2".
 	Tool string
 }
 
-// snapshotInfo is rackless/snapshot.json.
 type snapshotInfo struct {
 	Schema   string            `json:"schema"`
 	Tool     string            `json:"tool,omitempty"`
 	IDs      string            `json:"ids"` // "kept" or "removed"
 	Unread   []snapshotFailure `json:"unreadable,omitempty"`
-	Commands []snapshotCommand `json:"commands,omitempty"` // absent where no command could be run
+	Commands []snapshotCommand `json:"commands,omitempty"` // absent if commands could not be run
 }
 
-// snapshotFailure is an entry that was there and could not be read. The archive says the same; this
-// is for those who unpack it.
+// snapshotFailure is an entry that existed but could not be read. The archive itself has this too, but it is lost
+// when unpacked.
 type snapshotFailure struct {
 	Path   string `json:"path"`
-	Error  string `json:"error"`            // as tree.ErrorName has it
-	Hidden bool   `json:"hidden,omitempty"` // not even looked at
+	Error  string `json:"error"`            // as in tree.ErrorName
+	Hidden bool   `json:"hidden,omitempty"` // even its type is unknown
 }
 
-// snapshotCommand is a command that was run.
 type snapshotCommand struct {
 	Argv   []string `json:"argv"`
-	Output string   `json:"output,omitempty"` // file in the archive; absent where nothing was printed
-	Error  string   `json:"error,omitempty"`  // as tree.ErrorName has it
+	Output string   `json:"output,omitempty"` // file in the archive; absent if the output is empty
+	Error  string   `json:"error,omitempty"`  // as in tree.ErrorName
 
 	out []byte
 }
 
-// WriteSnapshot reads the machine at src and writes all that was read as a snapshot. The same
-// readings give the same bytes.
+// WriteSnapshot reads the machine at src and writes everything read as a snapshot. Equal readings give equal bytes.
 func WriteSnapshot(ctx context.Context, w io.Writer, src Source, opts SnapshotOptions) error {
 	s, _, err := takeSnapshot(ctx, src)
 	if err != nil {
@@ -83,13 +79,11 @@ func WriteSnapshot(ctx context.Context, w io.Writer, src Source, opts SnapshotOp
 	return s.write(w, opts)
 }
 
-// snapshot is what was read of a machine.
 type snapshot struct {
 	entries  []tree.Entry
-	commands []snapshotCommand // nil where none could be run
+	commands []snapshotCommand // nil if commands could not be run
 }
 
-// takeSnapshot reads the machine and keeps what was read.
 func takeSnapshot(ctx context.Context, src Source) (*snapshot, *topology.Host, error) {
 	files := tree.NewRecorder(src.FS)
 	commands := &commandRecorder{run: src.Run}
@@ -110,7 +104,7 @@ func takeSnapshot(ctx context.Context, src Source) (*snapshot, *topology.Host, e
 	if src.Run != nil {
 		s.commands = commands.commands()
 	}
-	// What a program knows of the machine that it runs on and no file says is noted as hwloc-gather-topology notes it.
+	// A fact that no file has, such as the architecture, is recorded in the form of hwloc-gather-topology.
 	const notes = "proc/hwloc-nofile-info"
 	noted := slices.ContainsFunc(s.entries, func(e tree.Entry) bool { return e.Name == notes })
 	if src.Live && !noted && h.System.Arch != "" {
@@ -120,8 +114,8 @@ func takeSnapshot(ctx context.Context, src Source) (*snapshot, *topology.Host, e
 	return s, h, nil
 }
 
-// withoutPID puts what was read of the reading process itself where the link /proc/self led to it:
-// its number is of no use, and differs each time.
+// withoutPID moves the reading process's own entries to /proc/self, in place of the link. The process ID is useless
+// and differs each time.
 func withoutPID(entries []tree.Entry) []tree.Entry {
 	const self = "proc/self"
 	i := slices.IndexFunc(entries, func(e tree.Entry) bool { return e.Name == self })
@@ -143,7 +137,6 @@ func withoutPID(entries []tree.Entry) []tree.Entry {
 	return out
 }
 
-// write packs the snapshot.
 func (s *snapshot) write(w io.Writer, opts SnapshotOptions) error {
 	info := snapshotInfo{Schema: SnapshotSchema, Tool: opts.Tool, IDs: "removed", Commands: s.commands}
 	if opts.KeepIDs {
@@ -181,7 +174,6 @@ func (s *snapshot) write(w io.Writer, opts SnapshotOptions) error {
 	return errors.Join(tree.WriteTar(z, all), z.Close())
 }
 
-// commandRecorder notes what commands print.
 type commandRecorder struct {
 	run runFunc
 
@@ -189,7 +181,7 @@ type commandRecorder struct {
 	list []snapshotCommand
 }
 
-// Run runs a command and notes what came of it. Whoever asks for a time is not kept waiting, and the note says so.
+// Run runs a command and records the result. It returns when ctx is done, and then the record has that error.
 func (r *commandRecorder) Run(ctx context.Context, argv ...string) ([]byte, error) {
 	out, err := runUntil(ctx, r.run, argv)
 	if ctx.Err() != nil && (err != nil || out == nil) {
@@ -205,14 +197,14 @@ func (r *commandRecorder) Run(ctx context.Context, argv ...string) ([]byte, erro
 	return out, err
 }
 
-// commands returns the notes in the order in which the commands ended. It is not nil.
+// commands returns the records in the order in which the commands ended. It is never nil.
 func (r *commandRecorder) commands() []snapshotCommand {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]snapshotCommand{}, r.list...)
 }
 
-// asSnapshot makes the source that of a snapshot, if it is one.
+// asSnapshot adds the recorded commands and errors to the source, if it is a snapshot.
 func (o *Opened) asSnapshot() error {
 	b, err := tree.Bytes(o.Source.FS, snapshotFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -236,7 +228,7 @@ func (o *Opened) asSnapshot() error {
 		}
 	}
 	if _, ok := o.Source.FS.(*tree.Mem); !ok {
-		// It was unpacked, which keeps all but the errors.
+		// An unpacked snapshot lacks only the errors.
 		m, err := loadUnpacked(o.Source.FS, info.Unread)
 		if err != nil {
 			return fmt.Errorf("%s: %w", o.Name, err)
@@ -246,7 +238,7 @@ func (o *Opened) asSnapshot() error {
 	return nil
 }
 
-// replayCommands returns a Run that answers with what was recorded.
+// replayCommands returns a Run that returns recorded output.
 func replayCommands(fsys fs.FS, commands []snapshotCommand) (runFunc, error) {
 	for i := range commands {
 		c := &commands[i]
@@ -275,7 +267,6 @@ func replayCommands(fsys fs.FS, commands []snapshotCommand) (runFunc, error) {
 	}, nil
 }
 
-// loadUnpacked reads an unpacked snapshot into memory.
 func loadUnpacked(fsys fs.FS, failures []snapshotFailure) (*tree.Mem, error) {
 	var b tree.Builder
 	if err := b.Load(fsys); err != nil {

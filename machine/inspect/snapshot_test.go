@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// hostJSON is a host without what tells how it was read.
+// hostJSON returns a host as JSON without its provenance.
 func hostJSON(t testing.TB, h *topology.Host) string {
 	t.Helper()
 	c := *h
@@ -28,7 +28,6 @@ func hostJSON(t testing.TB, h *topology.Host) string {
 	return string(b)
 }
 
-// snapshotOf writes a snapshot.
 func snapshotOf(t testing.TB, src Source, opts SnapshotOptions) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -38,7 +37,6 @@ func snapshotOf(t testing.TB, src Source, opts SnapshotOptions) []byte {
 	return b.Bytes()
 }
 
-// reread reads a snapshot.
 func reread(t testing.TB, b []byte) *topology.Host {
 	t.Helper()
 	h, err := ReadStream(context.Background(), bytes.NewReader(b), "host.tar.zst")
@@ -48,7 +46,7 @@ func reread(t testing.TB, b []byte) *topology.Host {
 	return h
 }
 
-// recordedRead reads src as WriteSnapshot does, so that a machine that changes is read once.
+// recordedRead reads src as WriteSnapshot does, so that a changing machine is read only once.
 func recordedRead(t testing.TB, src Source) (*topology.Host, *snapshot) {
 	t.Helper()
 	s, h, err := takeSnapshot(context.Background(), src)
@@ -76,7 +74,7 @@ func TestSnapshotsOfRealMachines(t *testing.T) {
 	}
 }
 
-// dumpFiles returns archives of real machines: those of the other tests, and all below $RACKLESS_CORPUS.
+// dumpFiles returns archives of real machines: the other tests' archives, and all below $RACKLESS_CORPUS.
 func dumpFiles(t testing.TB) []string {
 	t.Helper()
 	dirs := []string{"testdata"}
@@ -99,8 +97,8 @@ func dumpFiles(t testing.TB) []string {
 	return out
 }
 
-// openMachine reads a machine from an archive of the collection. Only what is no machine, or
-// several, is passed over: any other error is one.
+// openMachine reads a machine from an archive of the collection. It skips archives without a machine or with several;
+// any other error fails the test.
 func openMachine(t *testing.T, name string) (*Opened, *topology.Host) {
 	t.Helper()
 	o, err := Open(name)

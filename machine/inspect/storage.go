@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// readStorage reads the disks and what the host has mounted from each, so that no later step gives
-// away what the host needs. It comes after readPCI.
+// readStorage reads the disks and the host's mounts on each, so that later steps do not assign a disk that the host
+// needs. It runs after readPCI.
 //
 // Source of this file: Documentation/ABI/testing/sysfs-block and stable/sysfs-block of Linux.
 func (r *reader) readStorage() {
@@ -33,7 +33,7 @@ func (r *reader) readStorage() {
 		slices.Sort(points[name])
 		disk := topology.Disk{Name: name, Mounts: slices.Compact(points[name])}
 		if sectors := r.size(d.dir + "/size"); sectors != nil && *sectors < 1<<54 {
-			disk.SizeBytes = new(*sectors * 512) // of 512 bytes each, whatever the device's own are
+			disk.SizeBytes = new(*sectors * 512) // always in units of 512 bytes
 		}
 		if len(disk.Mounts) == 0 && (isSubstitute(name) || disk.SizeBytes == nil || *disk.SizeBytes == 0) {
 			continue
@@ -48,20 +48,19 @@ func (r *reader) readStorage() {
 	}
 }
 
-// A blockDev is a disk, a partition, or what is made of them: RAID, LVM, encryption, a cache.
+// A blockDev is a disk, a partition, or a device made of them: RAID, LVM, encryption, a cache.
 type blockDev struct {
-	dir    string             // its directory in sysfs
-	whole  string             // the disk that a partition is of, or the name itself
+	dir    string
+	whole  string             // the partition's disk, or the name itself
 	dev    string             // major:minor
-	slaves []string           // what it is made of
-	dm     string             // of device mapper: its name
-	pci    []topology.PCIAddr // functions that it is reached through
+	slaves []string           // the devices that it is made of
+	dm     string             // its device mapper name
+	pci    []topology.PCIAddr // functions on the path to it
 }
 
-// maxBlockDevices bounds the devices that are looked at, for dumps that were made to be large.
+// maxBlockDevices limits the number of devices, for maliciously large dumps.
 const maxBlockDevices = 1 << 16
 
-// blockDevices finds all block devices by name.
 func (r *reader) blockDevices() map[string]*blockDev {
 	devs := map[string]*blockDev{}
 	for _, class := range []string{"sys/class/block", "sys/block"} {
@@ -80,9 +79,9 @@ func (r *reader) blockDevices() map[string]*blockDev {
 	for _, name := range lists.Keys(devs) {
 		d := devs[name]
 		if isSubstitute(name) {
-			continue // dozens of them on most machines, and few with partitions
+			continue // most machines have dozens of them, and few have partitions
 		}
-		// In sys/block partitions are directories of their disk; in sys/class/block they are on their own as well.
+		// In sys/block partitions are directories of their disk; in sys/class/block they also have their own entries.
 		for _, part := range r.subdirs(d.dir) {
 			if !strings.HasPrefix(part, name) || !r.exists(d.dir+"/"+part+"/partition") &&
 				!r.exists(d.dir+"/"+part+"/start") {
@@ -103,7 +102,7 @@ func (r *reader) blockDevices() map[string]*blockDev {
 		}
 		if strings.HasPrefix(name, "nvme") {
 			if hidden := r.flag(d.dir + "/hidden"); hidden != nil && *hidden {
-				delete(devs, name) // one path to a disk that has several; the disk itself is there too
+				delete(devs, name) // one path to a multipath disk; the disk itself is also listed
 				continue
 			}
 		}
@@ -112,7 +111,7 @@ func (r *reader) blockDevices() map[string]*blockDev {
 		if isNumbered(name, "dm-") {
 			d.dm = r.word(d.dir + "/dm/name")
 		}
-		// A bcache device links to its backing device, and has no slaves on some kernels.
+		// A bcache device links to its backing device; on some kernels it has no slaves.
 		if target, ok := r.link(d.dir + "/bcache"); ok && isNumbered(name, "bcache") && len(d.slaves) == 0 {
 			d.slaves = []string{path.Base(path.Dir(target))}
 		}
@@ -120,9 +119,8 @@ func (r *reader) blockDevices() map[string]*blockDev {
 	return devs
 }
 
-// diskFunctions returns the PCI functions that a disk is reached through: the last one in the path
-// of its directory, or, for NVMe disks with several controllers, those of the controllers of its
-// subsystem.
+// diskFunctions returns the PCI functions on the path to a disk: the last one in its directory's path, or the
+// controllers of its subsystem for NVMe disks with several controllers.
 func (r *reader) diskFunctions(d *blockDev) []topology.PCIAddr {
 	if a, ok := lastFunction(d.dir); ok {
 		return []topology.PCIAddr{a}
@@ -141,7 +139,6 @@ func (r *reader) diskFunctions(d *blockDev) []topology.PCIAddr {
 	return nil
 }
 
-// controllers returns the functions of the controllers that an NVMe subsystem links to.
 func (r *reader) controllers(subsystem string) []topology.PCIAddr {
 	var out []topology.PCIAddr
 	for _, name := range r.dir(subsystem) {
@@ -156,12 +153,11 @@ func (r *reader) controllers(subsystem string) []topology.PCIAddr {
 	return out
 }
 
-// lastFunction returns the last PCI address in a path below /sys/devices: the function that what
-// the path names belongs to.
+// lastFunction returns the last PCI address in a path below /sys/devices.
 func lastFunction(p string) (topology.PCIAddr, bool) {
 	elements := strings.Split(p, "/")
 	for _, element := range slices.Backward(elements) {
-		// Cheaper than to try: most elements are no addresses.
+		// This check is cheaper than parsing, and most elements are not addresses.
 		if strings.Count(element, ":") != 2 || !strings.Contains(element, ".") {
 			continue
 		}
@@ -172,29 +168,28 @@ func lastFunction(p string) (topology.PCIAddr, bool) {
 	return topology.PCIAddr{}, false
 }
 
-// model returns what the disk calls itself. Serial numbers are not read.
+// model returns the disk's own model name. Serial numbers are not read.
 func (d *blockDev) model(r *reader) string {
 	name := cmp.Or(r.word(d.dir+"/device/model"), r.word(d.dir+"/device/name"))
 	return strings.Join(strings.Fields(name), " ")
 }
 
-// isStack reports whether name is of a device that is made of others, whatever its slaves.
+// isStack reports whether a device of this name is made of other devices, even if it has no slaves.
 func isStack(name string) bool {
 	return isNumbered(name, "dm-") || isNumbered(name, "md") || isNumbered(name, "bcache") ||
 		strings.HasPrefix(name, "md_d")
 }
 
-// isSubstitute reports whether name is of a disk that is a file, memory, a drive without a medium
-// or a volume of ZFS: of interest only when something is mounted from it.
+// isSubstitute reports whether name is a disk that is really a file, memory, a drive without a medium or a volume of
+// ZFS. Such a disk matters only if it is mounted.
 func isSubstitute(name string) bool {
 	return slices.ContainsFunc([]string{"loop", "ram", "zram", "sr", "fd", "zd", "nbd"},
 		func(prefix string) bool { return isNumbered(name, prefix) })
 }
 
-// mountPoints returns the mount points of each disk, through partitions and whatever is stacked on
-// them. A stack without mounts that nothing else is made of stands for itself, in brackets: its
-// disks are in use too. What is mounted and cannot be traced to a disk is noted: a disk that seems
-// free may be the one.
+// mountPoints returns the mount points of each disk, through partitions and stacked devices. The top of a stack
+// without mounts is listed in brackets, because its disks are in use too. A mount that cannot be traced to a disk is
+// recorded as unread, because its disk may seem free.
 func (r *reader) mountPoints(devs map[string]*blockDev, mounts []mount, from string) map[string][]string {
 	byDev, byMapper := map[string]string{}, map[string]string{}
 	for name, d := range devs {
@@ -241,7 +236,8 @@ func (r *reader) mountPoints(devs map[string]*blockDev, mounts []mount, from str
 	return points
 }
 
-// disksBelow returns the disks that a device is on, and marks all on the way. Links may be in a loop.
+// disksBelow returns the disks below a device, and marks all devices on the way as in use. It tolerates loops of
+// links.
 func disksBelow(devs map[string]*blockDev, name string, inUse map[string]bool) []string {
 	var disks []string
 	seen := map[string]bool{}
@@ -265,27 +261,26 @@ func disksBelow(devs map[string]*blockDev, name string, inUse map[string]bool) [
 	return disks
 }
 
-// sourceName returns the device that a path in /dev is of, as far as its name tells: "/dev/sda1",
-// "/dev/mapper/vg-root", "/dev/vg/root", "/dev/cciss/c0d0p1".
+// sourceName returns the device for a path in /dev, as far as its name tells: "/dev/sda1", "/dev/mapper/vg-root",
+// "/dev/vg/root", "/dev/cciss/c0d0p1".
 func sourceName(devs map[string]*blockDev, byMapper map[string]string, source string) string {
 	name := strings.TrimPrefix(source, "/dev/")
 	if mapped, ok := strings.CutPrefix(name, "mapper/"); ok {
 		return byMapper[mapped]
 	}
-	kernel := strings.ReplaceAll(name, "/", "!") // names cannot have a slash in sysfs
+	kernel := strings.ReplaceAll(name, "/", "!") // names in sysfs cannot contain a slash
 	if devs[kernel] != nil {
 		return kernel
 	}
 	if vg, lv, ok := strings.Cut(name, "/"); ok {
-		double := strings.NewReplacer("-", "--") // LVM's way to put two names into one
+		double := strings.NewReplacer("-", "--") // LVM's escape when it joins two names
 		return byMapper[double.Replace(vg)+"-"+double.Replace(lv)]
 	}
 	return ""
 }
 
-// btrfsMembers returns all devices of the file system that name belongs to; name alone where that
-// is not btrfs, or not known. The device number of a btrfs mount is made up, and its source is one
-// member of several.
+// btrfsMembers returns all devices of the file system with device name, or only name if that is not known to be
+// btrfs. A btrfs mount has an artificial device number, and only one of several members as its source.
 func (r *reader) btrfsMembers(m mount, name string) []string {
 	if m.fsType == "btrfs" {
 		for _, uuid := range r.dir("sys/fs/btrfs") {
@@ -297,7 +292,7 @@ func (r *reader) btrfsMembers(m mount, name string) []string {
 	return []string{name}
 }
 
-// zfsMembers returns the devices of a pool as udev recognised them. ZFS itself has no file that says so.
+// zfsMembers returns the devices of a pool according to udev. ZFS itself has no file with them.
 func (r *reader) zfsMembers(devs map[string]*blockDev, pool string) []string {
 	var members []string
 	for _, name := range lists.Keys(devs) {
@@ -309,24 +304,23 @@ func (r *reader) zfsMembers(devs map[string]*blockDev, pool string) []string {
 	return members
 }
 
-// A mount is a file system, or a swap area, and what it is on.
+// A mount is a mounted file system or a swap area.
 type mount struct {
-	dev    string // major:minor of the block device; empty where it is not known
-	source string // what was mounted: "/dev/sda1", "rpool/root"
+	dev    string // major:minor of the block device, or "" if unknown
+	source string // the mounted device or dataset: "/dev/sda1", "rpool/root"
 	fsType string
-	root   string // the part of the file system that is mounted; "/" is all of it, "" is not known
-	point  string // where: "/", "/boot"
-	subvol string // of btrfs: the subvolume
+	root   string // the mounted part of the file system: "/" for all of it, "" if unknown
+	point  string // mount point: "/", "/boot"
+	subvol string // btrfs subvolume
 }
 
-// maxPath bounds a mount point: PATH_MAX, with every byte escaped.
+// maxPath limits a mount point: PATH_MAX, with every byte escaped.
 const maxPath = 4 * 4096
 
-// swapPoint stands for the mount point of a swap area.
+// swapPoint replaces the mount point of a swap area.
 const swapPoint = "[SWAP]"
 
-// readMounts reads the mounts of the mount namespace that rackless is in, or that a dump was made
-// in, and says which file they are from.
+// readMounts returns the mounts of rackless's mount namespace, or of a dump's, and the file with them.
 func (r *reader) readMounts() (mounts []mount, from string) {
 	for _, p := range []string{
 		"proc/self/mountinfo", "proc/1/mountinfo", "proc/self/mounts", "proc/mounts", "etc/mtab",
@@ -346,7 +340,7 @@ func (r *reader) readMounts() (mounts []mount, from string) {
 //
 //	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 //
-// where the fields between the sixth and the single "-" are optional. Lines that are none are passed.
+// The fields between the sixth and the single "-" are optional. Malformed lines are skipped.
 //
 // Source: proc_pid_mountinfo(5).
 func parseMountInfo(text string) []mount {
@@ -385,9 +379,10 @@ func parseMounts(text string) []mount {
 	return out
 }
 
-// parseSwaps parses /proc/swaps: a line of headings, and one for each area with its path and its
-// type. A swap file belongs to the file system that it is in, so only areas that are block devices
-// are returned. Source: proc_swaps(5).
+// parseSwaps parses /proc/swaps: a heading, and a line for each area with its path and type. It returns only block
+// devices, because a swap file is on a file system that is listed anyway.
+//
+// Source: proc_swaps(5).
 func parseSwaps(text string) []mount {
 	var out []mount
 	for line := range strings.Lines(text) {
@@ -398,10 +393,9 @@ func parseSwaps(text string) []mount {
 	return out
 }
 
-// escaped is how the kernel writes white space and backslashes: a backslash and three octal digits.
+// escaped matches the kernel's escapes of white space and backslashes: a backslash and three octal digits.
 var escaped = lazyregexp.New(`\\[0-3][0-7]{2}`)
 
-// unescape undoes that.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -412,11 +406,10 @@ func unescape(s string) string {
 	})
 }
 
-// worthKnowing drops mounts that say nothing new about what is on a device: bind mounts of a
-// part of a file system that is mounted anyway, of which container hosts have thousands. A mount
-// stays when it is of a whole file system or subvolume, or when no other mount of the same device
-// is above it: the root of an image-based system is a part of its file system, and in a container
-// there may be nothing but parts.
+// worthKnowing drops bind mounts of a part of a file system that is mounted anyway: container hosts have thousands.
+// It keeps mounts of a whole file system or subvolume, and mounts that have no other mount of the same device above
+// them. The root of an image-based system is only a part of its file system, and a container may have nothing but
+// parts.
 func worthKnowing(mounts []mount) []mount {
 	mounts = slices.Clone(mounts)
 	slices.SortStableFunc(mounts, func(a, b mount) int { return strings.Compare(a.point, b.point) })
@@ -432,7 +425,7 @@ func worthKnowing(mounts []mount) []mount {
 	return out
 }
 
-// keptAbove reports whether a mount of the same device is kept at m's mount point or above it.
+// keptAbove reports whether a mount of the same device is kept at or above m's mount point.
 func keptAbove(kept map[[3]string]bool, m mount) bool {
 	for p := m.point; ; p = path.Dir(p) {
 		if kept[[3]string{m.dev, m.source, p}] {

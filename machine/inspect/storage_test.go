@@ -17,7 +17,6 @@ func disk(dir, name string, minor int, sectors int) string {
 		"sys/devices/%[1]s/%[2]s/dev = 8:%[3]d\nsys/devices/%[1]s/%[2]s/size = %[4]d\n", dir, name, minor, sectors)
 }
 
-// part makes a partition.
 func part(dir, disk, name string, minor int) string {
 	return fmt.Sprintf("sys/class/block/%[3]s -> ../../devices/%[1]s/%[2]s/%[3]s\nsys/devices/%[1]s/%[2]s/%[3]s/dev "+
 		"= 8:%[4]d\n"+
@@ -25,7 +24,7 @@ func part(dir, disk, name string, minor int) string {
 		minor)
 }
 
-// stacked makes a virtual device of others.
+// stacked makes a virtual device on others.
 func stacked(name string, minor int, slaves ...string) string {
 	out := disk("virtual/block", name, minor, 100)
 	for _, s := range slaves {

@@ -9,31 +9,32 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// readSystem reads what the machine is. Serial numbers, asset tags and UUIDs are never read.
+// readSystem reads the machine's vendor, model, architecture and hypervisor. It never reads serial numbers, asset
+// tags or UUIDs.
 func (r *reader) readSystem() {
 	s := &r.h.System
 	r.readDMI()
 	if s.Product == "" {
-		// No DMI on POWER, on small ARM boards and on RISC-V: there the firmware gives a device tree.
+		// POWER, small ARM boards and RISC-V have no DMI, but a device tree from the firmware.
 		s.Product = cmp.Or(r.word("sys/firmware/devicetree/base/model"), r.word("proc/device-tree/model"))
 	}
 	info := r.readCPUInfo(false)
-	if s.Product == "" && info.arch() != "s390x" { // there the line is a CPU's
+	if s.Product == "" && info.arch() != "s390x" { // on s390x that line describes a CPU
 		s.Product = info.get("machine", "Hardware", "platform string")
 	}
 	s.CPUModel = info.model()
 	s.Arch = r.arch(info)
 	s.RDMACore = r.rdmaCore()
 	r.readHypervisor(info)
-	// The name stands for a CPU that is emulated instruction by instruction: nothing that such a
-	// machine measures is about hardware.
+	// This name means that the CPU is emulated instruction by instruction, so measurements on such a machine say
+	// nothing about hardware.
 	r.h.Provenance.Emulated = strings.HasPrefix(s.CPUModel, "QEMU TCG CPU") || s.Vendor == topology.VendorEmulated
 }
 
-// rdmaCoreLibrary is the library of rdma-core that programs load, which has the release in its name.
+// rdmaCoreLibrary matches the file name of rdma-core's library, which contains the release.
 var rdmaCoreLibrary = lazyregexp.New(`^libibverbs\.so\.1\.[0-9]+\.([0-9]+\.[0-9]+)$`)
 
-// rdmaCore returns the release of rdma-core, where Debian or others keep its library.
+// rdmaCore returns the release of rdma-core, from the library directories of Debian and others.
 func (r *reader) rdmaCore() string {
 	for _, dir := range []string{"usr/lib/" + r.h.System.Arch + "-linux-gnu", "usr/lib64"} {
 		if m := rdmaCoreLibrary.FindStringSubmatch(r.linkBase(dir + "/libibverbs.so.1")); m != nil {
@@ -43,8 +44,7 @@ func (r *reader) rdmaCore() string {
 	return ""
 }
 
-// readDMI reads what the board's maker wrote into the firmware. Makers leave their templates' words
-// in the fields: those say nothing.
+// readDMI reads the board maker's description from the firmware. It ignores unfilled template texts.
 func (r *reader) readDMI() {
 	dir := "sys/class/dmi/id/"
 	vendor, ok := r.text(dir + "sys_vendor")
@@ -71,20 +71,20 @@ func dmiWord(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// goArchs are what uname -m calls the architectures that this program runs on.
+// goArchs maps Go's architectures of this program to the names of uname -m.
 var goArchs = map[string]string{
 	"amd64": "x86_64", "386": "i686", "arm64": "aarch64", "ppc64le": "ppc64le", "ppc64": "ppc64", "s390x": "s390x",
 	"riscv64": "riscv64",
 	"loong64": "loongarch64",
 }
 
-// arch finds what uname -m says. The kernel tells it since 6.1; hwloc-gather-topology notes it in a
-// file of its own; else the form of /proc/cpuinfo or the kernel's release shows it.
+// arch returns the machine's uname -m. The kernel has a file with it since 6.1, and hwloc-gather-topology records it;
+// otherwise the form of /proc/cpuinfo or the kernel's release shows it.
 func (r *reader) arch(info cpuinfo) string {
 	if a := cmp.Or(r.word("proc/sys/kernel/arch"), r.dumpNote("Architecture"), info.arch()); a != "" {
 		return a
 	}
-	// Red Hat's kernels carry it in their release: "5.14.0-427.el9.x86_64+rt".
+	// Red Hat's kernels have it in their release: "5.14.0-427.el9.x86_64+rt".
 	release := r.word("proc/sys/kernel/osrelease")
 	last, _, _ := strings.Cut(release[strings.LastIndexByte(release, '.')+1:], "+")
 	for _, known := range goArchs {
@@ -98,7 +98,7 @@ func (r *reader) arch(info cpuinfo) string {
 	return ""
 }
 
-// dumpNote returns a line of the file in which hwloc-gather-topology notes what uname(2) said. Only dumps have it.
+// dumpNote returns a line of the file in which hwloc-gather-topology records uname(2). Only dumps have it.
 func (r *reader) dumpNote(name string) string {
 	if r.live {
 		return ""
@@ -107,10 +107,10 @@ func (r *reader) dumpNote(name string) string {
 	return value
 }
 
-// hypervisorDMI maps how names of makers and products start to hypervisors. The first that fits counts.
+// hypervisorDMI maps prefixes of makers and products to hypervisors. The first match counts.
 var hypervisorDMI = []struct {
 	prefix, name string
-	sold         bool // the same maker also sells the bare machine under this name
+	sold         bool // the same maker also sells physical machines under this name
 }{
 	{"KVM", "kvm", false},
 	{"OpenStack", "kvm", false},
@@ -131,17 +131,17 @@ var hypervisorDMI = []struct {
 	{"Alibaba Cloud ECS", "kvm", true},
 }
 
-// readHypervisor tells a virtual machine from a real one, where something says so.
+// readHypervisor decides whether the machine is virtual, if any file tells.
 func (r *reader) readHypervisor(info cpuinfo) {
 	s := &r.h.System
-	// Hypervisors set a bit that no CPU has: CPUID leaf 1, ECX bit 31. Some old ones did not; that
-	// there is none is believed of a machine whose firmware names its maker.
+	// Hypervisors set a bit that no CPU has: CPUID leaf 1, ECX bit 31. Some old ones did not, so a clear bit counts
+	// only if the firmware names the machine's maker.
 	if info.isX86() && (info.hasFlag("hypervisor") || info.get("flags") != "" && s.Vendor != "") {
 		s.InVM = new(info.hasFlag("hypervisor"))
 	}
 	if kind := r.word("sys/hypervisor/type"); kind != "" {
 		s.Hypervisor = kind
-		// Xen runs its control domain too, and that one sees the real machine.
+		// Xen's control domain also runs on Xen, but it sees the real machine.
 		if kind == "xen" && strings.Contains(r.word("proc/xen/capabilities"), "control_d") {
 			s.Hypervisor, s.InVM = "", nil
 		}
@@ -161,14 +161,14 @@ func (r *reader) readHypervisor(info cpuinfo) {
 	case strings.HasPrefix(r.word("proc/device-tree/hypervisor/compatible"), "linux,kvm"):
 		s.Hypervisor, s.InVM = "kvm", new(true)
 	case r.exists("proc/device-tree/ibm,partition-name"):
-		s.Hypervisor, s.InVM = "phyp", new(true) // a POWER machine's own, of which partitions are the guests
+		s.Hypervisor, s.InVM = "phyp", new(true) // a POWER machine's own hypervisor, which runs its partitions
 	case info.arch() == "s390x":
 		r.readS390Hypervisor()
 	}
 }
 
-// readS390Hypervisor reads the line of the hypervisor nearest to the system: "VM00 Control Program:
-// KVM/Linux" or "z/VM 6.4.0". An LPAR alone has none.
+// readS390Hypervisor reads the line of the hypervisor nearest to the system: "VM00 Control Program: KVM/Linux" or
+// "z/VM 6.4.0". An LPAR has no such line.
 func (r *reader) readS390Hypervisor() {
 	if value, ok := lineAfter(r.word("proc/sysinfo"), "VM00 Control Program:"); ok {
 		name := "z/vm"

@@ -168,7 +168,7 @@ func TestLiveArchitectureComesFromTheProgram(t *testing.T) {
 	}
 }
 
-// What names one machine or its owner is never even read, so that no bug further on can print it.
+// Identities of the machine or its owner are not even read, so that no later bug can print them.
 func TestSerialNumbersAreNotRead(t *testing.T) {
 	t.Parallel()
 	tree := twoByTwo.files().with(files{"proc/cpuinfo": bareCPU})

@@ -22,31 +22,30 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// libvirtURI is the daemon that runs a machine's virtual machines. It is asked by virsh, not by package libvirt: a
-// snapshot keeps commands with their output, as users send them too, and reads them again on any machine.
+// libvirtURI is the libvirt daemon of a machine. virsh queries it, not package libvirt, because a snapshot keeps
+// commands with their output, which can be read again on any machine.
 const libvirtURI = "qemu:///system"
 
-// libvirtSockets are where the daemon listens: libvirtd, or virtqemud where libvirt is several daemons.
+// libvirtSockets are the daemon's sockets: of libvirtd, or of virtqemud if libvirt runs as several daemons.
 var libvirtSockets = []string{"run/libvirt/libvirt-sock", "run/libvirt/virtqemud-sock"}
 
 type domainState struct{ option, state string }
 
-// domainStates are the options of virsh list by the state that they choose, in libvirt's words.
-// Asked for one by one, they tell the state of a domain in a form that does not depend on the
-// language of the user.
+// domainStates are virsh list's options for domain states, with libvirt's names of the states. A separate list for
+// each state does not depend on the user's language.
 var domainStates = []domainState{
 	{"--state-running", "running"}, {"--state-paused", "paused"}, {"--state-shutoff", "shut off"},
 	{"--state-other", ""},
 }
 
-// virshList is the command that lists the domains in one state, by UUID: names may hold white space.
+// virshList returns the command that lists the domains in one state, by UUID, because names may contain white space.
 func virshList(uri, option string) []string {
 	return []string{"virsh", "--connect", uri, "--readonly", "list", "--all", "--uuid", option}
 }
 
-// listsAtOnce returns a Run that asks virsh once for the domains in every state, where run is asked for those in the
-// first one, and then answers for each of the other states once. A process of virsh costs more than its list does:
-// half a second of a CPU where that is emulated. If virsh fails or prints anything else, run is asked state by state.
+// listsAtOnce returns a Run that lists the domains of all states with one virsh when asked for the first state, and
+// answers for each other state once from that. A virsh process costs half a second of an emulated CPU. If that virsh
+// fails, run is called for each state.
 func listsAtOnce(run runFunc) runFunc {
 	var mu sync.Mutex
 	var left map[string]string
@@ -71,10 +70,10 @@ func listsAtOnce(run runFunc) runFunc {
 	}
 }
 
-// listDomains returns what virsh lists, by the option of the state, or nil if one list is not complete: virsh ends each
-// one with an empty line.
+// listDomains returns virsh's lists by the option of the state, or nil if one is incomplete: virsh ends each with an
+// empty line.
 func listDomains(ctx context.Context, run runFunc, uri string) map[string]string {
-	const end = ".\n" // which no list has
+	const end = ".\n" // a line that no list contains
 	script := lists.Map(domainStates, func(s domainState) string {
 		return "list --all --uuid " + s.option + "; echo ."
 	})
@@ -94,13 +93,13 @@ func listDomains(ctx context.Context, run runFunc, uri string) map[string]string
 	return byOption
 }
 
-// virshDumpXML is the command that describes a domain. Of one that runs it describes what is in force.
+// virshDumpXML returns the command that describes a domain. For a running domain it shows the active configuration.
 func virshDumpXML(uri, uuid string) []string {
 	return []string{"virsh", "--connect", uri, "--readonly", "dumpxml", uuid}
 }
 
-// readTenants reads the virtual machines that libvirt manages. On a live machine nothing is run
-// where no libvirt listens.
+// readTenants reads the virtual machines of libvirt. On a live machine it runs no command unless libvirt's socket
+// exists.
 func (r *reader) readTenants() {
 	if r.run == nil || r.live && !slices.ContainsFunc(libvirtSockets, r.exists) {
 		return
@@ -108,7 +107,6 @@ func (r *reader) readTenants() {
 	r.readDomains(libvirtURI)
 }
 
-// readDomains reads the domains of the libvirt connection uri.
 func (r *reader) readDomains(uri string) {
 	for _, s := range domainStates {
 		argv := virshList(uri, s.option)
@@ -127,7 +125,6 @@ func (r *reader) readDomains(uri string) {
 	}
 }
 
-// readDomain reads one domain.
 func (r *reader) readDomain(uri, uuid, state string) {
 	argv := virshDumpXML(uri, uuid)
 	out, err := r.output(argv...)
@@ -147,15 +144,15 @@ func (r *reader) readDomain(uri, uuid, state string) {
 
 // A Machine is a virtual machine with the text that describes it.
 type Machine struct {
-	File   string // where the text is from: a file, "standard input", or the domain
+	File   string // source of the text: a file, "standard input", or the domain
 	Text   string
 	Tenant topology.Tenant
-	Unread []string // what of the text could not be understood, so that Tenant lacks it
+	Unread []string // parts of the text that could not be understood, so that Tenant lacks them
 }
 
-// ReadMachine reads the virtual machine that a name stands for: a file with domain XML or a configuration of Proxmox
-// VE, "-" for standard input, or a domain of libvirt on a host: as it will be at its next start where host is "", which
-// is this machine, and as it was where host is a snapshot.
+// ReadMachine reads the virtual machine called name: a file with domain XML or a configuration of Proxmox VE, "-" for
+// standard input, or a libvirt domain. The domain is on this machine if host is "", in its configuration for the next
+// start; otherwise host is a snapshot.
 func ReadMachine(ctx context.Context, name, host string, stdin io.Reader) (*Machine, error) {
 	file := name
 	var text []byte
@@ -179,7 +176,6 @@ func ReadMachine(ctx context.Context, name, host string, stdin io.Reader) (*Mach
 	return ParseMachine(ctx, string(text), file)
 }
 
-// domainText returns the description of a domain of this machine, or of a snapshot.
 func domainText(ctx context.Context, name, host string) ([]byte, error) {
 	if host == "" {
 		return runCommand(ctx, "virsh", "--connect", libvirtURI, "--readonly", "dumpxml", "--inactive", "--domain",
@@ -208,7 +204,7 @@ func domainText(ctx context.Context, name, host string) ([]byte, error) {
 	return nil, fmt.Errorf("%s has no domain of this name", host)
 }
 
-// ParseMachine reads the one virtual machine that a text describes.
+// ParseMachine reads the only virtual machine in a text.
 func ParseMachine(ctx context.Context, text, file string) (*Machine, error) {
 	o, err := openStdin(strings.NewReader(text), file)
 	if err != nil {
@@ -223,7 +219,7 @@ func ParseMachine(ctx context.Context, text, file string) (*Machine, error) {
 			len(h.Tenants))
 	}
 	m := &Machine{File: file, Text: text, Tenant: h.Tenants[0]}
-	// What a shell, a mail or a page has put around XML is left out, so that the rest can be mended.
+	// Text from a shell, a mail or a page around the XML is left out, so that the rest can be edited.
 	if len(o.texts) == 1 && o.texts[0].Kind == kindDomain {
 		whole, _ := parseDomain([]byte(text))
 		if whole == nil || !strings.HasPrefix(strings.TrimSpace(text), "<") {
@@ -231,17 +227,17 @@ func ParseMachine(ctx context.Context, text, file string) (*Machine, error) {
 		}
 	}
 	if m.Tenant.Name == texts.Nameless {
-		m.Tenant.Name = strings.TrimSuffix(filepath.Base(file), ".conf") // the file is called by the machine's ID
+		m.Tenant.Name = strings.TrimSuffix(filepath.Base(file), ".conf") // the file is named after the machine's ID
 	}
 	m.Unread = append(m.Unread, lists.Map(h.Unread, func(u topology.Unread) string { return u.Why })...)
 	return m, nil
 }
 
-// uuidShape is the form of a UUID, so that one can be an argument of a command.
+// uuidShape matches a UUID, so that it is safe as a command's argument.
 var uuidShape = lazyregexp.New(`^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-// parseDomain reads the XML of a domain. It returns nil where there is none in b; what else could
-// not be understood is in problems, and is not set in the tenant.
+// parseDomain reads the XML of a domain, or returns nil if b has none. Other elements that it does not understand are
+// in problems, and are not set in the tenant.
 func parseDomain(b []byte) (t *topology.Tenant, problems []error) {
 	var d libvirtxml.Domain
 	if err := d.Unmarshal(string(b)); err != nil {
@@ -254,7 +250,7 @@ func parseDomain(b []byte) (t *topology.Tenant, problems []error) {
 	return p.t, p.problems
 }
 
-// A domainParser turns libvirt's description (https://libvirt.org/formatdomain.html) into the values of a tenant.
+// A domainParser converts libvirt's description (https://libvirt.org/formatdomain.html) into a tenant.
 type domainParser struct {
 	t        *topology.Tenant
 	problems []error
@@ -264,11 +260,10 @@ func (p *domainParser) problem(element string, err error) {
 	p.problems = append(p.problems, fmt.Errorf("%s: %w", element, err))
 }
 
-// cpus reads how many virtual CPUs there are and where they may run.
+// cpus reads the number of virtual CPUs and the host CPUs that they may run on.
 func (p *domainParser) cpus(d *libvirtxml.Domain) {
 	if v := d.VCPU; v != nil {
-		// The text is the most that the domain may have; "current" may be fewer now, and the others
-		// can be plugged in at any time.
+		// The text is the maximum number; "current" may be fewer, and the others can be hot-plugged at any time.
 		if v.Value > topology.MaxCPUs {
 			p.problem("<vcpu>", fmt.Errorf("%d are more than %d CPUs", v.Value, topology.MaxCPUs))
 		} else {
@@ -300,7 +295,7 @@ func (p *domainParser) cpus(d *libvirtxml.Domain) {
 			p.t.Pins = append(p.t.Pins, topology.Pin{VCPU: int(pin.VCPU), CPUs: *cpus})
 		}
 	}
-	if d.VCPU == nil { // a piece of a domain
+	if d.VCPU == nil { // a fragment of a domain
 		for _, pin := range p.t.Pins {
 			p.t.VCPUs = max(p.t.VCPUs, pin.VCPU+1)
 		}
@@ -316,8 +311,8 @@ func (p *domainParser) cpus(d *libvirtxml.Domain) {
 	p.t.FreeIOThreads = max(p.t.FreeIOThreads, 0)
 }
 
-// absent returns the virtual CPUs that a domain starts without: those that <vcpus> says are not enabled, or without it
-// those behind the number that is present. It is nil where all are there.
+// absent returns the virtual CPUs that a domain starts without: the ones disabled in <vcpus>, or otherwise the ones
+// after the current number. It returns nil if all are present.
 func absent(d *libvirtxml.Domain, all int) *topology.CPUSet {
 	var out []int
 	if d.VCPUs != nil {
@@ -337,12 +332,11 @@ func absent(d *libvirtxml.Domain, all int) *topology.CPUSet {
 	return new(topology.CPUs(out...))
 }
 
-// memory reads how much memory there is, of which pages and on which nodes.
 func (p *domainParser) memory(d *libvirtxml.Domain) {
 	if d.Memory != nil {
 		p.t.MemoryBytes = p.bytes("<memory>", d.Memory.Value, d.Memory.Unit)
 	} else if d.CPU != nil && d.CPU.Numa != nil && len(d.CPU.Numa.Cell) > 0 {
-		// libvirt sums up the cells itself; only a description that it has not seen lacks the sum.
+		// libvirt itself sums up the cells; only a description that it has not processed lacks the sum.
 		sum := uint64(0)
 		for _, c := range d.CPU.Numa.Cell {
 			n := p.bytes("<cell>", c.Memory, c.Unit)
@@ -375,7 +369,6 @@ func (p *domainParser) memory(d *libvirtxml.Domain) {
 	}
 }
 
-// cells reads the NUMA nodes of the guest, with the memory of each.
 func (p *domainParser) cells(d *libvirtxml.Domain) {
 	if d.CPU == nil || d.CPU.Numa == nil {
 		return
@@ -390,7 +383,7 @@ func (p *domainParser) cells(d *libvirtxml.Domain) {
 	for i := range list {
 		list[i].ID = cmp.Or(list[i].ID, new(uint(i)))
 	}
-	// The guest has them in the order of their numbers, whatever the order in the text is.
+	// The guest numbers them by ID, in any textual order.
 	slices.SortStableFunc(list, func(a, b libvirtxml.DomainCell) int { return cmp.Compare(*a.ID, *b.ID) })
 	for _, c := range list {
 		id := *c.ID
@@ -413,7 +406,8 @@ func (p *domainParser) cells(d *libvirtxml.Domain) {
 	}
 }
 
-// pagesOf returns the size of the hugepages of a cell: those that name it, else those that name none.
+// pagesOf returns the hugepage size of a cell, from the element that names the cell or else from one without a
+// nodeset.
 func (p *domainParser) pagesOf(pages []libvirtxml.DomainMemoryHugepage, cell uint) *uint64 {
 	if len(pages) == 0 {
 		return new(uint64(0))
@@ -433,7 +427,6 @@ func (p *domainParser) pagesOf(pages []libvirtxml.DomainMemoryHugepage, cell uin
 	return size
 }
 
-// hasCell reports whether the guest of a domain has a NUMA cell.
 func hasCell(d *libvirtxml.Domain, id uint) bool {
 	if d.CPU == nil || d.CPU.Numa == nil {
 		return false
@@ -446,8 +439,8 @@ func hasCell(d *libvirtxml.Domain, id uint) bool {
 	return false
 }
 
-// hugepages reads the size of the pages. Guest nodes may have different ones: the largest is told,
-// which is the hardest to find. A page of 4 KiB is no hugepage, though the element may name it.
+// hugepages reads the page size. If guest nodes have different sizes, it uses the largest, which is the hardest to
+// provide; pages of 4 KiB do not count as hugepages, though the element may name them.
 func (p *domainParser) hugepages(pages []libvirtxml.DomainMemoryHugepage) {
 	if len(pages) == 0 {
 		p.t.Hugepages = new(uint64(0))
@@ -461,8 +454,8 @@ func (p *domainParser) hugepages(pages []libvirtxml.DomainMemoryHugepage) {
 	}
 }
 
-// devices reads which PCI functions of the host the domain holds: handed over as such, as a network
-// interface, or as an NVMe disk.
+// devices reads the host PCI functions that the domain uses: assigned directly, as a network interface, or as an NVMe
+// disk.
 func (p *domainParser) devices(d *libvirtxml.Domain) {
 	if d.Devices == nil {
 		return
@@ -508,8 +501,8 @@ func (p *domainParser) devices(d *libvirtxml.Domain) {
 	p.t.Devices = slices.Compact(p.t.Devices)
 }
 
-// set parses libvirt's form of a CPU or node list: the kernel's, in which "^4" also takes 4 out of
-// what stands before it. It is nil where s is empty.
+// set parses libvirt's form of a CPU or node list, or returns nil if s is empty. It is the kernel's form with an
+// addition: "^4" removes 4 from the preceding members.
 func (p *domainParser) set(element, s string) *topology.CPUSet {
 	if strings.TrimSpace(s) == "" {
 		return nil
@@ -534,7 +527,7 @@ func (p *domainParser) set(element, s string) *topology.CPUSet {
 	return &set
 }
 
-// union returns the CPUs of both; nil where neither is known.
+// union returns the union of two sets, or nil if neither is known.
 func union(a, b *topology.CPUSet) *topology.CPUSet {
 	if a == nil || b == nil {
 		return cmp.Or(a, b)
@@ -542,7 +535,7 @@ func union(a, b *topology.CPUSet) *topology.CPUSet {
 	return new(a.Union(*b))
 }
 
-// units are libvirt's units of memory. Its default is KiB.
+// units are libvirt's units of memory. The default is KiB.
 var units = map[string]uint64{
 	"": 1 << 10, "b": 1, "bytes": 1,
 	"KB": 1e3, "k": 1 << 10, "K": 1 << 10, "KiB": 1 << 10,
@@ -553,7 +546,7 @@ var units = map[string]uint64{
 	"EB": 1e18, "E": 1 << 60, "EiB": 1 << 60,
 }
 
-// bytes returns an amount of memory; nil where it is not one.
+// bytes returns an amount of memory, or nil if it is invalid.
 func (p *domainParser) bytes(element string, number uint, unit string) *uint64 {
 	factor, ok := units[unit]
 	high, low := bits.Mul64(uint64(number), factor)
@@ -564,7 +557,7 @@ func (p *domainParser) bytes(element string, number uint, unit string) *uint64 {
 	return &low
 }
 
-// pciAddressOf returns the address of a PCI function of the host; its parts are 0 where they are left out.
+// pciAddressOf returns the address of a host PCI function; missing parts are 0.
 func pciAddressOf(x *libvirtxml.DomainAddressPCI) (topology.PCIAddr, error) {
 	var parts [4]uint
 	for i, f := range []struct {

@@ -74,7 +74,7 @@ const pinnedDomain = `<domain type='kvm' id='3'>
   </devices>
 </domain>`
 
-// guestApart leaves out what the guest sees, which has a test of its own.
+// guestApart ignores the guest's view, which has its own test.
 var guestApart = cmpopts.IgnoreFields(topology.Tenant{}, "GuestThreads", "GuestNodes", "GuestSwitches",
 	"GuestExpanders", "Cells",
 	"Absent", "FreeIOThreads")
@@ -276,7 +276,7 @@ const (
 	uuidB = "b75610eb-06a0-4834-8286-e3d25d79c593"
 )
 
-// virshSays returns the commands of a libvirt with the domains by the option of their state.
+// virshSays returns the commands of a libvirt with domains by the option of their state.
 func virshSays(domains map[string][]string) commands {
 	c := commands{}
 	for _, s := range domainStates {
@@ -395,7 +395,7 @@ func TestListsAtOnce(t *testing.T) {
 				}
 				return []byte(tt.atOnce), tt.err
 			})
-			for range 2 { // each time anew
+			for range 2 { // once more, with fresh lists
 				processes = 0
 				for i, s := range domainStates {
 					out, err := run(t.Context(), virshList(libvirtURI, s.option)...)

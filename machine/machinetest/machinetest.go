@@ -1,6 +1,6 @@
-// Package machinetest makes /sys and /proc trees for tests: those of an example with single facts changed, and
-// devices described in a few lines, with the files that a kernel would show, with links, in the kernel's own formats.
-// Real machines' dumps are better where there are any.
+// Package machinetest makes /sys and /proc trees for tests, from an example machine with some facts changed or from
+// short descriptions of devices. Files and links have the kernel's own formats, but dumps of real machines are better
+// if available.
 package machinetest
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/rackless/rackless/machine/inspect/tree"
 )
 
-// A Tree is files, links and empty directories by their path from the root, without a slash in front. Directories on
-// the way to an entry need none: they are there as long as something is in them.
+// A Tree maps paths from the root, without a leading slash, to files, links and empty directories. Directories above
+// an entry exist implicitly.
 type Tree struct {
 	entries map[string]tree.Entry
 }
@@ -25,7 +25,7 @@ type Tree struct {
 // New returns an empty tree.
 func New() *Tree { return &Tree{entries: map[string]tree.Entry{}} }
 
-// Load returns the tree that a file has as text: that of a machine in examples/hosts.
+// Load returns the tree in a text file, such as a machine in examples/hosts.
 func Load(file string) *Tree {
 	text, err := os.ReadFile(file)
 	must(err)
@@ -48,29 +48,29 @@ func Load(file string) *Tree {
 	return t
 }
 
-// File writes a file, as the kernel does with a newline at its end.
+// File writes a file with a newline at its end, as the kernel does.
 func (t *Tree) File(p, content string) { t.Raw(p, content+"\n") }
 
-// Raw writes a file as it is.
+// Raw writes a file unchanged.
 func (t *Tree) Raw(p, content string) { t.entries[p] = tree.Entry{Name: p, Data: []byte(content)} }
 
-// EmptyDir makes a directory with nothing in it.
+// EmptyDir makes an empty directory.
 func (t *Tree) EmptyDir(p string) { t.entries[p] = tree.Entry{Name: p, Mode: fs.ModeDir} }
 
-// RemoveAll removes every file and link of this name, wherever it is.
+// RemoveAll removes every file and link of this name, in all directories.
 func (t *Tree) RemoveAll(name string) {
 	maps.DeleteFunc(t.entries, func(p string, _ tree.Entry) bool { return path.Base(p) == name })
 }
 
-// Remove removes a file, a link, or all below a directory.
+// Remove removes a file, a link, or everything below a directory.
 func (t *Tree) Remove(p string) {
 	maps.DeleteFunc(t.entries, func(name string, _ tree.Entry) bool {
 		return name == p || strings.HasPrefix(name, p+"/")
 	})
 }
 
-// Text returns the content of a file without its newline. It panics where there is none: the
-// fixture and its test are out of step.
+// Text returns the content of a file without its newline. It panics if the file does not exist, because the fixture
+// and its test do not match.
 func (t *Tree) Text(p string) string {
 	e, ok := t.entries[p]
 	if !ok {
@@ -94,14 +94,12 @@ func (t *Tree) FS() *tree.Mem {
 	return b.Mem()
 }
 
-// must ends a test program whose fixture is wrong.
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// filesIn writes several files below dir.
 func (t *Tree) filesIn(dir string, files map[string]string) {
 	for name, content := range files {
 		t.File(path.Join(dir, name), content)
@@ -115,20 +113,20 @@ type Function struct {
 	Root   string   // "pci0000:40"
 	Class  string   // "0x020000"
 	ID     string   // vendor and device: "15b3:1015"
-	Node   int      // -1: the firmware does not say
-	Group  int      // IOMMU group; -1: none
+	Node   int      // -1: the firmware reports none
+	Group  int      // IOMMU group, or -1
 	Driver string
-	Speed  string // "8.0 GT/s PCIe", now and at most
+	Speed  string // "8.0 GT/s PCIe", current and maximum
 	Max    string
-	Width  int // now and at most
+	Width  int // current and maximum
 	MaxW   int
 	Port   string            // of a bridge: "root port", "upstream port", "downstream port", "pci bridge"
 	Buses  [2]uint8          // of a bridge: secondary and subordinate
-	ACS    *uint16           // its ACS control register; nil: it has none
-	Files  map[string]string // more files
+	ACS    *uint16           // ACS control register, or nil
+	Files  map[string]string // additional files
 }
 
-// Dir returns where sysfs has the function.
+// Dir returns the function's directory in sysfs.
 func (f *Function) Dir() string {
 	return path.Join(append(append([]string{"sys/devices", f.Root}, f.Above...), f.Addr)...)
 }
@@ -167,8 +165,8 @@ func (t *Tree) AddFunction(f Function) string {
 // portTypes are the device/port types of the PCI Express capability.
 var portTypes = map[string]uint16{"": 0, "root port": 4, "upstream port": 5, "downstream port": 6, "pci bridge": 7}
 
-// config makes the configuration space: identity, header type, a PCI Express capability that names
-// the port's type, and ACS where there is some.
+// config makes the configuration space: identity, header type, a PCI Express capability with the port's type, and ACS
+// if f has it.
 func config(f *Function) []byte {
 	b := make([]byte, 256)
 	var vendor, device uint16
@@ -177,7 +175,7 @@ func config(f *Function) []byte {
 	le := binary.LittleEndian
 	le.PutUint16(b[0:], vendor)
 	le.PutUint16(b[2:], device)
-	le.PutUint16(b[6:], 1<<4) // status: there is a list of capabilities
+	le.PutUint16(b[6:], 1<<4) // status: capabilities list
 	var class uint32
 	_, err = fmt.Sscanf(f.Class, "0x%06x", &class)
 	must(err)
@@ -194,13 +192,13 @@ func config(f *Function) []byte {
 		const acs = 0x000d
 		b = append(b, make([]byte, 4096-len(b))...)
 		le.PutUint32(b[0x100:], 1<<16|acs)
-		le.PutUint16(b[0x104:], 0x005f) // what the port can do: all but egress control
+		le.PutUint16(b[0x104:], 0x005f) // the port's capabilities: all but egress control
 		le.PutUint16(b[0x106:], *f.ACS)
 	}
 	return b
 }
 
-// A Port is a port of a network function: its network device.
+// A Port is a network device of a network function.
 type Port struct {
 	Netdev, MAC string
 	MTU, Mbps   int

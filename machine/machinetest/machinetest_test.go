@@ -20,7 +20,7 @@ func TestAFactCanBeTakenAway(t *testing.T) {
 	}
 }
 
-// What AddFunction and AddPort write is what a kernel shows of such a device: the example says the same.
+// The output of AddFunction and AddPort must equal the kernel's files for such a device in the example.
 func TestAFunctionIsWrittenAsTheExampleHasIt(t *testing.T) {
 	t.Parallel()
 	want := machinetest.Load(example)
@@ -53,7 +53,7 @@ func TestAFunctionIsWrittenAsTheExampleHasIt(t *testing.T) {
 	}
 }
 
-// target reads links as ReadFile does files.
+// target returns a reader of links with the signature of ReadFile.
 func target(m *tree.Mem) func(string) ([]byte, error) {
 	return func(name string) ([]byte, error) {
 		to, err := m.ReadLink(name)

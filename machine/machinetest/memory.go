@@ -2,7 +2,7 @@ package machinetest
 
 import "os"
 
-// A Test is what MemoryDir needs of a *testing.T.
+// A Test has the methods of *testing.T that MemoryDir needs.
 type Test interface {
 	Helper()
 	TempDir() string
@@ -10,8 +10,8 @@ type Test interface {
 	Error(args ...any)
 }
 
-// MemoryDir returns a directory of the test's own, in memory where there is one: what is forced to a disk a thousand
-// times takes minutes there.
+// MemoryDir returns a temporary directory of the test, in memory if possible: thousands of syncs to a disk take
+// minutes.
 func MemoryDir(t Test) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "rackless-test")

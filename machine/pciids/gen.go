@@ -1,8 +1,7 @@
 //go:build ignore
 
-// Gen makes ids.txt of a pci.ids file: vendors, devices, classes and subclasses, one a line, sorted
-// by key. Subsystems and programming interfaces are left out: they are half of the list, and
-// nothing asks for them.
+// Gen makes ids.txt from a pci.ids file: vendors, devices, classes and subclasses, one per line, sorted by key. It
+// leaves out subsystems and programming interfaces, which are half of the list and unused.
 //
 //	go run gen.go -out ids.txt /usr/share/misc/pci.ids
 package main
@@ -46,9 +45,8 @@ func main() {
 	}
 }
 
-// convert returns the version and the sorted lines.
 func convert(text string) (version string, lines []string, err error) {
-	var parent string // key of the vendor or class that indented lines belong to; empty: leave them out
+	var parent string // key of the vendor or class above indented lines; empty to skip these
 	n := 0
 	for line := range strings.SplitSeq(text, "\n") {
 		n++

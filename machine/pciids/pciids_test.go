@@ -145,7 +145,7 @@ func TestLookupsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// TestGen runs the program that makes the list on a list of its own.
+// TestGen runs the generator on a small list.
 func TestGen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -212,8 +212,8 @@ func TestGen(t *testing.T) {
 	}
 }
 
-// compilerFlags returns the flags that this test was compiled with. With others, go build would compile the standard
-// library again.
+// compilerFlags returns the flags that this test was compiled with. With other flags, go build would compile the
+// standard library again.
 func compilerFlags() []string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -248,10 +248,9 @@ func BenchmarkDevice(b *testing.B) {
 	}
 }
 
-// versionLabel starts the line of the header that dates the list.
 const versionLabel = "# Version: "
 
-// version returns the day of the list as it states it, such as "2026.10.24".
+// version returns the date in the list, such as "2026.10.24".
 func version() string {
 	_, after, _ := strings.Cut(ids, versionLabel)
 	version, _, _ := strings.Cut(after, "\n")

@@ -1,4 +1,4 @@
-// Package synthetic makes machines from one line of text, for tests: these machines do not exist.
+// Package synthetic makes imaginary machines from one line of text, for tests.
 package synthetic
 
 import (
@@ -13,31 +13,31 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Limits of a description. The largest kernels are built for 8192 CPUs and 1024 NUMA nodes.
+// Limits of a description. The largest kernels support 8192 CPUs and 1024 NUMA nodes.
 const (
 	maxCPUs  = 8192
 	maxNodes = 1024
 )
 
-// Distances of nodes that no description can state: what firmware reports when it measured nothing.
+// Distances of nodes, which a description cannot state. Firmware reports these values if it has not measured.
 const (
 	localDistance  = 10
 	remoteDistance = 20
 )
 
-// Host returns the machine that a line describes. The language is a part of that of lstopo -i, whose machines are the
-// same: levels from the outside in, each with how many are in one of the level above.
+// Host returns the machine that a line describes. The language is a subset of lstopo -i's, with the same result:
+// levels from the outside in, each with its number per object of the level above.
 //
 //	pack:2 numa:2 l3:4 core:4 pu:2
 //	numa:2(memory=64GiB) pack:1 core:8 pu:2
 //	pack:2 [numa(memory=64GiB)] [numa(memory=16GiB)] l3:1(size=32MiB) core:8 pu:2
 //
 // Levels are pack, die, numa, l3, core and pu, which is the last. [numa] adds a node to each object of the level
-// before it, or to the machine: the first one near CPUs has them, others are memory alone. Without any node the
-// machine is one. Objects are numbered as they come.
+// before it, or to the machine: the first node near CPUs gets them, others have only memory. Without any numa the
+// machine is one node. Objects are numbered in order.
 //
-// What is not stated is not known: memory and sizes are absent. Distances are 10 and 20. A description without cores
-// makes a machine without.
+// Memory and cache sizes that are not stated are absent. Distances are 10 and 20. A description without cores makes a
+// machine without cores.
 func Host(desc string) (*topology.Host, error) {
 	levels, err := parse(desc)
 	if err != nil {
@@ -52,16 +52,16 @@ func Host(desc string) (*topology.Host, error) {
 	return m.h, nil
 }
 
-// A level of the tree is all objects of one type.
+// A level has all objects of one type in the tree.
 type level struct {
 	kind     string
-	each     int       // in an object of the level above
-	width    int       // in the machine
-	size     *uint64   // of each, where it is stated: the memory of a node, the size of a cache
-	attached []*uint64 // nodes beside each object, by their memory
+	each     int       // number per object of the level above
+	width    int       // number in the machine
+	size     *uint64   // memory of a node or size of a cache, if stated
+	attached []*uint64 // memory of the nodes attached to each object
 }
 
-// places are those of types from the outside in. Nodes may stand anywhere outside of cores.
+// places orders types from the outside in. Nodes may be anywhere outside of cores.
 var places = map[string]int{"numa": 0, "pack": 1, "die": 2, "l3": 3, "core": 4, "pu": 5}
 
 var (
@@ -105,15 +105,14 @@ func parse(desc string) ([]level, error) {
 	return levels, check(levels)
 }
 
-// attributeOf reports whether a level may have an attribute of that name.
 func attributeOf(kind, name string) bool {
 	return name == "" || name == map[string]string{"numa": "memory", "l3": "size"}[kind]
 }
 
-// check refuses what no machine is, such as a package inside a core.
+// check rejects impossible machines, such as a package inside a core.
 func check(levels []level) error {
 	seen := map[string]bool{}
-	outer := "" // the last level other than nodes
+	outer := "" // last level other than nodes
 	nodes := 0
 	for _, l := range levels {
 		if seen[l.kind] {
@@ -147,18 +146,18 @@ func check(levels []level) error {
 	return nil
 }
 
-// A machine is one in the making. Objects of a level are known by their place in it.
+// A machine is under construction. Objects are identified by their index in the level.
 type machine struct {
 	levels []level
 	h      *topology.Host
 }
 
-// find returns the level of a type, -1 where there is none.
+// find returns the level of a type, or -1.
 func (m *machine) find(kind string) int {
 	return slices.IndexFunc(m.levels, func(l level) bool { return l.kind == kind })
 }
 
-// width is the number of objects of a level; 0 where there is no such level.
+// width returns the number of objects of a level, or 0 if there is no such level.
 func (m *machine) width(level int) int {
 	if level < 0 {
 		return 0
@@ -166,13 +165,11 @@ func (m *machine) width(level int) int {
 	return m.levels[level].width
 }
 
-// cpus returns the CPUs of an object.
 func (m *machine) cpus(level, place int) topology.CPUSet {
 	each := m.width(len(m.levels)-1) / m.width(level)
 	return topology.CPURange(place*each, (place+1)*each-1)
 }
 
-// addCPUs fills in packages, dies, L3 caches, cores and CPUs.
 func (m *machine) addCPUs() {
 	h := m.h
 	packages, dies, l3, cores := m.find("pack"), m.find("die"), m.find("l3"), m.find("core")
@@ -193,8 +190,8 @@ func (m *machine) addCPUs() {
 	h.CPUs = topology.CPUStates{Present: &all, Online: all, Offline: &topology.CPUSet{}}
 }
 
-// addNodes fills in the NUMA nodes: a level of them, nodes attached to other levels, or one; with distances and the
-// sum of their memory, where all state it.
+// addNodes adds the NUMA nodes (a level of them, nodes attached to other levels, or a single one) and their
+// distances. It sets the total memory if all nodes state theirs.
 func (m *machine) addNodes() {
 	if numa := m.find("numa"); numa >= 0 {
 		for i := range m.width(numa) {
@@ -219,13 +216,12 @@ func (m *machine) addNodes() {
 	}
 }
 
-// addNode adds a node with the CPUs of an object.
 func (m *machine) addNode(level, place int, memory *uint64) {
 	m.h.NUMANodes = append(m.h.NUMANodes, topology.NUMANode{ID: len(m.h.NUMANodes), CPUs: m.cpus(level, place),
 		MemoryBytes: memory})
 }
 
-// attach adds the nodes beside the objects below a place, then those beside the object itself: so hwloc numbers them.
+// attach adds the nodes of the objects below a place, then the nodes attached to the object itself, in hwloc's order.
 func (m *machine) attach(level, place int) {
 	if level+1 < len(m.levels) {
 		each := m.levels[level+1].each
@@ -238,8 +234,8 @@ func (m *machine) attach(level, place int) {
 	}
 }
 
-// ownCPUs leaves each CPU to one node, as a kernel does: to the one with the fewest, then to the
-// one with the lowest number.
+// ownCPUs assigns each CPU to one node, as a kernel does: to the node with the fewest CPUs, then to the lowest
+// number.
 func ownCPUs(nodes []topology.NUMANode) {
 	order := make([]*topology.NUMANode, len(nodes))
 	for i := range nodes {

@@ -12,18 +12,18 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// MaxCPUs bounds the numbers in a CPU set: 0 to MaxCPUs-1. The largest kernels are built for 8192;
-// the rest is room. The bound keeps a hostile "0-4000000000" from filling the memory.
+// MaxCPUs limits the numbers in a CPU set to 0 to MaxCPUs-1; the largest kernels support 8192. The limit keeps a
+// hostile "0-4000000000" from filling the memory.
 const MaxCPUs = 1 << 16
 
-// A CPUSet is a set of numbers: of CPUs, or of NUMA nodes where the kernel gives them in the same
-// form. It is immutable. The zero value is the empty set; nil pointers to a set mean "not known".
+// A CPUSet is an immutable set of numbers of CPUs, or of NUMA nodes if the kernel lists them in the same form. The
+// zero value is the empty set; a nil pointer to a set means "unknown".
 type CPUSet struct {
 	words []uint64 // bit i of word w is number w*64+i; the last word is not 0
 }
 
-// CPUs returns the set of the given numbers. It panics when one is negative or at least MaxCPUs;
-// numbers from outside come through ParseCPUSet.
+// CPUs returns the set of the given numbers. It panics if one is negative or at least MaxCPUs, so outside numbers
+// need ParseCPUSet or ValidCPUs.
 func CPUs(cpus ...int) CPUSet {
 	var s CPUSet
 	for _, c := range cpus {
@@ -35,12 +35,12 @@ func CPUs(cpus ...int) CPUSet {
 	return s
 }
 
-// ValidCPUs is CPUs for numbers from outside: those that no kernel has are left out.
+// ValidCPUs is like CPUs for outside numbers: it leaves out invalid ones.
 func ValidCPUs(cpus []int) CPUSet {
 	return CPUs(lists.Filter(cpus, func(c int) bool { return c >= 0 && c < MaxCPUs })...)
 }
 
-// bounded returns an error where a number that JSON has under a name is none that a CPUSet can hold.
+// bounded returns an error if the number n in JSON field name is not in 0 to most.
 func bounded(name string, n, most int) error {
 	if n < 0 || n > most {
 		return fmt.Errorf("%s is %d; want 0 to %d", name, n, most)
@@ -48,7 +48,7 @@ func bounded(name string, n, most int) error {
 	return nil
 }
 
-// UnionOf returns all that is in one of the sets that of returns for the values.
+// UnionOf returns the union of the values' sets.
 func UnionOf[E any](values []E, of func(E) CPUSet) (all CPUSet) {
 	for _, v := range values {
 		all = all.Union(of(v))
@@ -56,7 +56,7 @@ func UnionOf[E any](values []E, of func(E) CPUSet) (all CPUSet) {
 	return all
 }
 
-// CPURange returns the set first to last, both included; it is empty when last is below first.
+// CPURange returns the set first to last, inclusive; it is empty if last is less than first.
 func CPURange(first, last int) CPUSet {
 	var s CPUSet
 	if last < first {
@@ -69,7 +69,7 @@ func CPURange(first, last int) CPUSet {
 	return s
 }
 
-// set adds first to last while the set is still private to its maker.
+// set adds first to last. s must not be shared yet.
 func (s *CPUSet) set(first, last int) {
 	if need := last/64 + 1; need > len(s.words) {
 		if need > cap(s.words) {
@@ -88,10 +88,10 @@ func (s *CPUSet) set(first, last int) {
 	}
 }
 
-// A CPUSetError is a list or mask that cannot be parsed.
+// A CPUSetError reports a list or mask that cannot be parsed.
 type CPUSetError struct {
-	In     string // as it was given, shortened to 80 bytes
-	Offset int    // in bytes from the start, where it goes wrong
+	In     string // input, shortened to 80 bytes
+	Offset int    // position of the error, in bytes
 	Why    string
 }
 
@@ -106,13 +106,13 @@ func cpuSetError(in string, at int, why string) error {
 	return &CPUSetError{In: in, Offset: at, Why: why}
 }
 
-// maxListBytes bounds the text of a list: every second number up to MaxCPUs, each with its comma, takes less.
+// maxListBytes limits the text of a list. Every second number up to MaxCPUs, with commas, takes less.
 const maxListBytes = 4 * MaxCPUs
 
-// ParseCPUSet parses the kernel's list format: "0-3,8,10-14:2" (the last is every second of 10 to
-// 14; "0-31:4/8" takes 4 of every 8). White space around the list is ignored; an empty list is the
-// empty set. Ranges that run backwards ("5-2") are errors, as they are for the kernel. So are empty
-// items ("0-3,,7") and white space inside: the kernel would pass them by, and never writes them.
+// ParseCPUSet parses the kernel's list format: "0-3,8,10-14:2" (the last is every second of 10 to 14; "0-31:4/8"
+// takes 4 of every 8). It ignores white space around the list; an empty list is the empty set. Descending ranges
+// ("5-2") are errors, as in the kernel. So are empty items ("0-3,,7") and inner white space, which the kernel would
+// skip but never writes.
 //
 // Source: Documentation/admin-guide/kernel-parameters.rst, "cpu lists".
 func ParseCPUSet(s string) (CPUSet, error) {
@@ -135,7 +135,7 @@ func ParseCPUSet(s string) (CPUSet, error) {
 	return set, nil
 }
 
-// parseItem adds "N", "N-M", "N-M:S" or "N-M:U/S", which stands at byte at of in.
+// parseItem adds item ("N", "N-M", "N-M:S" or "N-M:U/S"), which is at byte at of in.
 func (s *CPUSet) parseItem(in, item string, at int) error {
 	if item == "" {
 		return cpuSetError(in, at, "empty item between commas")
@@ -178,7 +178,7 @@ func (s *CPUSet) parseItem(in, item string, at int) error {
 	return nil
 }
 
-// number parses decimal digits, nothing else: strconv would take "+1" and "1_0".
+// number parses decimal digits only: strconv would accept "+1" and "1_0".
 func number(s string) (int, bool) {
 	if s == "" || len(s) > 6 {
 		return 0, false
@@ -193,8 +193,8 @@ func number(s string) (int, bool) {
 	return v, v < MaxCPUs
 }
 
-// Mask writes a set as the kernel reads and writes masks: hexadecimal words of 32 CPUs, the highest
-// first (lib/bitmap.c, bitmap_parse).
+// Mask returns the kernel's mask format: hexadecimal words of 32 CPUs, the highest first (lib/bitmap.c,
+// bitmap_parse).
 func (s CPUSet) Mask() string {
 	words := []uint32{0}
 	for c := range s.All() {
@@ -210,9 +210,8 @@ func (s CPUSet) Mask() string {
 	return mask
 }
 
-// ParseCPUMask parses the kernel's mask format: hexadecimal words of 32 bits, highest first, with
-// commas between: "ff,00000000". hwloc's "0x000000ff,0x0" is taken as well. An empty mask is the
-// empty set.
+// ParseCPUMask parses the kernel's mask format: comma-separated hexadecimal words of 32 bits, highest first, such as
+// "ff,00000000". It also accepts hwloc's "0x000000ff,0x0"; an empty mask is the empty set.
 func ParseCPUMask(s string) (CPUSet, error) {
 	var set CPUSet
 	trimmed := strings.TrimSpace(s)
@@ -227,7 +226,7 @@ func ParseCPUMask(s string) (CPUSet, error) {
 	at := strings.Index(s, trimmed)
 	set.words = make([]uint64, (len(words)+1)/2)
 	for i, w := range words {
-		digits := strings.TrimPrefix(cmp.Or(w, "0"), "0x") // hwloc leaves words that are 0 empty: "0xffffffff,,0x3"
+		digits := strings.TrimPrefix(cmp.Or(w, "0"), "0x") // hwloc omits zero words: "0xffffffff,,0x3"
 		v, err := strconv.ParseUint(digits, 16, 32)
 		if err != nil {
 			return CPUSet{}, cpuSetError(s, at, fmt.Sprintf("%q is not a word of 32 bits in hexadecimal", w))
@@ -240,7 +239,7 @@ func ParseCPUMask(s string) (CPUSet, error) {
 	return set, nil
 }
 
-// trim drops words of 0 at the end, so that equal sets are deeply equal.
+// trim drops zero words at the end, so that equal sets are deeply equal.
 func (s *CPUSet) trim() {
 	for n := len(s.words); n > 0 && s.words[n-1] == 0; n-- {
 		s.words = s.words[:n-1]
@@ -286,7 +285,7 @@ func (s CPUSet) next(c int) int {
 	return -1
 }
 
-// All yields the members in rising order.
+// All yields the members in ascending order.
 func (s CPUSet) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for c := s.next(0); c >= 0; c = s.next(c + 1) {
@@ -297,13 +296,13 @@ func (s CPUSet) All() iter.Seq[int] {
 	}
 }
 
-// Len returns how many members there are.
+// Len returns the number of members.
 func (s CPUSet) Len() int { return lists.Sum(s.words, bits.OnesCount64) }
 
-// IsEmpty reports whether there is no member.
+// IsEmpty reports whether s has no members.
 func (s CPUSet) IsEmpty() bool { return len(s.words) == 0 }
 
-// Min returns the lowest member, or -1 of the empty set.
+// Min returns the lowest member, or -1 if s is empty.
 func (s CPUSet) Min() int { return s.next(0) }
 
 // Contains reports whether c is a member.
@@ -311,12 +310,12 @@ func (s CPUSet) Contains(c int) bool {
 	return c >= 0 && c/64 < len(s.words) && s.words[c/64]&(1<<(c%64)) != 0
 }
 
-// Union returns the members of s or t.
+// Union returns the numbers that are in s or t.
 func (s CPUSet) Union(t CPUSet) CPUSet {
 	return s.combine(t, max(len(s.words), len(t.words)), func(a, b uint64) uint64 { return a | b })
 }
 
-// combine makes a set of the first n words of two.
+// combine makes a set from the first n words of both.
 func (s CPUSet) combine(t CPUSet, n int, of func(a, b uint64) uint64) CPUSet {
 	word := func(s CPUSet, i int) uint64 {
 		if i < len(s.words) {
@@ -332,7 +331,7 @@ func (s CPUSet) combine(t CPUSet, n int, of func(a, b uint64) uint64) CPUSet {
 	return out
 }
 
-// Intersect returns the members of both s and t.
+// Intersect returns the numbers that are in both s and t.
 func (s CPUSet) Intersect(t CPUSet) CPUSet {
 	return s.combine(t, min(len(s.words), len(t.words)), func(a, b uint64) uint64 { return a & b })
 }
@@ -362,10 +361,10 @@ func (s CPUSet) IsSubsetOf(t CPUSet) bool {
 	return true
 }
 
-// Equal reports whether s and t have the same members. Slices cannot be compared with ==, and cmp calls this.
+// Equal reports whether s and t have the same members. Package cmp calls it.
 func (s CPUSet) Equal(t CPUSet) bool { return s.IsSubsetOf(t) && t.IsSubsetOf(s) }
 
-// Compare orders by the lowest member, then by the list's text. The empty set comes first.
+// Compare orders sets by the lowest member, then by the list's text. The empty set comes first.
 func (s CPUSet) Compare(t CPUSet) int {
 	if a, b := s.Min(), t.Min(); a != b {
 		return a - b

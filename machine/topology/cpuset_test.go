@@ -13,7 +13,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// members lists a set in another way than String does.
 func members(s CPUSet) []int { return slices.Collect(s.All()) }
 
 func TestParseCPUSet(t *testing.T) {
@@ -28,7 +27,7 @@ func TestParseCPUSet(t *testing.T) {
 	for name, c := range map[string]struct {
 		in   string
 		want []int
-		out  string // as String writes it; "=" for in
+		out  string // as written by String; "=" for in
 	}{
 		"nothing":                            {"", nil, "="},
 		"white space":                        {" \n", nil, ""},
@@ -281,12 +280,12 @@ func TestStopIterating(t *testing.T) {
 	}
 }
 
-// A model is a set as a map, whose algebra cannot go wrong.
+// A model is a set as a map, with obviously correct operations.
 type model map[int]bool
 
 func (m model) set() CPUSet { return CPUs(slices.Collect(maps.Keys(m))...) }
 
-// drawModel draws numbers that crowd around the ends of words.
+// drawModel draws numbers near the ends of words.
 func drawModel(t *rapid.T, name string) model {
 	number := rapid.OneOf(rapid.IntRange(0, 200), rapid.SampledFrom([]int{0, 63, 64, 127, 128, 4095, 4096,
 		MaxCPUs - 1}))
@@ -325,7 +324,7 @@ func TestAlgebra(t *testing.T) {
 			if !slices.Equal(members(c.got), want) {
 				t.Fatalf("%s of %s and %s: %s, want %v", c.what, a, b, c.got, want)
 			}
-			// Equal sets are deeply equal: no words of 0 at the end.
+			// Equal sets are deeply equal, without zero words at the end.
 			if diff := cmp.Diff(c.want.set().words, c.got.words); diff != "" {
 				t.Fatalf("%s of %s and %s (-want +got):\n%s", c.what, a, b, diff)
 			}
@@ -349,7 +348,7 @@ func TestAlgebra(t *testing.T) {
 	})
 }
 
-// TestTextRoundTrip holds that every set parses from what it prints, as a list and as a mask.
+// TestTextRoundTrip checks that every set is parsed from its own list and mask.
 func TestTextRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -365,7 +364,6 @@ func TestTextRoundTrip(t *testing.T) {
 	})
 }
 
-// mask writes a set as the kernel's masks are.
 func mask(s CPUSet) string {
 	words := make([]uint32, 1)
 	for c := range s.All() {
@@ -381,7 +379,7 @@ func mask(s CPUSet) string {
 	return strings.Join(parts, ",")
 }
 
-// FuzzParseCPUSet compares a list with a slow reading of it, number by number.
+// FuzzParseCPUSet compares ParseCPUSet with a slow parser, number by number.
 func FuzzParseCPUSet(f *testing.F) {
 	for _, seed := range []string{"", "0", "0-3,8,10-14:2", "0-31:4/8", "0-3,,7", "5-2", "1-", "-3", "+1", " 1 , 2",
 		"0-65535", "62-66,127-129:1/1", "7:2", "00-01"} {
@@ -427,8 +425,8 @@ func FuzzParseCPUSet(f *testing.F) {
 	})
 }
 
-// scan reads s by a format of fmt.Sscanf and reports whether nothing else is in it. Leading zeros
-// are taken off first: %d would take "08" as octal and fail.
+// scan parses s by a format of fmt.Sscanf and reports whether it matches completely. It first removes leading zeros,
+// because %d would read "08" as octal and fail.
 func scan(s, format string, into ...any) bool {
 	var clean strings.Builder
 	for i, c := range s {
@@ -450,7 +448,7 @@ func scanExactly(s, format string, into ...any) bool {
 	return err == nil && n == len(into)
 }
 
-// FuzzParseCPUMask holds that what is taken prints as a list, and is the mask again when written out.
+// FuzzParseCPUMask checks that an accepted mask prints as a list, and prints as the same mask.
 func FuzzParseCPUMask(f *testing.F) {
 	for _, seed := range []string{"", "0", "ff,00000000", "0x000000ff,0x0", "0xffffffff,,0x3", "0x", "xyz", "100000000",
 		",", "+f"} {
@@ -472,7 +470,7 @@ func FuzzParseCPUMask(f *testing.F) {
 	})
 }
 
-// BenchmarkParseCPUSet reads a list as a large machine has it.
+// BenchmarkParseCPUSet parses a list of a large machine.
 func BenchmarkParseCPUSet(b *testing.B) {
 	for b.Loop() {
 		if _, err := ParseCPUSet("0-63,128-191,256-319,384-447"); err != nil {

@@ -12,17 +12,17 @@ import (
 
 // Kinds of GPUs.
 const (
-	GPUDiscrete   = "discrete"   // computes, on a card or module of its own
-	GPUIntegrated = "integrated" // inside the processor: it stands on a root bus
-	GPUDisplay    = "display"    // a management controller's or a virtual machine's screen: nothing computes on it
+	GPUDiscrete   = "discrete"   // for computing, on its own card or module
+	GPUIntegrated = "integrated" // inside the processor, on a root bus
+	GPUDisplay    = "display"    // display of a management controller or a virtual machine, not for computing
 	GPUVirtual    = "virtual"    // a virtual function
-	GPUStandIn    = "stand-in"   // of an emulated host: goes where a GPU goes, and computes nothing
+	GPUStandIn    = "stand-in"   // takes the place of a GPU in an emulated host, and cannot compute
 )
 
-// VendorEmulated is the System.Vendor of the hosts that rackless emulate makes.
+// VendorEmulated is the System.Vendor of hosts made by rackless emulate.
 const VendorEmulated = "rackless"
 
-// displayOnly are vendors whose class 0x03 functions only drive a screen.
+// displayOnly are vendors whose class 0x03 functions only drive a display.
 var displayOnly = map[ID16]bool{
 	0x102b:       true, // Matrox, in BMCs
 	0x1a03:       true, // ASPEED, in BMCs
@@ -39,14 +39,14 @@ var displayOnly = map[ID16]bool{
 	0x126f:       true, // Silicon Motion, in BMCs
 }
 
-// serverScreens are AMD's (ATI's) chips for the screens of servers: Rage XL and ES1000.
+// serverScreens are AMD's (ATI's) display chips for servers: Rage XL and ES1000.
 var serverScreens = map[ID16]bool{0x4752: true, 0x515e: true, 0x5969: true}
 
-// computeVendors make accelerators of class 0x12 that are GPUs in all but class: AMD Instinct, Intel Gaudi.
+// computeVendors make accelerators of class 0x12 that are GPUs despite the class: AMD Instinct, Intel Gaudi.
 var computeVendors = map[ID16]bool{VendorAMD: true, VendorNVIDIA: true, 0x1da3: true}
 
-// IsGPU reports whether d is a GPU: a display controller, or a processing accelerator of a vendor
-// whose GPUs come under that class.
+// IsGPU reports whether d is a GPU: a display controller, or a processing accelerator of a vendor that uses this
+// class for GPUs.
 func (d *PCIDevice) IsGPU() bool {
 	if d.Class == nil {
 		return false
@@ -60,8 +60,7 @@ func (d *PCIDevice) IsGPU() bool {
 	return false
 }
 
-// Screens returns the adapters that a host can show its console on, and the one that its firmware uses; nil where that
-// is not known.
+// Screens returns the VGA adapters for the host's console, and the firmware's choice, or nil if unknown.
 func (h *Host) Screens() (all []*PCIDevice, boot *PCIDevice) {
 	for i := range h.PCI {
 		d := &h.PCI[i]
@@ -76,7 +75,7 @@ func (h *Host) Screens() (all []*PCIDevice, boot *PCIDevice) {
 	return all, boot
 }
 
-// IsNIC reports whether d is a network controller, of Ethernet or InfiniBand.
+// IsNIC reports whether d is an Ethernet or InfiniBand controller.
 func (d *PCIDevice) IsNIC() bool {
 	return d.Class != nil && (d.Class.Base() == ClassNetwork || d.Class.Sub() == SubFabric)
 }
@@ -86,7 +85,6 @@ func (d *PCIDevice) IsBridge() bool {
 	return d.Bridge != nil || d.Class != nil && (d.Class.Sub() == SubPCIBridge || d.Class.Sub() == 0x0609)
 }
 
-// gpuKind tells the kind of a function of h for which IsGPU holds.
 func (h *Host) gpuKind(d *PCIDevice) string {
 	switch {
 	case h.System.Vendor == VendorEmulated && d.isStandIn():
@@ -105,16 +103,15 @@ func (h *Host) gpuKind(d *PCIDevice) string {
 	}
 }
 
-// isStandIn reports whether d is QEMU's display controller that is no VGA (secondary-vga), which an
-// emulated host has for a GPU.
+// isStandIn reports whether d is QEMU's display controller without VGA (secondary-vga), which an emulated host has in
+// place of a GPU.
 func (d *PCIDevice) isStandIn() bool {
 	const vendorQEMU ID16 = 0x1234
 	return d.Vendor != nil && *d.Vendor == vendorQEMU && d.Class != nil && d.Class.Sub() == SubOtherDisplay
 }
 
-// Complete derives what follows from what was read, sorts every list and numbers what has no number
-// of its own. Readers call it last, whatever they read from, so that a fact means the same in each
-// Host. It may be called again.
+// Complete adds derived facts, sorts every list and numbers elements without a number. It is idempotent, and every
+// reader calls it last, so that facts mean the same in each Host.
 func (h *Host) Complete() {
 	h.completePCI()
 	h.completeVFs()
@@ -141,8 +138,7 @@ func (h *Host) Complete() {
 	h.Unread = slices.Compact(h.Unread)
 }
 
-// completePCI sorts the functions, joins each link to its port and finds NUMA nodes that the device
-// itself does not state.
+// completePCI sorts the functions, connects each link to its port and derives missing NUMA nodes.
 func (h *Host) completePCI() {
 	slices.SortStableFunc(h.PCI, func(a, b PCIDevice) int { return a.Address.Compare(b.Address) })
 	h.PCI = slices.CompactFunc(h.PCI, func(a, b PCIDevice) bool { return a.Address == b.Address })
@@ -165,8 +161,8 @@ func (h *Host) completePCI() {
 			d.NUMANode, d.NUMASource = &n, "local_cpulist"
 		}
 	}
-	// What a bridge stands on, what is behind it stands on too. A bridge may come after its
-	// children, so this is a pass of its own.
+	// A function inherits the NUMA node of the bridges above it. A bridge may come after its children, so this is a
+	// separate pass.
 	inherited := map[*PCIDevice]int{}
 	for i := range h.PCI {
 		d := &h.PCI[i]
@@ -190,9 +186,9 @@ func (h *Host) completePCI() {
 	}
 }
 
-// guessPort tells the ports of switches by their places, where the configuration space was not read: below a root port
-// or a downstream port, what has bridges with links below it is the upstream port of a switch, and those are its
-// downstream ports. Bridges to conventional PCI have none.
+// guessPort derives the ports of switches from the tree if the configuration space was not read: a bridge below a
+// root port or a downstream port is an upstream port if bridges with links are below it, and these are its downstream
+// ports. Bridges to conventional PCI have no links.
 func (t *Tree) guessPort(d *PCIDevice, up []*PCIDevice) {
 	if !d.IsBridge() || d.Link == nil || d.Bridge != nil && d.Bridge.Port != "" || isCut(topmost(d, up)) {
 		return
@@ -214,17 +210,17 @@ func (t *Tree) guessPort(d *PCIDevice, up []*PCIDevice) {
 	d.Bridge.Port = port
 }
 
-// isDownstream reports whether d is a port whose own link leads down, so that what is above it is
-// not the other end of the link.
+// isDownstream reports whether d is a port whose own link goes down, so that the port above is not the other end of
+// the link.
 func (d *PCIDevice) isDownstream() bool {
 	return d.Bridge != nil && (d.Bridge.Port == "downstream port" || d.Bridge.Port == "root port")
 }
 
-// isSwitch reports whether d is a whole switch: its link is the one upwards, and those of its ports are not known.
+// isSwitch reports whether d is a whole switch: its link goes up, and the links of its ports are unknown.
 func (d *PCIDevice) isSwitch() bool { return d.Bridge != nil && d.Bridge.Port == PortSwitch }
 
-// nodeOf returns the NUMA node that has all CPUs of local. CPUs of several nodes mean "no
-// locality", not a node. They may be fewer than the node's, where the firmware names some of them.
+// nodeOf returns the NUMA node that has all CPUs of local. CPUs of several nodes mean "no locality"; fewer CPUs than
+// the node's are enough, because some firmware lists only some.
 func (h *Host) nodeOf(local *CPUSet) (int, bool) {
 	if local == nil || local.IsEmpty() || len(h.NUMANodes) < 2 {
 		return 0, false
@@ -236,7 +232,7 @@ func (h *Host) nodeOf(local *CPUSet) (int, bool) {
 	return n.ID, true
 }
 
-// completeVFs joins virtual functions and their physical one, where only one side was read.
+// completeVFs links virtual functions and their physical function if only one side was read.
 func (h *Host) completeVFs() {
 	t := NewTree(h)
 	for i := range h.PCI {
@@ -257,8 +253,8 @@ func (h *Host) completeVFs() {
 			}
 		}
 	}
-	// The other way round. Virtual functions are numbered by rising address, so their order is
-	// their index where all of them were read.
+	// The reverse direction. Virtual functions are numbered by ascending address, so if all were read, their order is
+	// their index.
 	found := map[*PCIDevice][]VF{}
 	for i := range h.PCI {
 		d := &h.PCI[i]
@@ -275,7 +271,7 @@ func (h *Host) completeVFs() {
 	}
 }
 
-// completeGroups collects the IOMMU groups from the devices, keeping what was read of a group itself.
+// completeGroups collects the IOMMU groups from the devices, and keeps facts already read about a group.
 func (h *Host) completeGroups() {
 	groups := lists.By(h.IOMMU.Groups, func(g IOMMUGroup) int { return g.ID })
 	for i := range h.PCI {
@@ -316,8 +312,8 @@ func undescribed[T any](h *Host, is func(*PCIDevice) bool, devices []T, at func(
 	return all
 }
 
-// completeGPUs adds a GPU for every function that is one and that no reader has described, and
-// fills in what the function knows.
+// completeGPUs adds a GPU for every GPU function that no reader has described, and copies the function's facts to the
+// GPU.
 func (h *Host) completeGPUs() {
 	for _, a := range undescribed(h, (*PCIDevice).IsGPU, h.GPUs, func(g GPU) *PCIAddr { return g.Address }) {
 		h.GPUs = append(h.GPUs, GPU{Address: &a})
@@ -350,9 +346,8 @@ func (h *Host) completeGPUs() {
 	slices.SortStableFunc(h.GPUs, func(a, b GPU) int { return compareAddr(a.Address, b.Address) })
 }
 
-// isProcessorGPU reports whether d is inside of an AMD processor. Its functions include others of
-// the processor, which have the vendor number of AMD's processors where its graphics cards have
-// that of AMD's GPUs.
+// isProcessorGPU reports whether d is inside an AMD processor. Then some functions of the device have the vendor ID
+// of AMD's processors, which AMD's graphics cards do not use.
 func (h *Host) isProcessorGPU(d *PCIDevice) bool {
 	const vendorProcessors ID16 = 0x1022
 	if d.Vendor == nil || *d.Vendor != VendorAMD || d.PF != nil {
@@ -363,8 +358,8 @@ func (h *Host) isProcessorGPU(d *PCIDevice) bool {
 	})
 }
 
-// siblings returns all functions of the device at a. Virtual functions of one device may share its
-// number: each stands alone.
+// siblings returns all functions of the device at a. A virtual function is always alone, because virtual functions
+// may share a device number.
 func (h *Host) siblings(a PCIAddr, virtual bool) []PCIAddr {
 	if virtual {
 		return []PCIAddr{a}
@@ -378,7 +373,7 @@ func (h *Host) siblings(a PCIAddr, virtual bool) []PCIAddr {
 	return out
 }
 
-// compareAddr orders known addresses first, and leaves unknown ones as they are.
+// compareAddr orders known addresses first, and unknown ones as equal.
 func compareAddr(a, b *PCIAddr) int {
 	switch {
 	case a != nil && b != nil:
@@ -391,8 +386,8 @@ func compareAddr(a, b *PCIAddr) int {
 	return 0
 }
 
-// completeNICs adds a NIC for every network function that no reader has described, and fills in
-// what the function knows.
+// completeNICs adds a NIC for every network function that no reader has described, and copies the function's facts to
+// the NIC.
 func (h *Host) completeNICs() {
 	for _, a := range undescribed(h, (*PCIDevice).IsNIC, h.NICs, func(n NIC) *PCIAddr { return n.Address }) {
 		h.NICs = append(h.NICs, NIC{Address: &a})
@@ -418,7 +413,7 @@ func (h *Host) completeNICs() {
 		for _, d := range n.Devices {
 			n.RDMA = append(n.RDMA, d.Name)
 			for _, p := range d.Ports {
-				// An InfiniBand port says its rate itself; the speed of its IPoIB device is often not told.
+				// An InfiniBand port has its own rate, but the speed of its IPoIB device is often unknown.
 				if p.RateGbps != nil && p.State == "ACTIVE" && n.SpeedMbps == nil {
 					n.SpeedMbps = new(int64(*p.RateGbps * 1000))
 				}
@@ -429,16 +424,16 @@ func (h *Host) completeNICs() {
 	slices.SortStableFunc(h.NICs, func(a, b NIC) int { return compareAddr(a.Address, b.Address) })
 }
 
-// sortedSet sorts, drops duplicates and is never nil.
+// sortedSet returns the sorted names without duplicates, never nil.
 func sortedSet(names []string) []string {
 	return append([]string{}, lists.Distinct(names)...)
 }
 
-// NoID is the number of a package that has none, until Complete gives it one.
+// NoID is the ID of a package without a number, until Complete assigns one.
 const NoID = -1
 
-// numberPackages gives a number to packages without one of their own, or whose number another has: the lowest that is
-// free, in the order in which they were read. An ID must be there, and be one package's.
+// numberPackages assigns the lowest free number to packages without one or with a duplicate, in the order in which
+// they were read. An ID is mandatory and unique.
 func (h *Host) numberPackages() {
 	taken := map[int]bool{}
 	var without []*Package
@@ -459,18 +454,18 @@ func (h *Host) numberPackages() {
 	}
 }
 
-// KindGPUMemory is the Kind of a NUMA node that is a GPU's own memory.
+// KindGPUMemory is the Kind of a NUMA node that is a GPU's memory.
 const KindGPUMemory = "gpu"
 
-// nodesOfGPU is how many NUMA nodes the firmware of Grace sets aside for each GPU: one for each MIG instance.
+// nodesOfGPU is the number of NUMA nodes that Grace's firmware reserves per GPU, one for each MIG instance.
 const nodesOfGPU = 8
 
-// firstPOWER9 is the lowest number of a node that is a GPU's on POWER9, which has up to six of them.
+// firstPOWER9 is the lowest node number of a GPU's memory on POWER9, which has up to six GPUs.
 const firstPOWER9 = 250
 
-// completeGPUNodes tells the memory of Grace's GPUs, which only NVIDIA's driver calls so: for each GPU there are eight
-// nodes without CPUs, of which one has memory unless the GPU is cut into MIG instances. Other memory without CPUs, such
-// as CXL, has no empty nodes beside it.
+// completeGPUNodes marks the memory of Grace's GPUs, which only NVIDIA's driver labels: each GPU has eight nodes
+// without CPUs, only one of them with memory unless the GPU is split into MIG instances. Other memory without CPUs,
+// such as CXL, has no empty nodes beside it.
 //
 // POWER9 numbers the memory of its GPUs from 255 down.
 func (h *Host) completeGPUNodes() {
@@ -507,8 +502,8 @@ func (h *Host) completeGPUNodes() {
 	}
 }
 
-// completeCPUs sorts what the CPUs are in, numbers cores and caches by their lowest CPU, and says in each core what
-// it is a part of: what has its lowest CPU.
+// completeCPUs sorts packages, caches and cores, and numbers cores and caches by their lowest CPU. Each core belongs
+// to the package, die, node and cache that contain its lowest CPU.
 func (h *Host) completeCPUs() {
 	h.numberPackages()
 	slices.SortFunc(h.Packages, func(a, b Package) int { return cmp.Compare(a.ID, b.ID) })
@@ -539,7 +534,6 @@ func (h *Host) completeCPUs() {
 	}
 }
 
-// completeStorage gives disks the NUMA node of their function.
 func (h *Host) completeStorage() {
 	t := NewTree(h)
 	for i := range h.Storage {

@@ -231,7 +231,7 @@ func TestKindsOfGPUs(t *testing.T) {
 	for _, tt := range []struct {
 		name, lines string
 		edit        func(h *Host)
-		want        string // kind; "none" for no GPU
+		want        string // kind; "none" if not a GPU
 	}{
 		{"a card", "01:00.0 0302 below 00:01.0 on pci0000:00", vendor(VendorNVIDIA), GPUDiscrete},
 		{"a card that a virtual machine sees on its root bus", "00:05.0 0302 on pci0000:00", vendor(VendorNVIDIA),
@@ -448,13 +448,13 @@ func TestCoresArePartsOfPackagesAndDies(t *testing.T) {
 	t.Parallel()
 	h := &Host{
 		Packages: []Package{
-			{ID: NoID, CPUs: CPURange(4, 5)}, // the firmware does not number it
+			{ID: NoID, CPUs: CPURange(4, 5)}, // not numbered by firmware
 			{ID: 0, CPUs: CPURange(0, 3), Dies: []Die{{ID: 7, CPUs: CPURange(0, 1)}, {ID: 8, CPUs: CPURange(2, 3)}}},
-			{ID: 0, CPUs: CPURange(6, 7)}, // or numbers two alike
+			{ID: 0, CPUs: CPURange(6, 7)}, // or two with one number
 		},
 		Cores: []Core{{CPUs: CPUs(6, 7)}, {CPUs: CPUs(4, 5)}, {CPUs: CPUs(2, 3)}, {CPUs: CPUs(0, 1)}, {CPUs: CPUs(8)}},
 	}
-	for range 2 { // the second time nothing changes
+	for range 2 { // the second call changes nothing
 		h.Complete()
 		var got []string
 		for _, c := range h.Cores {
@@ -479,8 +479,8 @@ func TestMemoryOfGraceGPUs(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name  string
-		sizes []uint64 // of the nodes, in GiB; only the first has CPUs
-		want  int      // the nodes that are a GPU's
+		sizes []uint64 // memory of the nodes, in GiB; only the first has CPUs
+		want  int      // number of nodes that belong to GPUs
 	}{
 		{"one GPU", []uint64{479, 95, 0, 0, 0, 0, 0, 0, 0}, 8},
 		{"the GPU is given away, and none has memory", []uint64{479, 0, 0, 0, 0, 0, 0, 0, 0}, 8},

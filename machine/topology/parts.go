@@ -7,8 +7,8 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// Parts names the parts of the model that are filled, in the order of the Host's fields. A source
-// that cannot know a part leaves it empty; so may a machine that has none.
+// Parts returns the names of the nonempty parts, in the order of the Host's fields. A part is empty if the source
+// cannot know it, or if the machine has none.
 func (h *Host) Parts() []string {
 	var parts []string
 	for _, part := range []struct {
@@ -48,20 +48,19 @@ func (h *Host) Empty() bool {
 	return len(h.Parts()) == 0 && h.IOMMU.Enabled == nil && len(h.Kernel.Modules) == 0
 }
 
-// troubleWords are parts of the names of counters that count trouble: errors, discards,
-// retransmission and congestion. Each driver has names of its own; the words are those of mlx4,
-// mlx5, bnxt_re, irdma, efa, hns and rxe.
+// troubleWords occur in the names of counters of errors, discards, retransmission and congestion. The names depend on
+// the driver: the words are from mlx4, mlx5, bnxt_re, irdma, efa, hns and rxe.
 var troubleWords = []string{
 	"err", "discard", "drop", "retr", "timeout", "downed", "link_error_recovery", "overrun", "integrity", "nak",
 	"out_of_", "oos", "missing",
 	"mismatch", "exceed", "duplicate", "slow_restart", "cnp", "ecn", "icrc", "lost", "unresponsive",
 }
 
-// ordinaryWords are parts of names that have a trouble word in them by chance, or that count what
-// belongs to ordinary work: requests are flushed whenever a connection ends.
+// ordinaryWords occur in names that contain a trouble word by chance, or that count ordinary events: requests are
+// flushed whenever a connection ends.
 var ordinaryWords = []string{"deferred", "interrupt", "transferred", "flush_error"}
 
-// IsTrouble reports whether the counter counts trouble.
+// IsTrouble reports whether the counter counts errors, discards, retransmission or congestion.
 func IsTrouble(name string) bool {
 	within := func(w string) bool { return strings.Contains(strings.ToLower(name), w) }
 	return slices.ContainsFunc(troubleWords, within) && !slices.ContainsFunc(ordinaryWords, within)

@@ -12,11 +12,11 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A PathClass says what traffic between two devices has to cross, in the words of nvidia-smi topo
-// -m. The zero value is not known. Better classes compare as smaller.
+// A PathClass is the hardware that traffic between two devices must cross, in the words of nvidia-smi topo -m. The
+// zero value means unknown, and better classes are smaller.
 type PathClass uint8
 
-// The classes, from near to far. Source: the legend that nvidia-smi topo -m prints.
+// The classes, from near to far. Source: the legend of nvidia-smi topo -m.
 const (
 	PathUnknown PathClass = iota
 	PathSelf              // X: the device itself
@@ -30,7 +30,7 @@ const (
 
 var pathNames = [...]string{"", "X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS"}
 
-// String returns the class as nvidia-smi prints it; an NVLink path without the number of its links is "NV".
+// String returns nvidia-smi's name of the class, without the number of links for NVLink: "NV".
 func (c PathClass) String() string {
 	if int(c) < len(pathNames) {
 		return pathNames[c]
@@ -38,22 +38,22 @@ func (c PathClass) String() string {
 	return "PathClass(" + strconv.Itoa(int(c)) + ")"
 }
 
-// UnmarshalText reads a class as nvidia-smi prints it.
+// UnmarshalText parses nvidia-smi's name of a class.
 func (c *PathClass) UnmarshalText(text []byte) (err error) {
 	*c, _, err = ParsePathLabel(string(text))
 	return err
 }
 
-// A Path is what lies between two devices.
+// A Path is the connection between two devices.
 type Path struct {
-	A, B  string    // IDs of GPU or NIC: address, or name where there is none
-	Class PathClass // PathNVLink where NVLinks connect A and B
+	A, B  string    // IDs of GPU or NIC: address, or name if it has no address
+	Class PathClass // PathNVLink if NVLinks connect A and B
 	Links int       // NVLinks between A and B; 0 unless Class is PathNVLink
-	// PCIe is the class of the way over PCIe where Class is PathNVLink and that way is known.
+	// PCIe is the class of the path over PCIe if Class is PathNVLink and that path is known.
 	PCIe PathClass
 }
 
-// Label returns the class as a cell of the matrix: "PIX", "NV18". It is empty when the class is not known.
+// Label returns the class as a cell of the matrix: "PIX", "NV18". It is empty if the class is unknown.
 func (p Path) Label() string {
 	if p.Class == PathNVLink && p.Links > 0 {
 		return "NV" + strconv.Itoa(p.Links)
@@ -61,12 +61,12 @@ func (p Path) Label() string {
 	return p.Class.String()
 }
 
-// pathJSON is the JSON form of a Path, the same as that of the documents that show paths.
+// pathJSON is the JSON form of a Path, as in all documents that show paths.
 type pathJSON struct {
 	A     string `json:"a"`
 	B     string `json:"b"`
-	Class string `json:"class"`          // as Label
-	PCIe  string `json:"pcie,omitempty"` // as PathClass
+	Class string `json:"class"`          // as in Label
+	PCIe  string `json:"pcie,omitempty"` // as in PathClass
 }
 
 // MarshalJSON writes the path with its class as a cell of the matrix: "NV18".
@@ -74,7 +74,7 @@ func (p Path) MarshalJSON() ([]byte, error) {
 	return json.Marshal(pathJSON{p.A, p.B, p.Label(), p.PCIe.String()})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote. An empty class is one that is not known.
+// UnmarshalJSON reads the output of MarshalJSON. An empty class means unknown.
 func (p *Path) UnmarshalJSON(data []byte) error {
 	var j pathJSON
 	if err := json.Unmarshal(data, &j); err != nil {
@@ -83,7 +83,7 @@ func (p *Path) UnmarshalJSON(data []byte) error {
 	read := Path{A: j.A, B: j.B}
 	var errs [2]error
 	if j.Class == PathNVLink.String() {
-		read.Class = PathNVLink // NVLinks whose number is not known
+		read.Class = PathNVLink // unknown number of NVLinks
 	} else if j.Class != "" {
 		read.Class, read.Links, errs[0] = ParsePathLabel(j.Class)
 	}
@@ -97,8 +97,8 @@ func (p *Path) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ParsePathLabel parses a cell of the matrix. "SOC", the name that SYS had before 2017, is taken.
-// The number is that of the NVLinks, 0 for all other classes.
+// ParsePathLabel parses a cell of the matrix, including "SOC", the name of SYS before 2017. links is the number of
+// NVLinks, or 0 for other classes.
 func ParsePathLabel(s string) (class PathClass, links int, err error) {
 	switch s {
 	case "X":
@@ -117,7 +117,7 @@ func ParsePathLabel(s string) (class PathClass, links int, err error) {
 		s)
 }
 
-// A Tree answers questions about the PCI tree of a Host. It stays right as long as the Host is not changed.
+// A Tree answers questions about the PCI tree of a Host. It is valid until the Host changes.
 type Tree struct {
 	host     *Host
 	byAddr   map[PCIAddr]*PCIDevice
@@ -149,13 +149,13 @@ func NewTree(h *Host) *Tree {
 	return t
 }
 
-// Children returns the functions right below a bridge, by address.
+// Children returns the functions directly below a bridge, by address.
 func (t *Tree) Children(bridge PCIAddr) []*PCIDevice { return t.children()[bridge] }
 
 // Device returns the function at a, or nil.
 func (t *Tree) Device(a PCIAddr) *PCIDevice { return t.byAddr[a] }
 
-// at returns the function at an address that may not be known, or nil.
+// at returns the function at an address, or nil if the address is nil or has no function.
 func (t *Tree) at(a *PCIAddr) *PCIDevice {
 	if a == nil {
 		return nil
@@ -163,9 +163,8 @@ func (t *Tree) at(a *PCIAddr) *PCIDevice {
 	return t.byAddr[*a]
 }
 
-// ForGuest reports whether an interrupt is that of a device in a virtual machine, which is served
-// where its virtual CPUs are. device is what it is for: the function that owns it, or the kernel's
-// action, "vfio-msix[0](0000:41:00.0)".
+// ForGuest reports whether an interrupt belongs to a device in a virtual machine, so that it follows the virtual
+// CPUs. device is the owning function, or the kernel's name of the handler, "vfio-msix[0](0000:41:00.0)".
 func (t *Tree) ForGuest(device string) bool {
 	if strings.HasPrefix(device, "vfio") {
 		return true
@@ -175,12 +174,12 @@ func (t *Tree) ForGuest(device string) bool {
 	return err == nil && d != nil && IsVFIO(d.Driver)
 }
 
-// maxDepth bounds a walk up the tree: 256 buses cannot be nested deeper, and a dump may have a loop in it.
+// maxDepth limits a walk up the tree: 256 buses cannot be nested deeper, and a dump may contain a loop.
 const maxDepth = 256
 
 // Ancestors returns the bridges above a, the nearest first. A loop ends the list.
 func (t *Tree) Ancestors(a PCIAddr) []*PCIDevice {
-	up := make([]*PCIDevice, 0, 4) // enough for most: this is asked for each pair of devices
+	up := make([]*PCIDevice, 0, 4) // enough for most; this runs for each pair of devices
 	d := t.byAddr[a]
 	for d != nil && d.Parent != nil && len(up) < maxDepth {
 		next := t.byAddr[*d.Parent]
@@ -193,7 +192,7 @@ func (t *Tree) Ancestors(a PCIAddr) []*PCIDevice {
 	return up
 }
 
-// Between returns the path between two functions as nvidia-smi would class it.
+// Between returns nvidia-smi's class of the path between two functions.
 //
 //   - Functions of one device, or on one bus below a bridge: PIX.
 //   - Under one bridge, with at most one bridge on the way down to each (the downstream port of a
@@ -203,12 +202,12 @@ func (t *Tree) Ancestors(a PCIAddr) []*PCIDevice {
 //   - On one NUMA node: NODE; on a machine with one node, everything is.
 //   - On different NUMA nodes: SYS.
 //
-// It is PathUnknown where the tree or the NUMA nodes do not say.
+// It returns PathUnknown if neither the tree nor the NUMA nodes decide.
 func (t *Tree) Between(a, b PCIAddr) PathClass {
 	if a == b {
 		return PathSelf
 	}
-	if b.Compare(a) < 0 { // the same answer both ways, in a dump whose bridges are a loop too
+	if b.Compare(a) < 0 { // the same result in both directions, even in a dump with a loop of bridges
 		a, b = b, a
 	}
 	da, db := t.byAddr[a], t.byAddr[b]
@@ -229,7 +228,7 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 	rootA, rootB := root(da, upA), root(db, upB)
 	if rootA != "" && rootA == rootB {
 		if cut {
-			return PathUnknown // the bridges that are missing may be shared: PIX, PXB or PHB
+			return PathUnknown // the missing bridges may be shared: PIX, PXB or PHB
 		}
 		return PathPHB
 	}
@@ -248,7 +247,7 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 	return PathSYS
 }
 
-// meet returns the places of the nearest bridge that is in both lists of ancestors, -1 where none is.
+// meet returns the indexes of the nearest common bridge in two lists of ancestors, or -1.
 func meet(upA, upB []*PCIDevice) (i, j int) {
 	i = slices.IndexFunc(upA, func(bridge *PCIDevice) bool { return slices.Contains(upB, bridge) })
 	if i < 0 {
@@ -257,11 +256,11 @@ func meet(upA, upB []*PCIDevice) (i, j int) {
 	return i, slices.Index(upB, upA[i])
 }
 
-// bridges counts bridges on a way. A switch is two, the port up and the port down, also where the
-// source shows it as one.
+// bridges counts the bridges on a path. A switch counts as two, its upstream and downstream ports, even if the source
+// shows it as one.
 func bridges(way []*PCIDevice) int { return len(way) + lists.Count(way, (*PCIDevice).isSwitch) }
 
-// topmost returns what stands nearest the root: the last bridge above d, or d itself.
+// topmost returns the last bridge above d, or d itself.
 func topmost(d *PCIDevice, up []*PCIDevice) *PCIDevice {
 	if len(up) > 0 {
 		return up[len(up)-1]
@@ -269,16 +268,15 @@ func topmost(d *PCIDevice, up []*PCIDevice) *PCIDevice {
 	return d
 }
 
-// isCut reports whether the tree is cut off above top, its topmost function: what is between it and
-// the root bus was not read.
+// isCut reports whether the tree is cut off above top, its topmost function: the bridges up to the root bus were not
+// read.
 func isCut(top *PCIDevice) bool { return top.Parent != nil || top.ParentUnknown }
 
-// onDifferentNodes reports whether the NUMA nodes of both are known and differ.
 func onDifferentNodes(a, b *PCIDevice) bool {
 	return a.NUMANode != nil && b.NUMANode != nil && *a.NUMANode != *b.NUMANode
 }
 
-// root names the root bus that d stands on.
+// root returns the name of d's root bus, or "" if it is unknown.
 func root(d *PCIDevice, up []*PCIDevice) string {
 	top := topmost(d, up)
 	if top.Root != "" {
@@ -290,8 +288,7 @@ func root(d *PCIDevice, up []*PCIDevice) string {
 	return fmt.Sprintf("pci%04x:%02x", top.Address.Domain, top.Address.Bus)
 }
 
-// RootOf names the root complex that the function stands below, as sysfs does ("pci0000:40"), or
-// returns "" where it is not known.
+// RootOf returns the function's root complex as in sysfs ("pci0000:40"), or "" if it is unknown.
 func (t *Tree) RootOf(a PCIAddr) string {
 	if d := t.byAddr[a]; d != nil {
 		return root(d, t.Ancestors(a))
@@ -299,8 +296,8 @@ func (t *Tree) RootOf(a PCIAddr) string {
 	return ""
 }
 
-// ToNode returns the path between a function and the memory of a NUMA node: PHB for the node that
-// it is attached to, SYS for any other.
+// ToNode returns the path between a function and the memory of a NUMA node: PHB for the function's own node, SYS for
+// any other.
 func (t *Tree) ToNode(a PCIAddr, node int) PathClass {
 	d := t.byAddr[a]
 	switch {
@@ -313,15 +310,14 @@ func (t *Tree) ToNode(a PCIAddr, node int) PathClass {
 	}
 }
 
-// A NodePath is what lies between a device and the memory of a NUMA node.
+// A NodePath is the connection between a device and the memory of a NUMA node.
 type NodePath struct {
 	Device   string    `json:"device"`    // ID of a GPU or NIC
 	NUMANode int       `json:"numa_node"` // the node's number
-	Class    PathClass `json:"class"`     // PHB for the node that the device is attached to, SYS for any other
+	Class    PathClass `json:"class"`     // PHB for the device's own node, SYS for any other
 }
 
-// NodePaths returns the paths from every GPU and NIC, virtual functions left out, to every NUMA
-// node, as far as they are known.
+// NodePaths returns the known paths from every GPU and NIC, except virtual functions, to every NUMA node.
 func (t *Tree) NodePaths() []NodePath {
 	var out []NodePath
 	add := func(id string, a *PCIAddr, at *int) {
@@ -330,7 +326,7 @@ func (t *Tree) NodePaths() []NodePath {
 			switch {
 			case a != nil && t.byAddr[*a] != nil:
 				p.Class = t.ToNode(*a, p.NUMANode)
-			case at != nil && *at == p.NUMANode: // a device known by its name, with the node that its source gives
+			case at != nil && *at == p.NUMANode: // a device known only by name, with its source's node
 				p.Class = PathPHB
 			case at != nil:
 				p.Class = PathSYS
@@ -352,8 +348,8 @@ func (t *Tree) NodePaths() []NodePath {
 	return out
 }
 
-// Path returns the path between two GPUs or NICs by their IDs. What a tool reported comes first;
-// the PCI tree answers the rest.
+// Path returns the path between two GPUs or NICs by their IDs. Paths reported by a tool take precedence over the PCI
+// tree.
 func (t *Tree) Path(a, b string) Path {
 	p := Path{A: a, B: b}
 	r, ok := t.reported[[2]string{a, b}]
@@ -376,8 +372,8 @@ func (t *Tree) Path(a, b string) Path {
 	return p
 }
 
-// Paths returns the paths between all GPUs and NICs that are known, each pair once, GPUs first, in
-// the order of the Host. A virtual function is left out: it is where its physical function is.
+// Paths returns the known paths between all GPUs and NICs, each pair once, GPUs first, in the order of the Host. It
+// omits virtual functions, which have the paths of their physical function.
 func (t *Tree) Paths() []Path {
 	ids := lists.Map(t.host.GPUs, func(g GPU) string { return g.ID() })
 	for i := range t.host.NICs {
@@ -396,14 +392,14 @@ func (t *Tree) Paths() []Path {
 	return out
 }
 
-// Path returns the path between two devices by ID. For many questions, make one Tree.
+// Path returns the path between two devices by ID. Use a Tree for repeated calls.
 func (h *Host) Path(a, b string) Path { return NewTree(h).Path(a, b) }
 
-// MarshalText writes the class as nvidia-smi prints it.
+// MarshalText returns nvidia-smi's name of the class.
 func (c PathClass) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// OnlyDevice returns the first function of the device below a bridge when there is exactly one
-// device, however deep; nil otherwise.
+// OnlyDevice returns the first function of the only device at any depth below a bridge, or nil if there are several
+// or none.
 func (t *Tree) OnlyDevice(bridge PCIAddr) *PCIDevice {
 	var found *PCIDevice
 	for d := range t.Below(bridge) {
@@ -417,7 +413,7 @@ func (t *Tree) OnlyDevice(bridge PCIAddr) *PCIDevice {
 	return found
 }
 
-// Below yields the functions below a bridge that are no bridges, however deep, those near it first.
+// Below yields the functions at any depth below a bridge that are not bridges, nearest first.
 func (t *Tree) Below(bridge PCIAddr) func(yield func(*PCIDevice) bool) {
 	return func(yield func(*PCIDevice) bool) {
 		queue := []PCIAddr{bridge}
@@ -435,8 +431,8 @@ func (t *Tree) Below(bridge PCIAddr) func(yield func(*PCIDevice) bool) {
 	}
 }
 
-// crossed returns the bridges whose links data between a and b crosses, and those above the bridge
-// where both meet, with that one: data crosses them only where it makes a detour.
+// crossed returns the bridges on the direct path between a and b, and the common bridge with the bridges above it,
+// which data crosses only on a detour.
 func (t *Tree) crossed(a, b *PCIDevice) (crossed, above []*PCIDevice) {
 	upA, upB := t.Ancestors(a.Address), t.Ancestors(b.Address)
 	if i, j := meet(upA, upB); i >= 0 {
@@ -445,10 +441,9 @@ func (t *Tree) crossed(a, b *PCIDevice) (crossed, above []*PCIDevice) {
 	return slices.Concat(upA, upB), nil
 }
 
-// Redirecting returns the ports between two devices below one bridge that send requests of peers up
-// to the root complex. A request is redirected by the port that it enters, and its answer by the one
-// on the other side. A device with ATS sends translated requests, which a port with Direct
-// Translated P2P lets through.
+// Redirecting returns the ports between two devices below one bridge that send peers' requests up to the root
+// complex. Ports redirect requests that enter them, and the opposite port redirects the completion. With ATS a device
+// sends translated requests, which pass a port with Direct Translated P2P.
 func (t *Tree) Redirecting(a, b *PCIDevice) []PCIAddr {
 	crossed, above := t.crossed(a, b)
 	return redirecting(a, b, crossed, above)
@@ -468,7 +463,7 @@ func redirecting(a, b *PCIDevice, crossed, above []*PCIDevice) []PCIAddr {
 	return ports
 }
 
-// Meet returns the bridge nearest to two functions that both are below, or nil.
+// Meet returns the nearest bridge above both functions, or nil.
 func (t *Tree) Meet(a, b PCIAddr) *PCIDevice {
 	da, db := t.byAddr[a], t.byAddr[b]
 	if da == nil || db == nil {
@@ -480,7 +475,6 @@ func (t *Tree) Meet(a, b PCIAddr) *PCIDevice {
 	return nil
 }
 
-// gpuAt returns the GPU of a function, or nil.
 func (t *Tree) gpuAt(d *PCIDevice) *GPU {
 	return lists.Ref(t.host.GPUs, func(g *GPU) bool { return g.Address != nil && *g.Address == d.Address })
 }
@@ -495,8 +489,8 @@ func (t *Tree) noPeers(d *PCIDevice) bool {
 	return g != nil && g.NoPeers()
 }
 
-// IsCoherent reports whether the GPU is joined to its processor by NVLink C2C: what its PCI Express
-// link says is not what its data takes.
+// IsCoherent reports whether NVLink C2C joins the GPU to its processor. Its data then does not use its PCI Express
+// link.
 //
 // Source: NVIDIA Grace Hopper, Grace Blackwell (GB200, GB300) and GB10 architecture papers.
 func (g *GPU) IsCoherent() bool {
@@ -504,21 +498,21 @@ func (g *GPU) IsCoherent() bool {
 		func(name string) bool { return HasWord(g.Model, name) })
 }
 
-// NoPeers reports whether other devices of PCI Express cannot reach the GPU's memory: GeForce since
-// Turing. Earlier ones could, and NVLink between two cards still does.
+// NoPeers reports whether other PCI Express devices cannot access the GPU's memory, as with GeForce since Turing.
+// Earlier GeForce cards allow it, as does NVLink between two cards.
 //
 // Source: CUDA, cudaDeviceCanAccessPeer; GPUDirect RDMA, "supported on Tesla and Quadro".
 func (g *GPU) NoPeers() bool {
 	return strings.Contains(g.Model, "GeForce RTX") || strings.Contains(g.Model, "GeForce GTX 16")
 }
 
-// HasWord reports whether a model's name has a word: "GA100 [A100 SXM4 40GB]" has A100, "GB200" has no B200.
+// HasWord reports whether a model name contains a whole word: "GA100 [A100 SXM4 40GB]" has A100, "GB200" lacks B200.
 func HasWord(model, word string) bool {
 	letter := func(i int) bool {
 		return i >= 0 && i < len(model) && (model[i] >= '0' && model[i] <= '9' || model[i]|0x20 >= 'a' &&
 			model[i]|0x20 <= 'z')
 	}
-	// The name may stand in the model twice, and only once as a word.
+	// The text may occur twice, and only once as a whole word.
 	for from := 0; ; {
 		i := strings.Index(model[from:], word)
 		if i < 0 {
@@ -531,23 +525,22 @@ func HasWord(model, word string) bool {
 	}
 }
 
-// Device returns the function at an address; nil where the host has none. Whoever asks for many of them makes a [Tree],
-// which has an index.
+// Device returns the function at an address, or nil. A [Tree] is faster for many lookups.
 func (h *Host) Device(a PCIAddr) *PCIDevice {
 	return lists.Ref(h.PCI, func(d *PCIDevice) bool { return d.Address == a })
 }
 
-// NIC returns the NIC at an address; nil where the host has none.
+// NIC returns the NIC at an address, or nil.
 func (h *Host) NIC(a PCIAddr) *NIC {
 	return lists.Ref(h.NICs, func(n *NIC) bool { return n.Address != nil && *n.Address == a })
 }
 
-// GPU returns the GPU at an address, of any kind; nil where the host has none.
+// GPU returns the GPU of any kind at an address, or nil.
 func (h *Host) GPU(a PCIAddr) *GPU {
 	return lists.Ref(h.GPUs, func(g *GPU) bool { return g.Address != nil && *g.Address == a })
 }
 
-// Core returns the core that a CPU is a thread of; nil where that is not known.
+// Core returns the core of a CPU, or nil if unknown.
 func (h *Host) Core(cpu int) *Core {
 	return lists.Ref(h.Cores, func(c *Core) bool { return c.CPUs.Contains(cpu) })
 }

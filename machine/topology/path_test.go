@@ -11,9 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// machine makes a Host of lines "ADDRESS CLASS words": "below ADDRESS", "on ROOT", "node N", and
-// "cut" for a function whose parent is not known. It has as many NUMA nodes as are named, at least
-// nodes.
+// machine makes a Host from lines "ADDRESS CLASS words": "below ADDRESS", "on ROOT", "node N", and "cut" for a
+// function with an unknown parent. It has at least nodes NUMA nodes.
 func machine(t testing.TB, nodes int, lines string) *Host {
 	t.Helper()
 	h := new(Host)
@@ -58,9 +57,8 @@ func machine(t testing.TB, nodes int, lines string) *Host {
 	return h
 }
 
-// h20 is a server with eight GPUs and four NICs: on each NUMA node two PCIe switches with a GPU and
-// a NIC each, and two GPUs that stand below root ports of their own. Each pair is on a root bus of
-// its own, as on current processors.
+// h20 is a server with eight GPUs and four NICs. Each NUMA node has two PCIe switches with a GPU and a NIC each, and
+// two GPUs directly below root ports. Each switch and each such GPU is on its own root bus, as on current processors.
 func h20(t testing.TB) *Host {
 	var lines strings.Builder
 	for node := range 2 {
@@ -69,8 +67,8 @@ func h20(t testing.TB) *Host {
 			root := fmt.Sprintf("on pci0000:%02x node %d", bus+0x10, node)
 			fmt.Fprintf(&lines, "%02x:01.0 0604 %s\n", bus+0x10, root)                             // root port
 			fmt.Fprintf(&lines, "%02x:00.0 0604 below %02x:01.0 %s\n", bus+0x11, bus+0x10, root)   // upstream port
-			fmt.Fprintf(&lines, "%02x:00.0 0604 below %02x:00.0 %s\n", bus+0x12, bus+0x11, root)   // downstream ports
-			fmt.Fprintf(&lines, "%02x:01.0 0604 below %02x:00.0 %s\n", bus+0x12, bus+0x11, root)   //
+			fmt.Fprintf(&lines, "%02x:00.0 0604 below %02x:00.0 %s\n", bus+0x12, bus+0x11, root)   // downstream port
+			fmt.Fprintf(&lines, "%02x:01.0 0604 below %02x:00.0 %s\n", bus+0x12, bus+0x11, root)   // downstream port
 			fmt.Fprintf(&lines, "%02x:00.0 030200 below %02x:00.0 %s\n", bus+0x13, bus+0x12, root) // GPU
 			fmt.Fprintf(&lines, "%02x:00.0 020000 below %02x:01.0 %s\n", bus+0x14, bus+0x12, root) // NIC
 			root = fmt.Sprintf("on pci0000:%02x node %d", bus+0x20, node)
@@ -384,7 +382,7 @@ func FuzzParsePathLabel(f *testing.F) {
 	})
 }
 
-// FuzzBetween builds trees of any shape: each byte is the parent of a bridge, by number.
+// FuzzBetween builds trees of any shape: each byte is the number of a bridge's parent.
 func FuzzBetween(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 3}, uint8(0), uint8(1))
 	f.Add([]byte{1, 0}, uint8(0), uint8(1))
@@ -431,7 +429,7 @@ func TestNodePaths(t *testing.T) {
 
 func BenchmarkPaths(b *testing.B) {
 	var lines strings.Builder
-	for i := range 72 { // as many devices as the largest cloud machines have, each below a port of a switch
+	for i := range 72 { // as many devices as on the largest cloud machines, each below a switch port
 		fmt.Fprintf(&lines, "%02x:00.0 0200 below %02x:00.0 node %d\n", 0x80+i, 0x10+i, i/36)
 		fmt.Fprintf(&lines, "%02x:00.0 0604 below 01:%02x.0\n", 0x10+i, i/9)
 	}

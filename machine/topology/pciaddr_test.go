@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// addr parses an address of a test.
 func addr(t testing.TB, s string) PCIAddr {
 	t.Helper()
 	a, err := ParsePCIAddr(s)

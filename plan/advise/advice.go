@@ -14,16 +14,15 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// MaxAdvice is how many pieces of advice are given at most: more than anybody will act on.
+// MaxAdvice limits the pieces of advice. Users would not act on more.
 const MaxAdvice = 8
 
-// Advice tries changes of the host, solves each changed problem and reports those that lower the cost:
-// cards in other slots, a reserved core or memory freed, devices taken out of a common IOMMU group,
-// ports turned up, more virtual functions. The best comes first. Changes without a gain are left out;
-// of several changes to the same thing only the best is reported.
+// Advice tries changes of the host, solves each changed problem and reports the changes that lower the cost: cards in
+// other slots, a reserved core or memory freed, devices taken out of a common IOMMU group, ports turned up, more
+// virtual functions. The best comes first. Of several changes to the same thing only the best is reported.
 //
-// A gain is certain: it is r.Bound, below which no placement of the unchanged host can cost, less the
-// cost of a placement that was found. At most [MaxAdviceSolves] problems are solved.
+// A gain is certain: it is r.Bound, a lower bound on the cost of the unchanged host, minus the cost of a placement
+// that was found. At most [MaxAdviceSolves] problems are solved.
 func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, r *search.Result,
 	solve Solver) ([]plan.Advice, error) {
 	if len(r.Placement.Nodes) != len(p.Requests) {
@@ -35,9 +34,9 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, r *search.Re
 		host:   h, terms: plan.Evaluate(p, &r.Placement),
 	}
 	if r.Bound <= 0 {
-		return nil, nil // nothing is left to gain
+		return nil, nil
 	}
-	// What costs nothing to do comes first, so that it is asked for while there are questions left.
+	// Free changes come first, so that they are tried before the limit on questions is reached.
 	a.ports()
 	a.virtualFunctions()
 	a.reserve()
@@ -60,7 +59,7 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, r *search.Re
 		after := plan.Evaluate(c.problem, &found.Placement)
 		gain := r.Bound - plan.Cost(after)
 		if gain <= 0 {
-			continue // certain is only what lies below the bound, not below the cost of the plan
+			continue // a cost below the plan's but above the bound is not a certain gain
 		}
 		why := a.effect(c.problem, &found.Placement, after)
 		if c.note != "" {
@@ -68,7 +67,7 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, r *search.Re
 		}
 		all = append(all, gained{plan.Advice{What: c.what, Gain: gain, Why: why}, c.key})
 	}
-	// Stable: of equal gains the change that was thought of first is the easier one.
+	// The sort is stable, because among changes of equal gain the one proposed first is easier.
 	slices.SortStableFunc(all, func(x, y gained) int { return cmp.Compare(y.Gain, x.Gain) })
 	var out []plan.Advice
 	seen := map[string]bool{}
@@ -81,7 +80,6 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, r *search.Re
 	return out, nil
 }
 
-// An advisor thinks of changes to a host.
 type advisor struct {
 	oracle
 	host  *topology.Host
@@ -90,21 +88,19 @@ type advisor struct {
 	changes []change
 }
 
-// propose adds a change to those that are asked for.
 func (a *advisor) propose(q *plan.Problem, what, note, key string) {
 	a.changes = append(a.changes, change{q, what, note, key})
 }
 
-// A change is a change to the host, as the problem that it makes.
 type change struct {
 	problem *plan.Problem
 	what    string
-	note    string // what has to be known to do it
-	key     string // what is changed: of several changes to it the best is reported
+	note    string // advice on how to do it, or ""
+	key     string // the changed thing: only the best change to each is reported
 }
 
-// effect says what a change does: the paths between GPUs and NICs that get better, else the term that
-// falls most. Paths come first, because their classes mean something to people and a cost does not.
+// effect describes a change: the GPU-NIC paths that improve, or else the term that falls most. Paths come first,
+// because people understand path classes better than costs.
 func (a *advisor) effect(q *plan.Problem, pl *plan.Placement, after []plan.Term) string {
 	var paths []string
 	for i := range a.p.Requests {
@@ -126,8 +122,7 @@ func (a *advisor) effect(q *plan.Problem, pl *plan.Placement, after []plan.Term)
 	return "several terms together"
 }
 
-// worstPath returns the worst of the paths that a lab node's GPUs and NICs are paired by: of each
-// GPU the path to its best NIC. nil if there are none.
+// worstPath returns the worst of the paths from a lab node's GPUs to their best NICs, or nil if it has no such path.
 func worstPath(p *plan.Problem, n *plan.NodePlacement) *plan.PairPath {
 	var worst *plan.PairPath
 	for _, g := range n.GPUs {
@@ -144,8 +139,8 @@ func worstPath(p *plan.Problem, n *plan.NodePlacement) *plan.PairPath {
 	return worst
 }
 
-// ports turns up NICs without a link, to the rate of others of their model. Without such another the
-// rate is not known: a NIC may run at several, and an invented one would invent a gain.
+// ports proposes to turn up NICs without a link, at the rate of others of the same model. Without such another NIC,
+// the rate would be a guess, and so would the gain.
 func (a *advisor) ports() {
 	for i := range a.p.Devices {
 		d := &a.p.Devices[i]
@@ -168,7 +163,6 @@ func (a *advisor) ports() {
 	}
 }
 
-// wanted reports whether some lab node would take the device.
 func wanted(p *plan.Problem, device int) bool {
 	return slices.ContainsFunc(p.Requests, func(r plan.Request) bool {
 		takes := func(w plan.Want) bool { return slices.Contains(w.Any, device) }
@@ -176,8 +170,8 @@ func wanted(p *plan.Problem, device int) bool {
 	})
 }
 
-// virtualFunctions gives NICs whose virtual functions are all taken as many more as lab nodes ask for
-// in all: then this NIC could serve all of them, and the search decides whether that is better.
+// virtualFunctions proposes more virtual functions for NICs without free ones: as many as all lab nodes ask for
+// together, so that this NIC could serve all of them. The search decides whether that is better.
 func (a *advisor) virtualFunctions() {
 	used := map[int]int{}
 	asked := 0
@@ -205,9 +199,8 @@ func (a *advisor) virtualFunctions() {
 	}
 }
 
-// reserve lets the host keep one core less on a NUMA node where the lab file reserves some. The
-// number for the whole host is no such thing: it decides whether there is a plan, but which cores
-// are left over is chosen last anyway.
+// reserve proposes one reserved core less on each NUMA node for which the lab file reserves some. The reserve of the
+// whole host is not tried: it decides only whether there is a plan, and the leftover cores are chosen last.
 func (a *advisor) reserve() {
 	for i := range a.p.NUMANodes {
 		n := &a.p.NUMANodes[i]
@@ -221,15 +214,14 @@ func (a *advisor) reserve() {
 	}
 }
 
-// memory gives NUMA nodes with few pages left all that the lab could use there.
 func (a *advisor) memory() {
 	used := a.PagesUsed(&a.base.Placement)
-	// No NUMA node can use more than the whole lab asks for, and an exact size would only move the question.
+	// A NUMA node cannot use more than the whole lab asks for, and a smaller size would be arbitrary.
 	most := lists.Sum(a.p.Requests, func(r plan.Request) int64 { return r.Pages })
 	for i := range a.p.NUMANodes {
 		n := &a.p.NUMANodes[i]
 		if n.Pages == nil || *n.Pages-used[n.ID] > *n.Pages/8 {
-			continue // it has room: more would not be used
+			continue // it has room, so more would not be used
 		}
 		q := changed(a.p)
 		q.NUMANodes[i].Pages = &most
@@ -238,8 +230,8 @@ func (a *advisor) memory() {
 	}
 }
 
-// groups separates devices that go together only because the IOMMU cannot tell them apart. Functions
-// of one card stay together: they share a slot, and no setting changes that.
+// groups proposes to separate devices that only share an IOMMU group. Functions of one card stay together, because
+// they share a slot.
 func (a *advisor) groups() {
 	next := lists.Max(a.p.Devices, func(d plan.Device) int { return d.Bundle + 1 })
 	seen := map[int]bool{}
@@ -249,7 +241,7 @@ func (a *advisor) groups() {
 			continue
 		}
 		seen[bundle] = true
-		cards := map[string]int{} // card to bundle
+		cards := map[string]int{} // card to its new bundle
 		q := changed(a.p)
 		var names []string
 		useful := false
@@ -273,7 +265,7 @@ func (a *advisor) groups() {
 	}
 }
 
-// cardKey names the card of a device: its address without the function, or its name.
+// cardKey returns a name for the card of a device: its address with function 0, or the name if it is not an address.
 func cardKey(id string) string {
 	addr, err := topology.ParsePCIAddr(id)
 	if err != nil {
@@ -283,16 +275,16 @@ func cardKey(id string) string {
 	return addr.String()
 }
 
-// cards moves NICs, and then GPUs, to the NUMA nodes of what they work with: into a free slot, or
-// in exchange for the card in another. NICs come first because they are easier to move. Lab nodes
-// whose devices cost most come first, since only [MaxAdviceSolves] changes are asked for.
+// cards proposes to move NICs and then GPUs to the NUMA nodes of the devices or cores that they work with: to a free
+// slot, or in exchange for another card. NICs come first because they are easier to move; lab nodes with the most
+// expensive devices come first because only [MaxAdviceSolves] changes are tried.
 func (a *advisor) cards() {
 	if in := a.host.System.InVM; in != nil && *in {
-		return // a virtual machine has no slots that a hand could reach
+		return // a virtual machine has no physical slots
 	}
 	type want struct {
 		device, node int
-		near         int // the device to be near to, -1 for the cores
+		near         int // the device to be near to, or -1 for the cores
 		cost         int64
 	}
 	var wants []want
@@ -330,17 +322,15 @@ func (a *advisor) cards() {
 	}
 }
 
-// placeTerms are the terms that another slot can lower.
 var placeTerms = []string{plan.TermGPUNICPath, plan.TermGPUNICMeasured, plan.TermGPUGPUPath, plan.TermDeviceNearest,
 	plan.TermDeviceDistance}
 
-// placesFor proposes the changes that bring a device to a NUMA node.
 func (a *advisor) placesFor(device, node, near int) {
 	d := &a.p.Devices[device]
 	if !a.movable(device) {
 		return
 	}
-	// To bring a NIC to a GPU and the GPU to the NIC is one thing.
+	// The key is the pair: moving a NIC to a GPU and moving the GPU to the NIC count as the same change.
 	key := []string{cardKey(d.ID)}
 	if near >= 0 {
 		key = append(key, cardKey(a.p.Devices[near].ID))
@@ -375,8 +365,8 @@ func (a *advisor) placesFor(device, node, near int) {
 	}
 }
 
-// movable reports whether a device is a card that a hand can move: not one that the host needs,
-// and not one that shares an IOMMU group with other cards, where the slot is what has to change.
+// movable reports whether a device is on a removable card. It excludes devices that the host needs, and cards that
+// share an IOMMU group with others, because there the group is the problem.
 func (a *advisor) movable(device int) bool {
 	d := &a.p.Devices[device]
 	if !d.Whole && d.VFs == 0 {
@@ -391,7 +381,8 @@ func (a *advisor) movable(device int) bool {
 	return c != nil && !c.linked(a.host)
 }
 
-// freePort returns the free port of a NUMA node that is nearest to another device, nil if none is known to be free.
+// freePort returns a free port of a NUMA node, preferably below the same root as the device near, or nil if none is
+// known.
 func (a *advisor) freePort(id string, node, near int) *topology.PCIDevice {
 	c := cardOf(a.host, id)
 	if c == nil || len(c.functions) == 0 {
@@ -416,10 +407,9 @@ func (a *advisor) freePort(id string, node, near int) *topology.PCIDevice {
 	return free[0]
 }
 
-// relocated is the problem with a move made, nil if it cannot be made: NUMA nodes and paths of the cards
-// that changed places. What was measured of them before is forgotten. NVLink stays: it joins the GPUs,
-// not their slots. Building the whole problem again would say the same, but may fail for reasons that
-// have nothing to do with the move.
+// relocated returns the problem after a move, with the new NUMA nodes and paths of the moved cards, or nil if the
+// move is impossible. It drops their measured losses, but keeps NVLink, which connects GPUs and not slots. Building
+// the problem anew could fail for unrelated reasons.
 func (a *advisor) relocated(m move) *plan.Problem {
 	h := m.apply(a.host)
 	if h == nil {

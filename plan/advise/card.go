@@ -8,15 +8,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A card is what a hand takes out of a slot: all physical functions of one device with their
-// virtual ones, or a device that is known by its name alone. Its parts point into the host.
+// A card is the unit that is plugged into a slot: all physical functions of one device with their virtual ones, or a
+// device that is known only by name. Its pointers point into the host.
 type card struct {
-	functions []*topology.PCIDevice // physical ones, by address; none if the host's source has no addresses
-	virtual   []*topology.PCIDevice // virtual functions of these
+	functions []*topology.PCIDevice // physical functions by address; none if the host's source has no addresses
+	virtual   []*topology.PCIDevice
 	parts     []part
 }
 
-// A part is a GPU or NIC of a host, in what both have.
+// A part is a GPU or NIC of a host, reduced to their common fields.
 type part struct {
 	id   string
 	addr *topology.PCIAddr
@@ -24,7 +24,6 @@ type part struct {
 	gpu  *topology.GPU // nil for a NIC
 }
 
-// partsOf returns the GPUs and NICs of a host.
 func partsOf(h *topology.Host) []part {
 	var all []part
 	for i := range h.GPUs {
@@ -38,7 +37,7 @@ func partsOf(h *topology.Host) []part {
 	return all
 }
 
-// cardOf returns the card of a GPU or NIC, nil if the host has no such card.
+// cardOf returns the card of a GPU or NIC, or nil if the host has no such device.
 func cardOf(h *topology.Host, id string) *card {
 	all := partsOf(h)
 	k := slices.IndexFunc(all, func(p part) bool { return p.id == id })
@@ -50,7 +49,7 @@ func cardOf(h *topology.Host, id string) *card {
 	}
 	at := *all[k].addr
 	c := &card{}
-	// A virtual function stands for the card that it is a part of.
+	// For a virtual function, use its physical function's card.
 	if d := h.Device(at); d != nil && d.PF != nil {
 		at = *d.PF
 	}
@@ -68,7 +67,7 @@ func cardOf(h *topology.Host, id string) *card {
 		}
 	}
 	for _, p := range all {
-		// Sources without a PCI tree may still know addresses.
+		// A source without a PCI tree may still have addresses.
 		if c.function(p.addr) != nil || len(c.functions) == 0 && p.addr != nil && p.addr.SameDevice(at) {
 			c.parts = append(c.parts, p)
 		}
@@ -76,11 +75,10 @@ func cardOf(h *topology.Host, id string) *card {
 	return c
 }
 
-// ids returns what paths call the parts of the card.
 func (c *card) ids() []string { return lists.Map(c.parts, func(p part) string { return p.id }) }
 
-// linked reports whether the card is joined to others by NVLink. Such a GPU is a module on a board
-// of its own, or wears a bridge: it does not change places with a card.
+// linked reports whether the card has an NVLink connection to others. Such a GPU is a module on a board of its own or
+// has a bridge, so it cannot be moved like a card.
 func (c *card) linked(h *topology.Host) bool {
 	bridged := func(p part) bool { return p.gpu != nil && p.gpu.NVLinks != nil && *p.gpu.NVLinks > 0 }
 	ids := c.ids()
@@ -89,8 +87,8 @@ func (c *card) linked(h *topology.Host) bool {
 	})
 }
 
-// inOneSlot reports whether all functions of the card are at one place. A card for two sockets has
-// functions at two, and firmware and users say strange things.
+// inOneSlot reports whether all functions of the card are in one place. Cards for two sockets have functions in two,
+// and reports from firmware and users may be inconsistent.
 func (c *card) inOneSlot() bool {
 	return !slices.ContainsFunc(c.functions, func(d *topology.PCIDevice) bool {
 		first := c.functions[0]
@@ -98,7 +96,6 @@ func (c *card) inOneSlot() bool {
 	})
 }
 
-// numaNode returns where the card is, nil if that is not known.
 func (c *card) numaNode() *int {
 	nodes := lists.Map(c.functions, func(d *topology.PCIDevice) *int { return d.NUMANode })
 	nodes = append(nodes, lists.Map(c.parts, func(p part) *int { return *p.node })...)

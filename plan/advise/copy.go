@@ -2,11 +2,11 @@ package advise
 
 import "reflect"
 
-// deepCopy returns a copy of v that shares nothing that can be written through the fields of v's
-// types: pointers, slices and maps are copied all the way down. It walks the types instead of
-// naming their fields, so that a field added to a Host is copied too.
+// deepCopy returns a copy of v that shares no writable memory with it: pointers, slices and maps are copied
+// recursively. It uses reflection instead of naming fields, so that new fields of a Host are copied too.
 //
-// A struct with unexported fields (topology.CPUSet, netip.Prefix) is copied as a value: such types are immutable.
+// A struct with unexported fields (topology.CPUSet, netip.Prefix) is copied as a value, because such types are
+// immutable.
 func deepCopy[T any](v T) T { return copyValue(reflect.ValueOf(&v).Elem()).Interface().(T) }
 
 func copyValue(v reflect.Value) reflect.Value {
@@ -35,7 +35,7 @@ func copyValue(v reflect.Value) reflect.Value {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if !v.Type().Field(i).IsExported() {
-				return v // all or nothing: such a type keeps its own rules
+				return v // a type with unexported fields is copied as a whole
 			}
 			out.Field(i).Set(copyValue(v.Field(i)))
 		}

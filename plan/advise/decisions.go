@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// What a decision is about: values of plan.Decision.What.
+// Subjects of decisions, for plan.Decision.
 const (
 	AboutHousekeeping = "housekeeping"
 	AboutPageSize     = "page_size"
@@ -28,13 +28,12 @@ const (
 	AboutEmulator     = "emulator"
 )
 
-// Decisions says of each choice of a plan what the next best one is, what that would cost and what
-// speaks for the choice: of the host first, then of each lab node in the order of the plan. pl has
-// to be what [plan.Assemble] made of r, and r what solve gave for p.
+// Decisions lists, for the host and then for each lab node in the order of the plan, the runner-up to each choice,
+// its extra cost and the evidence. pl must be the result of [plan.Assemble] for r, and r the result of solve for p.
 //
-// Runner-ups for devices, guest NUMA and SMT are solutions of changed problems, at most
-// [MaxDecisionSolves] of them; those for cores, memory and housekeeping are the best of single
-// changes to the placement, each evaluated in full, and say so.
+// Runner-ups for devices, guest NUMA and SMT are solutions of changed problems, at most [MaxDecisionSolves] of them.
+// Runner-ups for cores, memory and housekeeping are the best of single changes to the placement, each evaluated in
+// full, and say so.
 func Decisions(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, pl *plan.Plan, r *search.Result,
 	solve Solver) ([]plan.Decision, error) {
 	if len(r.Placement.Nodes) != len(p.Requests) || len(pl.Nodes) != len(p.Requests) ||
@@ -46,8 +45,8 @@ func Decisions(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.La
 		oracle: oracle{Layout: plan.NewLayout(p), ctx: ctx, p: p, base: r, solve: solve, left: MaxDecisionSolves},
 		host:   h, lab: l, plan: pl,
 		now: plan.Cost(plan.Evaluate(p, &r.Placement)),
-		// The time to evaluate a placement grows with the lab nodes, and so does the number of exchanges.
-		// The product is bounded, so that an explanation takes much the same time for any lab.
+		// The time to evaluate a placement and the number of exchanges both grow with the lab, so their product is
+		// limited.
 		tries:    min(64, max(4, 256/max(1, len(p.Requests)))),
 		settings: map[string]*settingAnswer{},
 	}
@@ -67,45 +66,39 @@ func Decisions(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.La
 	return all, nil
 }
 
-// A decider makes the decisions of one plan.
 type decider struct {
 	oracle
 	host     *topology.Host
 	lab      *lab.Lab
 	plan     *plan.Plan
-	now      int64                     // what the placement costs
-	tries    int                       // exchanges for each question
-	settings map[string]*settingAnswer // answers that lab nodes of one class share
+	now      int64                     // cost of the placement
+	tries    int                       // exchanges tried for each question
+	settings map[string]*settingAnswer // answers shared by the lab nodes of a class
 }
 
-// A draft is a decision that is being written.
 type draft struct{ plan.Decision }
 
-// because adds lines of evidence.
 func (one *draft) because(lines ...string) { one.Evidence = append(one.Evidence, lines...) }
 
 func (one *draft) becausef(format string, args ...any) { one.because(fmt.Sprintf(format, args...)) }
 
-// next names the runner-up and what it costs beyond the choice.
 func (one *draft) next(text string, more int64) { one.RunnerUp, one.RunnerUpCost = text, &more }
 
-// own returns the part of the placement's cost that is of lab node i by one of the terms.
 func (d *decider) own(i int, terms ...string) int64 {
 	return costOf(d.plan.Terms, d.p.Requests[i].Name, terms)
 }
 
-// costOf adds up some terms of a lab node.
 func costOf(all []plan.Term, node string, terms []string) int64 {
 	return plan.Cost(lists.Filter(all, func(t plan.Term) bool {
 		return t.Node == node && slices.Contains(terms, t.Term)
 	}))
 }
 
-// notProved is said about a runner-up whose search was stopped.
+// notProved is the evidence for a runner-up if the search was stopped.
 const notProved = "the runner-up is the best that was found: it may cost less"
 
-// devices says which other devices the lab node, or the class that it can be swapped in, could have. It
-// decides nothing if the lab node has none.
+// devices decides which other devices lab node i, or its class of interchangeable lab nodes, could have. It makes no
+// decision for a lab node without devices.
 func (d *decider) devices(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
 	if len(placedDevices(pl)) == 0 {
@@ -115,7 +108,7 @@ func (d *decider) devices(one *draft, i int) {
 	switch other := d.otherDevices(i); other.found {
 	case solved:
 		text := devicesOf(d.p, &other.placement.Nodes[i])
-		if text == one.Choice { // the node keeps its own where only others of its class lose them
+		if text == one.Choice { // in the runner-up only other lab nodes of the class lose devices
 			text = "other devices for the lab nodes like it"
 		}
 		one.next(text, other.cost-d.now)
@@ -147,14 +140,13 @@ func (d *decider) devices(one *draft, i int) {
 	}
 }
 
-// gpusApart reports whether a lab node's GPUs could be on more than one NUMA node: only then does a
-// table by NUMA node say something.
+// gpusApart reports whether a lab node's GPUs could be on several NUMA nodes. Only then is a table by NUMA node
+// relevant.
 func (d *decider) gpusApart(i int) bool {
 	gpus := lists.Flat(d.p.Requests[i].GPUs, func(w plan.Want) []int { return w.Any })
 	return len(d.homes(gpus)) > 1
 }
 
-// homes returns the NUMA nodes of devices, ascending.
 func (d *decider) homes(devices []int) []int {
 	var nodes []int
 	for _, k := range devices {
@@ -165,8 +157,8 @@ func (d *decider) homes(devices []int) []int {
 	return lists.Distinct(nodes)
 }
 
-// paths says what lies between the GPUs and NICs of a lab node. It reports whether there are such
-// pairs, and whether one was measured.
+// paths adds the paths between the GPUs and NICs of a lab node to the evidence. It reports whether there are any, and
+// whether one was measured.
 func (d *decider) paths(one *draft, i int) (pairs, measured bool) {
 	const most = 4 // GPUs that get a line
 	pl := &d.base.Placement.Nodes[i]
@@ -201,8 +193,8 @@ func (d *decider) paths(one *draft, i int) (pairs, measured bool) {
 	return pairs, measured
 }
 
-// cores says where else the cores could be. The runner-up leaves the NUMA node with most of them: on the
-// same node other cores differ in caches at most.
+// cores finds an alternative for the cores. The runner-up has no core on the NUMA node with most of them, because
+// other cores of the same node differ at most in caches.
 func (d *decider) cores(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
 	one.What = AboutCores
@@ -233,8 +225,8 @@ func (d *decider) cores(one *draft, i int) {
 	}
 }
 
-// memory says whether the memory is beside the cores. The runner-up is all of it on one other node: what
-// a numactl --membind by hand would do.
+// memory explains whether the memory is next to the cores. The runner-up has all of it on one other node, as with a
+// manual numactl --membind.
 func (d *decider) memory(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
 	one.What, one.Choice = AboutMemory, memoryText(d.p, pl.Memory)
@@ -263,15 +255,15 @@ func (d *decider) memory(one *draft, i int) {
 	one.because(seenWrongNodes)
 }
 
-// A settingAnswer is what the other value of a setting would do for all lab nodes of a class together.
+// A settingAnswer is the result of the other value of a setting, for all lab nodes of a class together.
 type settingAnswer struct {
 	found  answer
 	cost   int64
-	proved bool // none is cheaper; else cost is what was found
+	proved bool // the cost is the minimum; otherwise it is only the best found
 }
 
-// otherSetting solves the problem with a setting of lab node i and of all that it can be swapped
-// with changed, and makes the answer the runner-up.
+// otherSetting solves the problem with a setting changed in all lab nodes of i's class, and makes the result the
+// runner-up.
 func (d *decider) otherSetting(one *draft, i int, text string, change func(r *plan.Request)) answer {
 	class := likes(d.p, i)
 	key := fmt.Sprintf("%s %d", one.What, d.p.Requests[i].Class)
@@ -308,8 +300,8 @@ func (d *decider) otherSetting(one *draft, i int, text string, change func(r *pl
 	return a.found
 }
 
-// guestNUMA says whether the guest sees NUMA nodes. A lab node on one NUMA node of the host has no other
-// choice that would mean anything, and none is asked for.
+// guestNUMA explains whether the guest sees NUMA nodes. It asks for no runner-up if the lab node is on one NUMA node
+// of the host, because showing it would change nothing.
 func (d *decider) guestNUMA(one *draft, i int) {
 	r, n := &d.p.Requests[i], &d.plan.Nodes[i]
 	one.What = AboutGuestNUMA
@@ -343,8 +335,8 @@ func (d *decider) guestNUMA(one *draft, i int) {
 	}
 }
 
-// smt says whether virtual CPUs share cores. The other setting needs twice or half the cores; if the host
-// does not have them, counting says so and spares the search the attempt.
+// smt explains whether virtual CPUs share cores. The other setting needs twice or half as many cores; counting them
+// avoids a search if the host has too few.
 func (d *decider) smt(one *draft, i int) {
 	r := &d.p.Requests[i]
 	usable, threads := 0, 1
@@ -388,8 +380,8 @@ func (d *decider) smt(one *draft, i int) {
 	one.because(seenSMT)
 }
 
-// emulator says where QEMU's own threads run. There is no runner-up: the nearest housekeeping core follows
-// from the rest of the placement.
+// emulator explains the CPUs of QEMU's own threads. There is no runner-up: the nearest housekeeping core follows from
+// the rest of the placement.
 func (d *decider) emulator(one *draft, i int) {
 	n := &d.plan.Nodes[i]
 	one.What = AboutEmulator
@@ -420,7 +412,6 @@ func (d *decider) emulator(one *draft, i int) {
 		"from virtual CPUs: " + seenLateTail)
 }
 
-// housekeeping says which cores the host keeps, and why as many as that.
 func (d *decider) housekeeping() draft {
 	free := d.Free(&d.base.Placement)
 	one := draft{plan.Decision{What: AboutHousekeeping, Choice: coresText(d.CoresOn(free))}}
@@ -458,8 +449,8 @@ func (d *decider) housekeeping() draft {
 	return one
 }
 
-// pageSize says why the pages are of this size. The other size costs 0 more, not nothing that is known:
-// the cost has no term for it, and the evidence says so.
+// pageSize explains the size of the pages. The extra cost of the other size is 0, not unknown, because the cost has
+// no term for page sizes; the evidence says so.
 func (d *decider) pageSize() draft {
 	const gib = 1 << 30
 	one := draft{plan.Decision{What: AboutPageSize}}
@@ -502,8 +493,8 @@ func (d *decider) pageSize() draft {
 	return one
 }
 
-// isolation compares the two methods that prepare knows. Neither changes where anything goes, so the
-// runner-up costs the same.
+// isolation compares the two methods that prepare supports. The runner-up costs the same, because neither changes the
+// placement.
 func (d *decider) isolation() draft {
 	const args = "kernel arguments isolcpus, nohz_full and rcu_nocbs, which take a reboot"
 	const partition = "an isolated cpuset partition, which takes none"

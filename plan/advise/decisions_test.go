@@ -128,8 +128,8 @@ func TestOnAHostOfOneNodeThereAreNoOtherNodesToSpeakOf(t *testing.T) {
 	}
 }
 
-// TestTheRunnerUpIsTheBestOfAllOtherSets checks the branches of otherDevices against each other set
-// of devices, asked for by name, on random problems.
+// TestTheRunnerUpIsTheBestOfAllOtherSets compares otherDevices on random problems with a search of all other sets of
+// devices, requested by name.
 func TestTheRunnerUpIsTheBestOfAllOtherSets(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -142,8 +142,8 @@ func TestTheRunnerUpIsTheBestOfAllOtherSets(t *testing.T) {
 		o := &oracle{Layout: plan.NewLayout(p), ctx: t.Context(), p: p, base: r, solve: solve, left: 1000}
 		for i := range p.Requests {
 			req := &p.Requests[i]
-			// One want of one GPU and one of one NIC: sets are then pairs. Requests of a class are
-			// checked by their own test.
+			// With one want of one GPU and one want of one NIC, sets are pairs. Another test covers requests of one
+			// class.
 			if len(req.VFs) > 0 || len(req.GPUs)+len(req.NICs) == 0 || len(req.GPUs) > 1 || len(req.NICs) > 1 ||
 				len(likes(p, i)) > 1 {
 				continue
@@ -198,7 +198,6 @@ func TestTheRunnerUpIsTheBestOfAllOtherSets(t *testing.T) {
 	}
 }
 
-// cardsOf names the cards of devices.
 func cardsOf(p *plan.Problem, devices []int) []string {
 	var cards []string
 	for _, d := range devices {
@@ -209,7 +208,7 @@ func cardsOf(p *plan.Problem, devices []int) []string {
 
 func TestEqualLabNodesThatChangeNamesAreNoRunnerUp(t *testing.T) {
 	t.Parallel()
-	// Two GPUs of different NUMA nodes for two equal lab nodes: they can only be exchanged.
+	// Two equal lab nodes have GPUs on different NUMA nodes, so the only alternative is to exchange them.
 	s := planned(t, readHost(t, "epyc-7551p.ttar"),
 		parseLab(t, "name: x\nnodes:\n  vm: {count: 2, cpus: 4, memory: 4GiB, gpus: 1, nics: 1}\n"))
 	o := &oracle{Layout: plan.NewLayout(s.p), ctx: t.Context(), p: s.p, base: s.r, solve: solve, left: 100}

@@ -13,12 +13,12 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// maxTermChanges is how many terms Differences names. A change of the lab changes terms of every lab node,
-// and the largest few tell what it does.
+// maxTermChanges limits the terms that Differences lists. A change of the lab changes terms of every lab node, and
+// the largest few suffice.
 const maxTermChanges = 6
 
-// Differences says in words what is different in one plan from another: the cost, then each lab
-// node, then the host, then the terms that changed most. Equal plans have none.
+// Differences lists the differences between two plans: the cost, then each lab node, then the host, then the terms
+// that changed most. It returns nil for equal plans.
 func Differences(before, after *plan.Plan) []string {
 	var all []string
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
@@ -83,7 +83,7 @@ func Differences(before, after *plan.Plan) []string {
 	return all
 }
 
-// nodeDifferences says what is different in a lab node, in the order in which a plan prints it.
+// nodeDifferences lists the differences of a lab node, in the order in which a plan prints it.
 func nodeDifferences(was, is *plan.Node) []string {
 	var all []string
 	differ := func(what, a, b string) {
@@ -112,7 +112,7 @@ func nodeMemory(n *plan.Node) string {
 	return cmp.Or(words.List(parts), "none")
 }
 
-// cardsOnly lists the devices of n that other has not, or has on another NUMA node.
+// cardsOnly lists the devices of n that other does not have, or has on another NUMA node.
 func cardsOnly(n, other *plan.Node) string {
 	text := func(c *plan.NodeDevice) string {
 		name := plan.DeviceName(c.Kind, c.ID)
@@ -145,7 +145,6 @@ func hugepagesText(pages []plan.Hugepages) string {
 	return cmp.Or(words.List(parts), "none")
 }
 
-// A termChange is what a term costs in two plans.
 type termChange struct {
 	subject, term string
 	before, after int64
@@ -155,8 +154,8 @@ func (c termChange) String() string {
 	return fmt.Sprintf("%s: %s: cost %d to %d", c.subject, cmp.Or(plan.Meaning(c.term), c.term), c.before, c.after)
 }
 
-// termChanges compares terms by lab node and name, the largest change first; of equal ones in the order
-// of the plans. A term that one of the plans lacks costs 0 there.
+// termChanges compares terms by lab node and name, the largest change first and equal ones in the order of the plans.
+// A missing term costs 0.
 func termChanges(before, after []plan.Term) []termChange {
 	var changes group.List[[2]string, termChange]
 	add := func(terms []plan.Term, cost func(*termChange) *int64) {

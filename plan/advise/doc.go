@@ -1,9 +1,8 @@
-// Package advise says why a plan is as it is, and what would make it better.
+// Package advise explains a plan and suggests improvements.
 //
-// [Decisions] gives each choice with its runner-up, what that would cost, and the measurements
-// behind it. [Advice] tries changes of the host and reports those that lower the cost.
-// [Differences] says what is different in one plan from another.
+// [Decisions] lists the choices with their runner-ups, extra costs and evidence. [Advice] tries changes of the host
+// and reports the ones that lower the cost. [Differences] compares two plans.
 //
-// Everything here is pure: the same input gives the same words. Figures that are quoted are listed,
-// with their sources, in evidence.go and in docs/planner.md.
+// Everything here is pure: the same input gives the same text. evidence.go and docs/planner.md list all quoted
+// figures with their sources.
 package advise

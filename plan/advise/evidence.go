@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// What was measured, and where. Each line stands alone: what, how much, on which machine, whose
-// figure. docs/planner.md derives the weights from the same figures.
+// Published measurements. Each text stands alone, with its subject, value, machine and source. docs/planner.md
+// derives the weights from the same figures.
 const (
 	seenWrongNodes = "ib_write_lat p99 +29 %, typical +13 % on wrong NUMA nodes: EPYC 7551P with ConnectX-4 Lx, " +
 		"published lab"
@@ -37,13 +37,13 @@ const (
 	seenMatmul = "FP16 matmul is the same whatever the CPUs: published vCPU pinning study"
 )
 
-// deviceName is "GPU 0000:06:00.0".
+// deviceName returns a name such as "GPU 0000:06:00.0".
 func deviceName(d *plan.Device) string { return plan.DeviceName(d.Kind, d.ID) }
 
-// devicesOf lists the devices of a lab node by NUMA node: "GPU 0000:06:00.0 on NUMA node 0; 2 VFs
-// of 0000:41:00.0 on NUMA node 2".
+// devicesOf lists the devices of a lab node by NUMA node: "GPU 0000:06:00.0 on NUMA node 0; 2 VFs of 0000:41:00.0 on
+// NUMA node 2".
 func devicesOf(p *plan.Problem, n *plan.NodePlacement) string {
-	var places []string // in the order in which they are met
+	var places []string // in order of appearance
 	parts := map[string][]string{}
 	add := func(device int, word string) {
 		where := ""
@@ -67,7 +67,7 @@ func devicesOf(p *plan.Problem, n *plan.NodePlacement) string {
 	return strings.Join(places, "; ")
 }
 
-// coresText is "7 cores on NUMA node 0 and 7 on 2".
+// coresText returns a text such as "7 cores on NUMA node 0 and 7 on 2".
 func coresText(on map[int]int64) string {
 	var parts []string
 	for _, node := range slices.Sorted(maps.Keys(on)) {
@@ -80,7 +80,7 @@ func coresText(on map[int]int64) string {
 	return cmp.Or(words.List(parts), "no cores")
 }
 
-// memoryText is "16 GiB on NUMA node 0 and 16 GiB on node 2".
+// memoryText returns a text such as "16 GiB on NUMA node 0 and 16 GiB on node 2".
 func memoryText(p *plan.Problem, memory []plan.NodePage) string {
 	var parts []string
 	for _, m := range memory {
@@ -93,12 +93,11 @@ func memoryText(p *plan.Problem, memory []plan.NodePage) string {
 	return cmp.Or(words.List(parts), "no memory")
 }
 
-// cpusOf is the CPU list of cores.
 func (o *oracle) cpusOf(cores []int) string {
 	return topology.UnionOf(cores, func(id int) topology.CPUSet { return topology.CPUs(o.Cores[id].CPUs...) }).String()
 }
 
-// nodesText is "NUMA node 0", "NUMA nodes 0 and 2".
+// nodesText returns a text such as "NUMA node 0" or "NUMA nodes 0 and 2".
 func nodesText(nodes []int) string {
 	parts := lists.Map(nodes, strconv.Itoa)
 	if len(parts) == 1 {

@@ -9,26 +9,26 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Alternatives for cores and memory are found by exchange: a placement is changed at one point,
-// checked against the rules and evaluated in full. What is found is the best of the changes tried,
-// which a search might beat; texts say so.
+// Alternatives for cores and memory are found by exchange: a placement is changed at one point, checked against the
+// rules and evaluated in full. The result is the best of the changes tried, which a search might beat; the texts say
+// so.
 //
-// A search would have to be told "not these cores" and "not this memory", which a problem cannot say,
-// and it would move other lab nodes as well: the answer would no longer be about this choice.
+// A search is not used because a problem cannot exclude certain cores or memory, and because it would also move other
+// lab nodes.
 
-// mainNode returns the NUMA node with most cores of a lab node, the lowest of several.
+// mainNode returns the NUMA node that has most of a lab node's cores, the lowest of several.
 func (o *oracle) mainNode(n *plan.NodePlacement) int {
 	on := o.CoresOn(n.Cores)
 	return slices.MaxFunc(slices.Sorted(maps.Keys(on)), func(a, b int) int { return cmp.Compare(on[a], on[b]) })
 }
 
-// elsewhere is pl with the cores that lab node i has on NUMA node from replaced by others of NUMA
-// node to: free ones and, where other is not negative, those of that lab node, which gets the
-// given-up ones in return. It is nil if there are too few or a rule breaks.
+// elsewhere returns pl with lab node i's cores on one NUMA node replaced by cores on another. It takes free cores
+// and, unless other is negative, cores of lab node other, which gets given-up ones in return. It returns nil if there
+// are too few cores or the result breaks a rule.
 func (o *oracle) elsewhere(pl *plan.Placement, i, from, to, other int, freeFirst bool) *plan.Placement {
 	next := pl.Exchangeable()
 	n := &next.Nodes[i]
-	var take []int // cores taken, for those given up
+	var take []int // cores that replace the ones in give
 	give := lists.Filter(n.Cores, func(id int) bool { return o.Cores[id].NUMANode == from })
 	wide := func(id, request int) bool { return len(o.Cores[id].CPUs) >= o.p.Requests[request].Threads }
 	useful := func(id, node int) bool { return len(take) < len(give) && o.Cores[id].NUMANode == node && wide(id, i) }
@@ -49,15 +49,15 @@ func (o *oracle) elsewhere(pl *plan.Placement, i, from, to, other int, freeFirst
 			}
 		}
 		if swapped == 0 {
-			return nil // the same as without it
+			return nil // same result as without other
 		}
 		slices.Sort(peer.Cores)
-		peer.Memory = nil // both anew: each may stand in the other's way
+		peer.Memory = nil // both get new memory, since the old memory of one may block the other
 	}
 	if !freeFirst {
 		takeFree(to)
 	}
-	for _, node := range o.p.NUMANodes { // a node smaller than what is given up
+	for _, node := range o.p.NUMANodes { // NUMA node to may have too few cores
 		if node.ID != from && node.ID != to {
 			takeFree(node.ID)
 		}
@@ -73,7 +73,6 @@ func (o *oracle) elsewhere(pl *plan.Placement, i, from, to, other int, freeFirst
 	return next
 }
 
-// near returns the NUMA nodes by their distance from one, the nearest first.
 func (o *oracle) near(from int) []plan.NUMANode {
 	nodes := slices.Clone(o.p.NUMANodes)
 	slices.SortStableFunc(nodes, func(a, b plan.NUMANode) int {
@@ -82,8 +81,8 @@ func (o *oracle) near(from int) []plan.NUMANode {
 	return nodes
 }
 
-// otherCores returns the cheapest of the placements tried in which lab node i has no core of the
-// NUMA node that it has most on; nil if none keeps the rules.
+// otherCores returns the cheapest placement tried in which lab node i has no core on its main NUMA node, or nil if
+// none keeps the rules.
 func (o *oracle) otherCores(i, tries int) (best *plan.Placement, cost int64) {
 	pl := &o.base.Placement
 	from := o.mainNode(&pl.Nodes[i])
@@ -91,11 +90,11 @@ func (o *oracle) otherCores(i, tries int) (best *plan.Placement, cost int64) {
 		if to.ID == from {
 			continue
 		}
-		for other := -1; other < len(pl.Nodes); other++ { // -1: free cores alone
+		for other := -1; other < len(pl.Nodes); other++ { // -1: only free cores
 			if other == i || other >= 0 && o.CoresOn(pl.Nodes[other].Cores)[to.ID] == 0 {
 				continue
 			}
-			orders := []bool{true, false} // free cores first, or those of the other node
+			orders := []bool{true, false} // first free cores, or first cores of the other lab node
 			if other < 0 {
 				orders = orders[:1]
 			}
@@ -114,8 +113,8 @@ func (o *oracle) otherCores(i, tries int) (best *plan.Placement, cost int64) {
 	return best, cost
 }
 
-// otherMemory returns the cheapest placement of those in which all memory of lab node i is on one
-// NUMA node, other than where it is; the nearest nodes are tried first.
+// otherMemory returns the cheapest placement tried with all memory of lab node i on one NUMA node, not the present
+// one. It tries the nearest nodes first.
 func (o *oracle) otherMemory(i, tries int) (best *plan.Placement, cost int64) {
 	pl := &o.base.Placement
 	for _, node := range o.near(o.mainNode(&pl.Nodes[i])) {
@@ -137,16 +136,14 @@ func (o *oracle) otherMemory(i, tries int) (best *plan.Placement, cost int64) {
 	return best, cost
 }
 
-// A hostSwap is an exchange of a housekeeping core for one of a lab node.
 type hostSwap struct {
-	gives, takes int // cores that the host gives and takes
-	node         int // index of the lab node
+	gives, takes int // cores that the host gives up and receives
+	node         int
 	cost         int64
 }
 
-// otherHousekeeping returns the cheapest exchange that gives the host a core of another NUMA node.
-// Cores that differ in nothing are tried once: on a host of 128 cores there would be thousands of
-// exchanges, and most of them the same.
+// otherHousekeeping returns the cheapest exchange that gives the host a core of another NUMA node. It tries only one
+// of several equivalent cores, because a host of 128 cores would have thousands of mostly equal exchanges.
 func (o *oracle) otherHousekeeping(tries int) *hostSwap {
 	pl := &o.base.Placement
 	type kind struct{ owner, node, l3, pkg int }

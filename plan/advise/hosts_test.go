@@ -44,7 +44,6 @@ func parseLab(t testing.TB, text string) *lab.Lab {
 	return l
 }
 
-// with is a copy of the lab after changes of each of its nodes.
 func with(l *lab.Lab, change func(n *lab.Node)) *lab.Lab {
 	l = deepCopy(l)
 	for i := range l.Nodes {
@@ -53,7 +52,6 @@ func with(l *lab.Lab, change func(n *lab.Node)) *lab.Lab {
 	return l
 }
 
-// moved is the host after moves of cards.
 func moved(t testing.TB, h *topology.Host, moves ...move) *topology.Host {
 	t.Helper()
 	for _, m := range moves {
@@ -64,7 +62,6 @@ func moved(t testing.TB, h *topology.Host, moves ...move) *topology.Host {
 	return h
 }
 
-// without is the host without a card.
 func without(t testing.TB, h *topology.Host, id string) *topology.Host {
 	t.Helper()
 	h = deepCopy(h)
@@ -84,7 +81,6 @@ func solve(ctx context.Context, p *plan.Problem) (*search.Result, error) {
 	return search.Solve(ctx, p, search.Options{Steps: 500_000})
 }
 
-// A solution is a lab on a host, planned.
 type solution struct {
 	h *topology.Host
 	l *lab.Lab
@@ -125,7 +121,6 @@ func (s *solution) advise(t testing.TB) []plan.Advice {
 	return all
 }
 
-// decision returns the one about something of a lab node.
 func decision(t testing.TB, all []plan.Decision, node, what string) plan.Decision {
 	t.Helper()
 	for _, d := range all {

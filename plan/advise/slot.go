@@ -9,13 +9,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A slot is a device as it is plugged in: what counts of it are the fields that come from the place,
-// the other end of its link among them.
+// A slot is represented by the device in it. Only the fields that depend on the place matter, including the port at
+// the other end of the link.
 type slot = topology.PCIDevice
 
-// plugInto puts d into the slot. Pointers are copied, so that two functions never share one. What the
-// link would come to there is not guessed: its speed and width stay those of the card. A port that
-// is not known on one side is not passed on.
+// plugInto puts d into the slot, copying pointers so that functions never share one. The link keeps the card's speed
+// and width, because the new slot's would be a guess. The port is only set if both ports are known.
 func plugInto(s slot, d *topology.PCIDevice) {
 	s = deepCopy(s)
 	d.Parent, d.Root, d.ParentUnknown, d.Slot = s.Parent, s.Root, s.ParentUnknown, s.Slot
@@ -25,18 +24,16 @@ func plugInto(s slot, d *topology.PCIDevice) {
 	}
 }
 
-// equal compares optional values.
 func equal[T comparable](a, b *T) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
-// plug puts the card into the slots that it finds by the number of a function; a function that has
-// none goes where the first does. Virtual functions, GPUs and NICs follow, as far as they were
-// where their function was.
+// plug puts each function of the card into the slot with its number, or else into the first slot. Virtual functions,
+// GPUs and NICs follow their functions.
 func (c *card) plug(slots map[uint8]slot) {
 	first := c.functions[0]
 	base, ok := slots[first.Address.Function]
-	if !ok { // the other card has no such function: then its first one
+	if !ok { // the other card has no such function: use its lowest one
 		base = slots[slices.Min(slices.Collect(maps.Keys(slots)))]
 	}
 	group := deepCopy(first.IOMMUGroup)
@@ -44,8 +41,8 @@ func (c *card) plug(slots map[uint8]slot) {
 		s, ok := slots[d.Address.Function]
 		if !ok {
 			s = base
-			// A function with a group of its own keeps one. The group's number is only a name, and
-			// functions of a card go together anyway.
+			// A function with an IOMMU group of its own keeps that group. The number is only a name, and functions of
+			// a card go together anyway.
 			if !equal(d.IOMMUGroup, group) {
 				s.IOMMUGroup = d.IOMMUGroup
 			}
@@ -64,21 +61,20 @@ func (c *card) plug(slots map[uint8]slot) {
 	}
 }
 
-// function returns the card's function at a, physical or virtual; nil if it has none.
 func (c *card) function(a *topology.PCIAddr) *topology.PCIDevice {
 	return lists.Find(slices.Concat(c.functions, c.virtual),
 		func(d *topology.PCIDevice) bool { return a != nil && d.Address == *a })
 }
 
-// A move is a change of slots: of a card to a NUMA node, to the slot below a port, or with another card.
+// A move moves a card to a NUMA node or to the slot below a port, or swaps it with another card.
 type move struct {
 	device string
 	node   int
-	below  *topology.PCIAddr // the free port, if one is known
-	other  string            // the card to change slots with, else empty
+	below  *topology.PCIAddr // the free port, or nil if none is known
+	other  string            // the card to swap slots with, or ""
 }
 
-// apply returns a copy of the host with the move made; nil if a hand could not make it.
+// apply returns a copy of the host after the move, or nil if the move is physically impossible.
 func (m move) apply(h *topology.Host) *topology.Host {
 	h = deepCopy(h)
 	c := cardOf(h, m.device)
@@ -100,12 +96,12 @@ func (m move) apply(h *topology.Host) *topology.Host {
 		c.setNode(new(m.node))
 		for _, p := range c.parts {
 			if p.gpu != nil {
-				p.gpu.CPUAffinity = nil // it was that of the old slot
+				p.gpu.CPUAffinity = nil // it belonged to the old slot
 			}
 		}
 	case m.below != nil:
 		c.plugBelow(h, h.Device(*m.below))
-	default: // as if a slot were free on a root bus of the node
+	default: // assume a free slot on a root bus of the node
 		s := slot{NUMANode: new(m.node), Root: rootOn(h, m.node, c)}
 		s.ParentUnknown = s.Root == ""
 		c.plugNew(h, s)
@@ -113,8 +109,8 @@ func (m move) apply(h *topology.Host) *topology.Host {
 	return h
 }
 
-// swap makes two cards change slots. Made twice, it changes nothing: a test holds it to that on every
-// machine of the corpus, because a field that is left behind by one swap is not seen in its result.
+// swap swaps the slots of two cards. A test checks on every machine of the corpus that two swaps change nothing,
+// because a single swap would not reveal a forgotten field.
 func swap(h *topology.Host, a, b *card) {
 	swapReported(h, a, b)
 	if len(a.functions) == 0 {
@@ -128,7 +124,6 @@ func swap(h *topology.Host, a, b *card) {
 	restore(h, a, b)
 }
 
-// slots returns where the card's physical functions are, by their numbers.
 func (c *card) slots() map[uint8]slot {
 	slots := make(map[uint8]slot, len(c.functions))
 	for _, d := range c.functions {
@@ -137,7 +132,6 @@ func (c *card) slots() map[uint8]slot {
 	return slots
 }
 
-// swapNamed makes two devices without addresses change NUMA nodes.
 func swapNamed(a, b *card) {
 	nodeA, nodeB := a.numaNode(), b.numaNode()
 	a.setNode(nodeB)
@@ -148,17 +142,16 @@ func swapNamed(a, b *card) {
 	}
 }
 
-// setNode puts GPUs and NICs of the card on a NUMA node.
 func (c *card) setNode(node *int) {
 	for _, p := range c.parts {
 		*p.node = deepCopy(node)
 	}
 }
 
-// swapReported gives the paths that a tool reported to the other card: they are those of the slot.
+// swapReported swaps the paths that a tool reported for two cards, because they belong to the slots.
 func swapReported(h *topology.Host, a, b *card) {
-	// A card with two parts, such as two ports, may go where one with a single part was: both have its paths then.
-	place := map[string]string{} // of each part: who was there before
+	// A card with two parts, such as two ports, may replace a card with one: both parts then get its paths.
+	place := map[string]string{} // part to the part that had its place before
 	pair := func(to, from []string) {
 		for i, id := range to {
 			if len(from) > 0 {
@@ -181,8 +174,7 @@ func swapReported(h *topology.Host, a, b *card) {
 	}
 }
 
-// regroup lists the devices of each IOMMU group again, from what each device says of its group. A group
-// whose last device went is gone with it.
+// regroup rebuilds the device lists of the IOMMU groups from the devices' group numbers, and removes empty groups.
 func regroup(h *topology.Host) {
 	members := map[int][]topology.PCIAddr{}
 	for i := range h.PCI {
@@ -191,7 +183,7 @@ func regroup(h *topology.Host) {
 		}
 	}
 	groups := h.IOMMU.Groups[:0]
-	for _, g := range h.IOMMU.Groups { // what else is known of a group stays
+	for _, g := range h.IOMMU.Groups { // keep the other fields of existing groups
 		if g.Devices = members[g.ID]; len(g.Devices) > 0 {
 			groups = append(groups, g)
 			delete(members, g.ID)
@@ -204,7 +196,6 @@ func regroup(h *topology.Host) {
 	h.IOMMU.Groups = groups
 }
 
-// restore gives disks on the cards the NUMA nodes of their functions.
 func restore(h *topology.Host, cards ...*card) {
 	for i := range h.Storage {
 		disk := &h.Storage[i]
@@ -216,7 +207,6 @@ func restore(h *topology.Host, cards ...*card) {
 	}
 }
 
-// plugBelow puts the card below a port.
 func (c *card) plugBelow(h *topology.Host, port *topology.PCIDevice) {
 	s := slot{Parent: &port.Address, Root: topology.NewTree(h).RootOf(port.Address), NUMANode: port.NUMANode,
 		NUMASource: "parent"}
@@ -227,7 +217,7 @@ func (c *card) plugBelow(h *topology.Host, port *topology.PCIDevice) {
 	c.plugNew(h, s)
 }
 
-// plugNew puts the card into a slot where nothing was. Functions leave IOMMU groups that they shared with others.
+// plugNew puts the card into an empty slot. Functions leave IOMMU groups that they share with other cards.
 func (c *card) plugNew(h *topology.Host, s slot) {
 	next := 0
 	for i := range h.PCI {
@@ -252,9 +242,8 @@ func (c *card) plugNew(h *topology.Host, s slot) {
 	restore(h, c)
 }
 
-// freePorts returns the ports of a NUMA node that have nothing below them, those first that are
-// wide enough for the card, then by address. A port that leads nowhere may be soldered to nothing:
-// who moves a card looks.
+// freePorts returns the empty ports of a NUMA node: first the ones wide enough for the card, then by address. An
+// empty port may not lead to a slot at all, which only a look at the machine can tell.
 func freePorts(h *topology.Host, node int, c *card) []*topology.PCIDevice {
 	taken := map[topology.PCIAddr]bool{}
 	for i := range h.PCI {
@@ -287,9 +276,8 @@ func freePorts(h *topology.Host, node int, c *card) []*topology.PCIDevice {
 	return append(wide, narrow...)
 }
 
-// rootOn returns a root bus of a NUMA node: one that a GPU stands below, else a NIC, else any; the
-// first by address. A node has several root buses, and those with GPUs are the ones with slots for cards;
-// others lead to memory controllers and the chipset.
+// rootOn returns a root bus of a NUMA node: the first with a GPU, else with a NIC, else any. Of the several root
+// buses of a node, the ones with GPUs have slots for cards; others lead to memory controllers and the chipset.
 func rootOn(h *topology.Host, node int, c *card) string {
 	best, rank := "", 0
 	for i := range h.PCI {
@@ -311,7 +299,7 @@ func rootOn(h *topology.Host, node int, c *card) string {
 	return best
 }
 
-// forgetReported drops the paths that tools reported of the card: they were those of its old slot.
+// forgetReported drops the card's reported paths, which belonged to its old slot.
 func (c *card) forgetReported(h *topology.Host) {
 	ids := c.ids()
 	h.Reported = slices.DeleteFunc(h.Reported, func(p topology.Path) bool {

@@ -143,7 +143,6 @@ func TestACardGoesBelowAFreePortAndNotBelowATakenOne(t *testing.T) {
 	}
 }
 
-// realHosts are the examples and the machines of inspect's corpus that have cards.
 func realHosts(t *testing.T) map[string]*topology.Host {
 	t.Helper()
 	hosts := map[string]*topology.Host{"epyc": readHost(t, "epyc-7551p.ttar"), "h20": readHost(t, "h20.txt")}
@@ -207,7 +206,7 @@ func TestTwoSwapsAreNoneAndNoMoveChangesItsInput(t *testing.T) {
 	}
 }
 
-// same compares by reflection, which takes a tenth of the time that cmp does, and shows the difference by cmp.
+// same compares by reflection, which takes a tenth of the time of cmp, and uses cmp only to show a difference.
 func same(t *rapid.T, want, got *topology.Host, name string, m move, what string) {
 	if !reflect.DeepEqual(want, got) {
 		t.Fatalf("%s: %+v %s:\n%s", name, m, what, cmp.Diff(want, got, compare))

@@ -12,19 +12,19 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// A Solver finds the best placement of a problem; it is [search.Solve] with options filled in. The
-// options have to bound it: there is no clock here, and up to [MaxDecisionSolves] and
-// [MaxAdviceSolves] problems are put to it.
+// A Solver finds the best placement of a problem; it is [search.Solve] with fixed options. The options must limit the
+// search, because up to [MaxDecisionSolves] or [MaxAdviceSolves] problems are solved and nothing here watches a
+// clock.
 type Solver func(context.Context, *plan.Problem) (*search.Result, error)
 
-// How many changed problems are solved at most. A usual host with a few lab nodes stays far below. The
-// bounds keep an explanation from taking many times as long as the plan.
+// Limits on the number of changed problems solved. A usual host with a few lab nodes stays far below; the limits keep
+// an explanation from taking many times as long as the plan.
 const (
 	MaxDecisionSolves = 48
 	MaxAdviceSolves   = 32
 )
 
-// An oracle answers "what would it cost, if". It counts its questions.
+// An oracle answers hypothetical questions about the cost, and counts them.
 type oracle struct {
 	*plan.Layout
 	ctx   context.Context
@@ -32,20 +32,20 @@ type oracle struct {
 	base  *search.Result
 	solve Solver
 	left  int
-	err   error // of a search that went wrong, or a cancelled context; then nothing more is asked
+	err   error // a failed search or a cancelled context; no questions are asked after it
 }
 
-// An answer is what came of a changed problem.
+// An answer is the outcome of solving a changed problem.
 type answer int
 
 const (
 	solved     answer = iota
 	impossible        // no placement keeps the rules
-	notAsked          // no questions left, or the search was stopped before it found anything
+	notAsked          // the limit is reached, or the search was stopped before it found a placement
 )
 
-// ask solves a changed problem. A deadline that has passed ends the questions and is no error: a
-// plan with half an explanation is better than none.
+// ask solves a changed problem. An expired deadline ends the questions without an error, because half an explanation
+// is better than none.
 func (o *oracle) ask(q *plan.Problem) (*search.Result, answer) {
 	if !enough(q) {
 		return nil, impossible
@@ -59,9 +59,9 @@ func (o *oracle) ask(q *plan.Problem) (*search.Result, answer) {
 	if err == nil {
 		r, err = o.solve(o.ctx, q)
 	}
-	// The order matters. A search that ran into the deadline says "stopped", as one does that ran into its limit of
-	// steps; after the first no more is asked, after the second the next question may well be answered. An interrupt
-	// is neither: who pressed Ctrl-C wants no explanation.
+	// The order matters: search.ErrStopped may mean an expired deadline, after which no more is asked, or the limit
+	// of steps, after which the next question may still succeed. Any other end of ctx is an interrupt by the user and
+	// an error.
 	switch {
 	case errors.Is(o.ctx.Err(), context.DeadlineExceeded):
 		o.left = 0
@@ -78,8 +78,7 @@ func (o *oracle) ask(q *plan.Problem) (*search.Result, answer) {
 	return nil, notAsked
 }
 
-// enough reports whether there are as many GPUs and NICs as are asked for. A search may take long
-// to see that there are not.
+// enough reports whether there are enough GPUs and NICs for all requests. A search may take long to find that out.
 func enough(q *plan.Problem) bool {
 	for k := range vfList {
 		wants := lists.Flat(q.Requests, func(r plan.Request) []plan.Want { return *wantLists(&r)[k] })
@@ -91,17 +90,14 @@ func enough(q *plan.Problem) bool {
 	return true
 }
 
-// changed returns a copy of p that can be changed without changing p.
 func changed(p *plan.Problem) *plan.Problem { return deepCopy(p) }
 
-// wantLists returns the three lists of wants of a request.
 func wantLists(r *plan.Request) []*[]plan.Want { return []*[]plan.Want{&r.GPUs, &r.NICs, &r.VFs} }
 
-// vfList is the place of the virtual functions in wantLists. One NIC may give several of them.
+// vfList is the index of the virtual functions in wantLists. A NIC may provide several of them.
 const vfList = 2
 
-// forbid takes a device out of all that a request would take. It reports whether the request can
-// still be met by number.
+// forbid removes a device from all wants of a request. It reports whether enough devices are left for them.
 func forbid(r *plan.Request, device int) bool {
 	enough := true
 	for k, list := range wantLists(r) {
@@ -114,9 +110,9 @@ func forbid(r *plan.Request, device int) bool {
 	return enough
 }
 
-// demand makes request i take a device: a want of several becomes one of this device alone and one
-// of the rest. A device that is taken whole is forbidden to all other requests; this spares the
-// search the attempts. It reports whether the request asks for such a device at all.
+// demand forces request i to take a device: it splits a want of several into this device and the rest. A whole device
+// is forbidden to all other requests, to spare the search the attempts. It reports whether the request can take the
+// device at all.
 func demand(q *plan.Problem, i, device int) bool {
 	for k, list := range wantLists(&q.Requests[i]) {
 		at := slices.IndexFunc(*list, func(w plan.Want) bool { return slices.Contains(w.Any, device) })
@@ -143,23 +139,21 @@ func demand(q *plan.Problem, i, device int) bool {
 	return false
 }
 
-// likes returns the requests that can be swapped with request i, itself among them. A question about
-// one of them is about all: with the change made for one alone, the answer would be that two of them
-// change names, which costs nothing and says nothing.
+// likes returns the requests of i's class, including i. They are changed together: after a change of only one, the
+// search would just swap two of them at no cost.
 func likes(p *plan.Problem, i int) []int {
 	return lists.Where(p.Requests, func(r plan.Request) bool { return r.Class == p.Requests[i].Class })
 }
 
-// nicsOf returns the NICs that serve a lab node: whole ones, then those of virtual functions.
+// nicsOf returns the NICs of a lab node: whole ones, then the NICs of its virtual functions.
 func nicsOf(n *plan.NodePlacement) []int {
 	return append(slices.Clone(n.NICs), lists.Map(n.VFs, func(v plan.VFCount) int { return v.Device })...)
 }
 
-// placedDevices returns the devices of a lab node: GPUs, then NICs.
 func placedDevices(n *plan.NodePlacement) []int { return append(slices.Clone(n.GPUs), nicsOf(n)...) }
 
-// sameCard returns the devices that are functions of one card with a device, itself among them:
-// another port of the card would be no other choice.
+// sameCard returns the devices on the same card as a device, including itself. Another port of the card would not be
+// a different choice.
 func sameCard(p *plan.Problem, device int) []int {
 	own := &p.Devices[device]
 	return lists.Where(p.Devices, func(d plan.Device) bool {
@@ -167,25 +161,23 @@ func sameCard(p *plan.Problem, device int) []int {
 	})
 }
 
-// An alternative is the best of what could be done instead.
 type alternative struct {
 	placement *plan.Placement // nil unless found is solved
 	cost      int64
 	found     answer
-	proved    bool // there is none cheaper
+	proved    bool // no alternative is cheaper
 }
 
-// otherDevices finds the best placement in which lab node i, or one that it can be swapped with,
-// does not have the cards that it has.
+// otherDevices finds the best placement in which lab node i, or one of its class, does not have its present cards.
 //
-// With devices d1, d2, ... a placement can differ in these cases: no lab node of the class has d1; or,
-// since names do not matter, this one has d1 and not d2, or d1 and d2 and not d3, and so on. Each case
-// is a problem of its own, and the best of their solutions is the runner-up.
+// With devices d1, d2, ... the alternatives are: no lab node of the class has d1; or, because lab nodes of a class
+// are interchangeable, node i has d1 but not d2, or d1 and d2 but not d3, and so on. Each case is solved as a problem
+// of its own, and the best of the solutions is the runner-up.
 func (o *oracle) otherDevices(i int) alternative {
 	own := placedDevices(&o.base.Placement.Nodes[i])
 	best := alternative{found: impossible}
 	asked := true                 // all problems were answered
-	least := int64(math.MaxInt64) // no placement of any of them costs less
+	least := int64(math.MaxInt64) // lower bound on the cost in all solved cases
 	for k := range own {
 		q, possible := o.losing(i, own[:k], own[k])
 		if !possible {
@@ -196,13 +188,13 @@ func (o *oracle) otherDevices(i int) alternative {
 		case notAsked:
 			asked = false
 		case solved:
-			// A class of its own takes the request out of TermUnequal: the bound of q is one of p all the more.
+			// A class of its own exempts the request from TermUnequal, so the bound of q also holds for p.
 			least = min(least, r.Bound)
 			if c := o.Cost(&r.Placement); best.placement == nil || c < best.cost {
 				best = alternative{placement: &r.Placement, cost: c, found: solved}
 			}
 			if o.base.Optimal && best.cost <= o.base.Cost {
-				best.proved = true // nothing is cheaper than the optimum
+				best.proved = true // nothing can be cheaper than the optimum
 				return best
 			}
 		}
@@ -214,9 +206,8 @@ func (o *oracle) otherDevices(i int) alternative {
 	return best
 }
 
-// losing returns the problem in which lab node i keeps some devices and loses the card of another.
-// If it keeps none, its whole class loses the card; else it gets a class of its own. It reports
-// whether the requests can still be met by number.
+// losing returns the problem in which lab node i keeps some devices and loses the card of another. If it keeps none,
+// its whole class loses the card; otherwise it gets a class of its own. It reports whether enough devices are left.
 func (o *oracle) losing(i int, kept []int, lost int) (q *plan.Problem, possible bool) {
 	q, possible = changed(o.p), true
 	losers := likes(o.p, i)
@@ -233,7 +224,7 @@ func (o *oracle) losing(i int, kept []int, lost int) (q *plan.Problem, possible 
 	}
 	for _, port := range sameCard(o.p, lost) {
 		if slices.Contains(kept, port) {
-			continue // two ports of one card
+			continue // the card's other port is kept
 		}
 		for _, j := range losers {
 			possible = forbid(&q.Requests[j], port) && possible

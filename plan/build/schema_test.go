@@ -22,7 +22,7 @@ import (
 // comments are in the source only. "go test ./plan -run Schema -update" writes it.
 const schemaFile = "../../docs/plan.schema.json"
 
-// schemaID names the schema; editors use it as a key, nothing is fetched from there.
+// schemaID identifies the schema in editors. It is never fetched.
 const schemaID = "https://github.com/rackless/rackless/docs/plan.schema.json"
 
 // addressWithPrefix is an IP address with the length of its subnet, as netip.Prefix prints it: "10.0.0.1/24".

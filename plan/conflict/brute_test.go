@@ -6,9 +6,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// bruteFeasible reports whether a small problem can be met, by trying everything. Rules 1 to 6 of
-// docs/planner.md fall apart into three that do not depend on each other: memory may be anywhere,
-// so only its sum counts; cores; devices.
+// bruteFeasible reports whether a small problem can be met, by trying everything. Rules 1 to 6 of docs/planner.md
+// form three independent groups: memory (only its sum counts, because it may be anywhere), cores, and devices.
 func bruteFeasible(p *plan.Problem) bool {
 	return bruteMemory(p) && bruteCores(p) && bruteDevices(p)
 }
@@ -27,12 +26,11 @@ func bruteMemory(p *plan.Problem) bool {
 	return asked <= there
 }
 
-// A coreKind is cores that no rule tells apart.
 type coreKind struct{ node, pkg, threads int }
 
 func bruteCores(p *plan.Problem) bool {
 	free := map[coreKind]int{}
-	had := map[int]bool{} // packages with a core to keep
+	had := map[int]bool{} // packages that must keep a core
 	for i := range p.Cores {
 		if c := &p.Cores[i]; c.Tenant == "" {
 			free[coreKind{c.NUMANode, c.Package, len(c.CPUs)}]++
@@ -43,7 +41,7 @@ func bruteCores(p *plan.Problem) bool {
 	for k := range free {
 		kinds = append(kinds, k)
 	}
-	on := make([]map[int]int, len(p.Requests)) // cores by NUMA node
+	on := make([]map[int]int, len(p.Requests)) // request to its number of cores by NUMA node
 	apart := func(i int) bool {
 		for _, a := range p.Affinity {
 			for _, j := range a.Requests {
@@ -116,11 +114,11 @@ func bruteCores(p *plan.Problem) bool {
 }
 
 func bruteDevices(p *plan.Problem) bool {
-	owner := map[int]int{}  // of a device that is given whole
-	bundle := map[int]int{} // lab node that has devices of it
+	owner := map[int]int{}  // whole device to its lab node
+	bundle := map[int]int{} // bundle to the lab node with its devices
 	inBundle := map[int]int{}
 	vfs := map[int]int{}
-	nics := make([]map[int]int, len(p.Requests)) // ports by NIC
+	nics := make([]map[int]int, len(p.Requests)) // request to its number of ports by NIC
 	for i := range nics {
 		nics[i] = map[int]int{}
 	}

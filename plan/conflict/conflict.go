@@ -1,8 +1,7 @@
-// Package conflict says why a lab cannot be placed: which of its requests conflict with which facts
-// of the host, and what would fit instead.
+// Package conflict explains why a lab cannot be placed: which of its requests conflict with which facts of the host,
+// and which smaller lab would fit.
 //
-// It asks a solver, given as a function, about parts of the problem, and needs to know nothing of
-// how that solver works.
+// It calls a solver, passed as a function, on parts of the problem, and does not depend on how the solver works.
 package conflict
 
 import (
@@ -14,20 +13,18 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Find finds out why a problem is infeasible. p has to be: the caller has proved it, and
-// Find does not ask again. feasible says of other problems, all of them parts of p or p with
-// less asked for, whether they can be met; its error means that it could not tell, by which the
-// answer may be larger than need be, never wrong.
+// Find explains why p is infeasible, which the caller must have proved. feasible reports whether another problem can
+// be met: a part of p, or p with smaller requests. If feasible returns an error, the explanation may be larger than
+// necessary, but never wrong.
 //
-// The set of lab nodes is irreducible: without any one of them the rest can be met. It is looked
-// for where the counts of cores, pages and devices alone do not go up first, then one lab node at a
-// time, one of each class, and last by leaving lab nodes out one by one. Irreducible is not always
-// the fewest: to try all sets would take a call for each of them. The parts of what is asked for
-// and the facts of the host are found by the same leaving out.
+// The set of lab nodes is irreducible: without any one of them, the rest can be placed. Find first compares the sums
+// of cores, pages and devices with the host's, then tries one lab node of each class alone, and last leaves out lab
+// nodes one by one. An irreducible set is not always the smallest, because trying all sets would take too many calls.
+// The parts of the requests and the facts of the host are found by leaving out, too.
 //
-// It calls feasible at most 256 + 4 times the number of requests. When that, or ctx, comes to an
-// end it answers with what it has. The same problem and the same answers of feasible give the same
-// Infeasible. An error is only ever that of ctx, when it was over before anything was known.
+// Find calls feasible at most 256 + 4 times the number of requests. At this limit, or when ctx is done, it returns
+// the result so far. The same problem and the same answers of feasible give the same result. The only possible error
+// is that of ctx, if it is done before anything is known.
 func Find(ctx context.Context, p *plan.Problem, feasible Feasible) (*plan.Infeasible, error) {
 	c := newConflict(ctx, p, feasible)
 	if c == nil {
@@ -39,7 +36,7 @@ func Find(ctx context.Context, p *plan.Problem, feasible Feasible) (*plan.Infeas
 	}, nil
 }
 
-// newConflict finds a conflict; nil where ctx was over before anything was known.
+// newConflict finds a conflict. It returns nil if ctx was done before anything was known.
 func newConflict(ctx context.Context, p *plan.Problem, feasible Feasible) *conflict {
 	c := &conflict{ctx: ctx, p: p, feasible: feasible, left: 256 + 4*len(p.Requests), minimal: true}
 	for i := range p.Requests {
@@ -59,37 +56,37 @@ func newConflict(ctx context.Context, p *plan.Problem, feasible Feasible) *confl
 	return c
 }
 
-// Feasible says whether a problem can be met. An error means that it could not tell.
+// Feasible reports whether a problem can be met. It returns an error if it could not tell.
 type Feasible func(context.Context, *plan.Problem) (bool, error)
 
-// A conflict is one being looked for. It is found in three steps, each of which narrows what the next asks
-// about: which requests (set), what of them (parts), which facts of the host (facts).
+// A conflict holds the state of a search for a conflict. Three steps narrow each other down: the requests (set),
+// their parts (parts), and the facts of the host (facts).
 type conflict struct {
 	ctx      context.Context
 	p        *plan.Problem
 	feasible Feasible
-	left     int   // calls of feasible
-	all      []int // every request
+	left     int // remaining calls of feasible
+	all      []int
 
-	set     []int  // the requests of the conflict, ascending
-	minimal bool   // no request of set can be left out
-	drops   []edit // what has been found to play no part
+	set     []int  // requests of the conflict, ascending
+	minimal bool   // every request of set is needed
+	drops   []edit // edits that remove irrelevant parts
 	parts   parts
 	facts   []plan.Fact
 }
 
-// parts are the parts of the requests that play a part in the conflict.
+// parts are the relevant parts of the requests.
 type parts struct {
-	all      map[string]bool    // Demand constants
-	not      map[[2]string]bool // lab node and Demand constant: not of this one
+	all      map[string]bool    // by Demand constant
+	not      map[[2]string]bool // lab node and Demand constant: exceptions from all
 	affinity []int              // indexes of Problem.Affinity
-	busy     bool               // packages that keep a core
-	noNUMA   bool               // what affinities say of NUMA nodes plays none
-	noNIC    bool               // likewise of NICs
+	busy     bool               // packages that keep a core are relevant
+	noNUMA   bool               // affinities to NUMA nodes are irrelevant
+	noNIC    bool               // affinities to NICs are irrelevant
 }
 
-// ask reports whether the requests in keep can be met after edits, and whether that is known. A
-// question without requests is about the host alone and costs no call of the solver.
+// ask reports whether the requests in keep can be met after edits, and whether the answer is known. With an empty
+// keep it checks the host alone, without a call of the solver.
 func (c *conflict) ask(keep []int, edits ...edit) (ok, known bool) {
 	if len(keep) == 0 {
 		return reserveFits(derive(c.p, keep, edits...)), true
@@ -102,7 +99,7 @@ func (c *conflict) ask(keep []int, edits ...edit) (ok, known bool) {
 	return ok, err == nil
 }
 
-// can reports that it is known that they can be met, cannot that it is known that they cannot.
+// can reports whether the requests are known to be feasible, and cannot whether they are known to be infeasible.
 func (c *conflict) can(keep []int, edits ...edit) bool {
 	ok, known := c.ask(keep, edits...)
 	return known && ok
@@ -113,7 +110,6 @@ func (c *conflict) cannot(keep []int, edits ...edit) bool {
 	return known && !ok
 }
 
-// freeCores counts the cores that no tenant holds, in all and by NUMA node.
 func freeCores(p *plan.Problem) (free int, onNode map[int]int) {
 	onNode = map[int]int{}
 	for _, k := range p.Cores {
@@ -125,8 +121,8 @@ func freeCores(p *plan.Problem) (free int, onNode map[int]int) {
 	return free, onNode
 }
 
-// reserveFits reports whether the host can keep what it has to, with no lab node on it. It needs no
-// search: a busy package keeps a core only if it has one.
+// reserveFits reports whether the host without lab nodes has enough cores for its reserve. No search is needed,
+// because a busy package without a free core keeps none.
 func reserveFits(p *plan.Problem) bool {
 	free, onNode := freeCores(p)
 	return free >= p.ReserveCores && !slices.ContainsFunc(p.NUMANodes, func(n plan.NUMANode) bool {
@@ -134,7 +130,7 @@ func reserveFits(p *plan.Problem) bool {
 	})
 }
 
-// findRequests finds a set of requests that cannot be met together, and none of which can be left out.
+// findRequests finds an irreducible set of requests that cannot be met together.
 func (c *conflict) findRequests(counted *plan.Clash) {
 	switch {
 	case !reserveFits(c.p):
@@ -146,12 +142,12 @@ func (c *conflict) findRequests(counted *plan.Clash) {
 		if c.set = c.single(); c.set != nil {
 			return
 		}
-		// The shortest beginning that cannot be met, by halving: to ask for less is never harder.
+		// Binary search for the shortest infeasible prefix: a shorter one is never harder to meet.
 		c.set = c.all[:1+sort.Search(len(c.all)-1, func(k int) bool { return c.cannot(c.all[:k+1]) })]
 	}
-	// Leave out one after another, for good where the rest still cannot be met. What is left is
-	// irreducible. The last are tried first, so that those stay that come first in the lab.
-	needed := map[int]bool{} // classes of which a member was needed: then the others are, because they can be swapped
+	// Leave out each request in turn, permanently if the rest is still infeasible. The result is irreducible. Going
+	// backwards keeps the first requests of the lab.
+	needed := map[int]bool{} // classes with a needed member: all other members are needed too
 	for k := len(c.set) - 1; k >= 0 && len(c.set) > 1; k-- {
 		class := c.p.Requests[c.set[k]].Class
 		if needed[class] {
@@ -169,8 +165,8 @@ func (c *conflict) findRequests(counted *plan.Clash) {
 	}
 }
 
-// single returns a request that cannot be met even alone. It is the commonest conflict, and one call
-// for each class finds it; of more than 64 classes the rest are left to the halving.
+// single returns a request that cannot be met even alone. This is the most common conflict and takes one call per
+// class. It tries at most 64 classes and leaves the rest to the binary search.
 func (c *conflict) single() []int {
 	tried := map[int]bool{}
 	for i := range c.p.Requests {
@@ -184,21 +180,19 @@ func (c *conflict) single() []int {
 	return nil
 }
 
-// fewParts bounds the lab nodes of which the parts are tried one by one. Each costs up to six calls
-// of the solver, and a message about more lab nodes than this names them together anyway.
+// fewParts limits the lab nodes for which parts are tried one by one. Each lab node costs up to six calls of the
+// solver, and messages name more lab nodes together anyway.
 const fewParts = 8
 
-// allParts is the order in which parts are left out.
 var allParts = []string{plan.DemandSMT, plan.DemandMemory, plan.DemandVFs, plan.DemandNICs, plan.DemandGPUs,
 	plan.DemandReserve, plan.DemandCores}
 
-// findParts finds out what of the requests plays a part: it leaves out one thing after another, and
-// what can be left out without ending the conflict plays none. The order decides which of several
-// reasons is told. Cores come last, so that they are named where they alone explain it: everybody
-// understands "too few cores", and threads or reserves are harder to see.
+// findParts finds the relevant parts of the requests by leaving out one part after another: a part is irrelevant if
+// the conflict remains without it. The order decides which of several reasons is reported. Cores come last and so are
+// preferred: "too few cores" is easier to understand than threads or reserves.
 //
-// The rules about devices, cores and memory do not depend on each other. So those of one kind are in conflict by
-// themselves, and the others are left out at once.
+// The rules about devices, cores and memory are independent, so one of these groups alone is in conflict, and the
+// others are left out at once.
 func (c *conflict) findParts() {
 	c.parts = parts{all: map[string]bool{}, not: map[[2]string]bool{}, busy: true}
 	gone := c.dropUnrelated()
@@ -220,7 +214,7 @@ func (c *conflict) findParts() {
 		r := &c.p.Requests[i]
 		playing := lists.Count(allParts, func(what string) bool { return c.plays(r, what) })
 		for _, what := range allParts {
-			// The last part stays, so that the message can say what the lab node is in the set for.
+			// Keep the last part, so that the message can explain why the lab node is in the set.
 			if playing > 1 && c.plays(r, what) && c.drop(without(what, []string{r.Name})) {
 				c.parts.not[[2]string{r.Name, what}] = true
 				playing--
@@ -229,7 +223,8 @@ func (c *conflict) findParts() {
 	}
 }
 
-// countedParts takes over what was counted: it proves the conflict alone, and all else plays no part.
+// countedParts uses the parts of a clash found by counting. It proves the conflict alone, so all other parts are
+// irrelevant.
 func (c *conflict) countedParts(counted *plan.Clash) {
 	c.parts = parts{all: map[string]bool{}, not: map[[2]string]bool{}}
 	c.drops = append(c.drops, withoutBusy)
@@ -243,7 +238,7 @@ func (c *conflict) countedParts(counted *plan.Clash) {
 			c.drops = append(c.drops, without(what, nil))
 		}
 	}
-	// With affinity several things were counted together, and some of them may be too few without it.
+	// A clash with an affinity counts several parts, and some of them may be too few even without the affinity.
 	if k := counted.Affinity; k >= 0 && !c.drop(withoutAffinity(k)) {
 		c.parts.affinity = []int{k}
 	}
@@ -254,7 +249,8 @@ func (c *conflict) countedParts(counted *plan.Clash) {
 	}
 }
 
-// dropUnrelated leaves out what cannot matter if devices, or else cores, are in conflict alone. It returns the demands.
+// dropUnrelated leaves out all irrelevant demands if devices alone, or else cores alone, are in conflict. It returns
+// these demands.
 func (c *conflict) dropUnrelated() (gone []string) {
 	cores := []string{plan.DemandSMT, plan.DemandMemory, plan.DemandReserve, plan.DemandCores}
 	devices := []string{plan.DemandGPUs, plan.DemandNICs, plan.DemandVFs, plan.DemandMemory}
@@ -282,8 +278,8 @@ func (c *conflict) dropUnrelated() (gone []string) {
 	return nil
 }
 
-// drop leaves something out for good if the conflict is there without it. An answer that is not known
-// keeps it: the reason may then be longer than need be, but it stays true.
+// drop applies an edit permanently if the conflict remains. If the answer is unknown it does not, so that the reason
+// may be longer than necessary, but stays true.
 func (c *conflict) drop(e edit) bool {
 	if c.cannot(c.set, append(slices.Clone(c.drops), e)...) {
 		c.drops = append(c.drops, e)
@@ -292,12 +288,11 @@ func (c *conflict) drop(e edit) bool {
 	return false
 }
 
-// asked reports whether any request of the conflict, or the host, asks for something.
 func (c *conflict) asked(what string) bool {
 	if what == plan.DemandMemory && slices.ContainsFunc(c.p.NUMANodes, func(n plan.NUMANode) bool {
 		return n.Pages == nil
 	}) {
-		return false // there is no end of it
+		return false // memory is unlimited
 	}
 	if what == plan.DemandReserve {
 		return c.p.ReserveCores > 0 || slices.ContainsFunc(c.p.NUMANodes, func(n plan.NUMANode) bool {
@@ -307,8 +302,8 @@ func (c *conflict) asked(what string) bool {
 	return slices.ContainsFunc(c.set, func(i int) bool { return amount(c.p, &c.p.Requests[i], what) > 0 })
 }
 
-// amount returns how much of something a request asks for, in the unit of the Demand constant. Only
-// threads beyond the first count.
+// amount returns the amount that a request asks for, in the unit of the Demand constant. For DemandSMT it is 0 with
+// one thread per core.
 func amount(p *plan.Problem, r *plan.Request, what string) int64 {
 	switch {
 	case what == plan.DemandCores:
@@ -321,7 +316,6 @@ func amount(p *plan.Problem, r *plan.Request, what string) int64 {
 	return lists.Sum(wantsOf(r, what), func(w plan.Want) int64 { return int64(w.Count) })
 }
 
-// wantsOf returns what a request asks for in devices of a kind.
 func wantsOf(r *plan.Request, what string) []plan.Want {
 	list := wantList(r, what)
 	if list == nil {
@@ -330,7 +324,7 @@ func wantsOf(r *plan.Request, what string) []plan.Want {
 	return *list
 }
 
-// wantList returns where a request keeps its wants of a kind, nil for what are no devices.
+// wantList returns a pointer to the request's wants of a kind, or nil if the demand is not for devices.
 func wantList(r *plan.Request, what string) *[]plan.Want {
 	switch what {
 	case plan.DemandGPUs:

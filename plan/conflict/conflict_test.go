@@ -16,10 +16,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A situation is a problem that is made step by step.
 type situation struct{ *plan.Problem }
 
-// bruteOracle answers by trying everything, and counts how often it is asked.
 func bruteOracle(calls *int) func(context.Context, *plan.Problem) (bool, error) {
 	return func(_ context.Context, p *plan.Problem) (bool, error) {
 		*calls++
@@ -27,9 +25,9 @@ func bruteOracle(calls *int) func(context.Context, *plan.Problem) (bool, error) 
 	}
 }
 
-// conflictHost is two NUMA nodes of 8 cores with two threads and 30 GiB each, which are its
-// packages; GPUs 06, 07 and NIC 05 on node 0, GPUs 81, 82 and NIC 41 on node 1. Each NIC can give 4
-// virtual functions.
+// conflictHost returns a host with two packages of one NUMA node each, with 8 cores of two threads and 30 GiB per
+// node. GPUs 06 and 07 and NIC 05 are on node 0, GPUs 81 and 82 and NIC 41 on node 1. Each NIC has 4 virtual
+// functions.
 func conflictHost() situation {
 	p := situation{&plan.Problem{Schema: plan.ProblemSchema, PageBytes: 1 << 30, HugepageBytes: 1 << 30,
 		ReserveCores: 2,
@@ -65,7 +63,7 @@ func conflictHost() situation {
 	return p
 }
 
-// ask adds lab nodes to a problem, each of cores with two threads and pages, and lets then add to them.
+// ask adds n equal lab nodes with cores of two threads and pages; then can change each of them.
 func (p situation) ask(n, cores int, pages int64, then func(r *plan.Request)) {
 	for range n {
 		r := plan.Request{Name: fmt.Sprintf("vm%02d", len(p.Requests)), VCPUs: 2 * cores, Threads: 2, Cores: cores,
@@ -92,7 +90,6 @@ func (p situation) ask(n, cores int, pages int64, then func(r *plan.Request)) {
 	}
 }
 
-// whole returns the indexes of the devices of a kind that may be given whole.
 func (p situation) whole(kind string) []int {
 	var all []int
 	for d := range p.Devices {
@@ -119,14 +116,12 @@ func (p situation) vfs(n int, nics ...int) func(*plan.Request) {
 	return func(r *plan.Request) { r.VFs = append(r.VFs, plan.Want{Count: n, Any: nics, Text: fmt.Sprint(n)}) }
 }
 
-// tie makes one bundle of two devices.
 func (p situation) tie(a, b int, group string) {
 	p.Devices[b].Bundle, p.Devices[a].Group, p.Devices[b].Group = p.Devices[a].Bundle, group, group
 	p.Devices[a].Functions = []string{p.Devices[a].ID, p.Devices[b].ID}
 	p.Devices[b].Functions = []string{p.Devices[b].ID, p.Devices[a].ID}
 }
 
-// hold gives cores and devices to a tenant.
 func (p situation) hold(tenant string, first, last int, devices ...int) {
 	for c := first; c <= last; c++ {
 		p.Cores[c].Tenant = tenant
@@ -303,7 +298,6 @@ func TestConflictAsJSON(t *testing.T) {
 	}
 }
 
-// drawProblem draws a small problem, feasible or not.
 func drawProblem(t *rapid.T) situation {
 	p := conflictHost()
 	p.ReserveCores = rapid.IntRange(0, 4).Draw(t, "reserve")
@@ -348,7 +342,6 @@ func drawProblem(t *rapid.T) situation {
 	return p
 }
 
-// vfNICs returns the NICs that can give virtual functions; all NICs where none can.
 func (p situation) vfNICs() []int {
 	var all []int
 	for d := 4; d < 6; d++ {
@@ -495,7 +488,7 @@ func TestDeriveRenumbersRequests(t *testing.T) {
 	}
 }
 
-// BenchmarkConflict looks for the reason why 64 lab nodes have no room, with an oracle that costs nothing.
+// BenchmarkConflict finds the reason why 64 lab nodes have no room, with an instant oracle.
 func BenchmarkConflict(b *testing.B) {
 	p := conflictHost()
 	p.ask(64, 1, 1, p.gpus(1))

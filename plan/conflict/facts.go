@@ -12,18 +12,16 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// maxFacts bounds the facts that are tried.
+// maxFacts limits the number of facts tried.
 const maxFacts = 48
 
-// A lift is a fact, and the edit that would make it go away.
 type lift struct {
 	fact plan.Fact
 	edit edit
 }
 
-// findFacts finds the facts of the host without any one of which the requests could be met. Where
-// there is no such fact, it tries all facts of a kind together: no single tenant may be in the way,
-// and all of them be.
+// findFacts finds the facts of the host that alone prevent the requests. If no single fact does, it tries all facts
+// of a kind together, because several tenants may be in the way only together.
 func (c *conflict) findFacts() {
 	lifts := c.lifts()
 	for _, l := range lifts {
@@ -49,7 +47,6 @@ func (c *conflict) findFacts() {
 	}
 }
 
-// lifts lists the facts that could matter to the parts of the conflict.
 func (c *conflict) lifts() []lift {
 	var all []lift
 	add := func(f plan.Fact, e edit) {
@@ -95,8 +92,8 @@ func (c *conflict) lifts() []lift {
 	return all
 }
 
-// wouldServe reports whether a request of the conflict would take a device that is refused. Other
-// refused devices are true facts of the host, and none of this conflict.
+// wouldServe reports whether a request of the conflict would take a refused device. Other refused devices are
+// irrelevant to the conflict.
 func (c *conflict) wouldServe(d int, what string) bool {
 	return slices.ContainsFunc(c.set, func(i int) bool {
 		takes := func(w plan.Want) bool { return wouldTake(c.p, &w, d) }
@@ -104,7 +101,6 @@ func (c *conflict) wouldServe(d int, what string) bool {
 	})
 }
 
-// tenants returns the names of all tenants that hold cores or devices.
 func (c *conflict) tenants() []string {
 	names := lists.SetOf(c.p.Cores, func(k plan.Core) string { return k.Tenant })
 	for _, dev := range c.p.Devices {
@@ -114,8 +110,8 @@ func (c *conflict) tenants() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// tenantFact says what a tenant holds, as far as it matters here. If none of it seems to, all is named: the
-// tenant was found to be in the way, and the reason must not be empty.
+// tenantFact describes the relevant cores and devices of a tenant. If none seem relevant it describes all of them,
+// because the tenant is known to be in the way and the text must not be empty.
 func (c *conflict) tenantFact(name string) plan.Fact {
 	f := plan.Fact{Kind: plan.FactTenant, Tenant: name}
 	var has, others []string
@@ -143,7 +139,6 @@ func (c *conflict) tenantFact(name string) plan.Fact {
 	return f
 }
 
-// demandOf returns what asks for whole devices of a kind.
 func demandOf(kind string) string {
 	if kind == plan.KindGPU {
 		return plan.DemandGPUs
@@ -151,8 +146,7 @@ func demandOf(kind string) string {
 	return plan.DemandNICs
 }
 
-// bundles returns the bundles of several devices of which the conflict could use one. A bundle of one
-// device ties nothing.
+// bundles returns the bundles of two or more devices that contain a device useful to the conflict.
 func (c *conflict) bundles() []int {
 	size, wanted := map[int]int{}, map[int]bool{}
 	for d := range c.p.Devices {
@@ -187,13 +181,11 @@ func (c *conflict) bundleFact(bundle int) plan.Fact {
 	return f
 }
 
-// bytes writes an amount of pages.
 func (c *conflict) bytes(pages int64) string { return lab.Bytes(pages * int64(c.p.PageBytes)).String() }
 
-// manyNames bounds lists of names in messages.
 const manyNames = 6
 
-// andList joins names: "a", "a and b", "a, b and c", and counts those past a few.
+// andList joins names ("a", "a and b", "a, b and c") and only counts the last ones of a long list.
 func andList(names []string) string {
 	if len(names) > manyNames {
 		return words.Names(names, manyNames-1) // never "and 1 more"

@@ -11,12 +11,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// maxOffers bounds how many solutions are offered.
 const maxOffers = 4
 
-// nearest says what would fit: each offer has been tried, on the whole lab. If there is another
-// conflict too, so that nothing helps but to leave lab nodes out, it says what would help the lab
-// nodes of this one alone.
+// nearest describes changes after which the lab would fit, each tried on the whole lab. If another conflict remains,
+// so that only leaving out lab nodes helps, it describes changes that help this conflict's lab nodes alone.
 func (c *conflict) nearest() string {
 	offers := c.offers(c.all)
 	if len(offers) == 0 {
@@ -44,7 +42,6 @@ func (c *conflict) nearest() string {
 	return "nothing that was tried is enough: ask for less of what is named, or free it"
 }
 
-// offers lists changes with which the requests of keep can be met.
 func (c *conflict) offers(keep []int) []string {
 	var out []string
 	add := func(text string) {
@@ -84,7 +81,7 @@ func (c *conflict) names(requests []int) []string {
 	return lists.Map(requests, func(i int) string { return c.p.Requests[i].Name })
 }
 
-// cuts offers to cut what plays a part in the conflict, for the requests in whom.
+// cuts lists smaller amounts of the relevant parts, for the requests in whom.
 func (c *conflict) cuts(keep, whom []int) []string {
 	var out []string
 	for _, what := range demandOrder {
@@ -97,12 +94,11 @@ func (c *conflict) cuts(keep, whom []int) []string {
 	return out
 }
 
-// cut finds the smallest equal cut of something that helps: one upper limit for all requests in whom,
-// which leaves those that ask for less unchanged. Unequal cuts may cost the lab less, but one number
-// can be written into the lab file as it is.
+// cut finds the smallest equal cut that helps: one upper limit for all requests in whom. Unequal cuts might be
+// smaller in total, but a single number can be written into the lab file.
 func (c *conflict) cut(keep, whom []int, what string) string {
 	var who []int
-	var amounts []int64 // of each: pages, cores or devices
+	var amounts []int64 // for each request: pages, cores or devices
 	threads := map[int]bool{}
 	for _, i := range whom {
 		r := &c.p.Requests[i]
@@ -117,7 +113,7 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 	}
 	floor := least(what)
 	if what == plan.DemandMemory {
-		floor = 1 // a lab file cannot ask for no memory, and an offer has to be something that can be written
+		floor = 1 // a lab file cannot ask for no memory
 	}
 	names := c.names(who)
 	helps := func(n int64) bool { return c.can(keep, atMost(what, names, n)) }
@@ -134,8 +130,8 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 	if len(who) < len(keep) {
 		of += " for " + c.nodeList(who)
 	}
-	// number writes the cut beside the amount that was asked for: "26 instead of 28 vCPUs", "at most 26 vCPUs"
-	// if not all asked for the same.
+	// number formats the cut beside the original amount, as in "26 instead of 28 vCPUs", or as "at most 26 vCPUs" if
+	// the requests differ.
 	number := func(to, from, unit string) string {
 		if most == slices.Min(amounts) {
 			return to + " instead of " + from + unit
@@ -159,8 +155,8 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 	return fmt.Sprintf("with %s%s", number(fmt.Sprint(low), words.Count(most, deviceWord(what)), ""), of)
 }
 
-// largest returns the largest number from low to high that is ok, by halving: low is ok, and to ask
-// for less is never harder.
+// largest returns the largest number from low to high for which ok is true, by binary search. ok must be true for
+// low, and false for all numbers above the result.
 func largest(low, high int64, ok func(int64) bool) int64 {
 	for low < high {
 		if middle := (low + high + 1) / 2; ok(middle) {
@@ -172,18 +168,16 @@ func largest(low, high int64, ok func(int64) bool) int64 {
 	return low
 }
 
-// smallerReserve finds the largest reserve that helps.
 func (c *conflict) smallerReserve(keep []int) string {
 	most := max(c.p.ReserveCores, lists.Max(c.p.NUMANodes, func(n plan.NUMANode) int { return n.ReserveCores }))
 	helps := func(n int64) bool { return c.can(keep, reserveOf(int(n))) }
-	if most <= 1 || !helps(1) { // 1 is the least that a lab file can ask for
+	if most <= 1 || !helps(1) { // 1 is the minimum in a lab file
 		return ""
 	}
 	return fmt.Sprintf("with a reserve of %s instead of %d", words.Count(largest(1, int64(most-1), helps), "core"),
 		most)
 }
 
-// tenantsTogether offers to move several tenants where one is not enough.
 func (c *conflict) tenantsTogether(keep []int) string {
 	var edits []edit
 	var names []string
@@ -198,7 +192,7 @@ func (c *conflict) tenantsTogether(keep []int) string {
 	return "when tenants " + andList(names) + " are moved away"
 }
 
-// leaveOut offers to leave out one lab node of the conflict, the last that helps, or else as many as have to be.
+// leaveOut offers to leave out one lab node of the conflict, the last that helps, or else as many as necessary.
 func (c *conflict) leaveOut() string {
 	tried := map[int]bool{}
 	for _, i := range slices.Backward(c.set) {
@@ -220,9 +214,9 @@ func (c *conflict) leaveOut() string {
 	return "without " + c.nodeList(out)
 }
 
-// placed returns lab nodes that can be placed together: all that still fit, in the order of the
-// lab. Of a class of which one did not fit, no other does: they ask for the same. It is not the
-// largest such set, for which all would have to be tried.
+// placed returns lab nodes that fit together: it adds each that fits, in the order of the lab, and skips the rest of
+// a class after one does not fit. The result need not be the largest such set, for which all sets would have to be
+// tried.
 func (c *conflict) placed() []int {
 	var in []int
 	full := map[int]bool{}
@@ -240,10 +234,9 @@ func (c *conflict) placed() []int {
 	return in
 }
 
-// countedClash returns the smallest of the usual clashes, nil where every count goes up. Each is a
-// proof: what is counted is needed wherever the lab nodes go. It costs no call of the solver, and its
-// reasons are the ones that people find for themselves, by adding up a column. Of clashes of one size
-// the first counts, devices before cores before memory.
+// countedClash returns the smallest clash found by counting, or nil if all sums fit. Counting proves a conflict
+// without the solver, in the way people would by adding up a column. Among clashes of equal size, devices come before
+// cores and cores before memory.
 func countedClash(p *plan.Problem) *plan.Clash {
 	if !reserveFits(p) {
 		return &plan.Clash{Parts: []string{plan.DemandReserve}, Affinity: -1}
@@ -271,11 +264,10 @@ func countedClash(p *plan.Problem) *plan.Clash {
 	return &best
 }
 
-// tooMany returns the fewest requests, the greediest first, that ask for more than there is for
-// them; nil if there is enough.
+// tooMany returns the fewest requests that together ask for more than there is, or nil if there is enough.
 func tooMany(p *plan.Problem, what string, there int64) []int {
 	order := lists.Where(p.Requests, func(r plan.Request) bool { return amount(p, &r, what) > 0 })
-	// The greediest first, so that few lab nodes are named: "vm00 needs 5 GPUs, there are 4" and not all eight.
+	// Largest requests first, so that few lab nodes are named: "vm00 needs 5 GPUs, there are 4" instead of all eight.
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Compare(amount(p, &p.Requests[b], what), amount(p, &p.Requests[a], what))
 	})
@@ -289,7 +281,7 @@ func tooMany(p *plan.Problem, what string, there int64) []int {
 	return nil
 }
 
-// anyOf returns the devices of a kind that some of the requests could get, ascending.
+// anyOf returns the devices of a kind that any of the requests could get, ascending.
 func anyOf(p *plan.Problem, requests []int, what string) []int {
 	var all []int
 	for _, i := range requests {

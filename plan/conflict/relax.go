@@ -8,13 +8,12 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// An edit asks for less, or removes an obstacle. It is given a copy of a problem whose
-// lists it may change, but not what their elements point to.
+// An edit reduces requests or removes an obstacle. It gets a copy of a problem, in which it may change the lists but
+// not the memory that their elements point to.
 type edit func(*plan.Problem)
 
-// derive returns a problem with only some requests, in their order, and edits applied. Edits come
-// first, while the indexes of requests and affinities are those of the whole problem. The classes
-// are made again: what could be swapped may not be any more, when one of two equal requests was cut.
+// derive returns a problem with edits applied and then only the requests in keep, so that edits use the indexes of
+// the whole problem. Classes are recomputed, because requests may differ after a cut.
 func derive(p *plan.Problem, keep []int, edits ...edit) *plan.Problem {
 	q := *p
 	q.NUMANodes, q.Packages, q.Cores = slices.Clone(p.NUMANodes), slices.Clone(p.Packages), slices.Clone(p.Cores)
@@ -40,7 +39,7 @@ func derive(p *plan.Problem, keep []int, edits ...edit) *plan.Problem {
 	for i := range q.Requests {
 		r := q.Requests[i]
 		r.Name = ""
-		key := fmt.Sprintf("%+v", r) // the old class is in it
+		key := fmt.Sprintf("%+v", r) // includes the old class
 		if _, known := classes[key]; !known {
 			classes[key] = len(classes)
 		}
@@ -49,8 +48,8 @@ func derive(p *plan.Problem, keep []int, edits ...edit) *plan.Problem {
 	return &q
 }
 
-// without returns the edit that asks for as little of something as can be, for the named lab nodes
-// or, where names is nil, for all.
+// without returns the edit that reduces a demand to its minimum, for the named lab nodes or, if names is nil, for
+// all.
 func without(what string, names []string) edit {
 	if what == plan.DemandReserve {
 		return reserveOf(0)
@@ -63,7 +62,7 @@ func without(what string, names []string) edit {
 	}
 }
 
-// least returns the least of something that a lab node can ask for. It needs a core with a thread.
+// least returns the minimum of a demand: a lab node needs a core with a thread.
 func least(what string) int64 {
 	if what == plan.DemandCores || what == plan.DemandSMT {
 		return 1
@@ -71,7 +70,7 @@ func least(what string) int64 {
 	return 0
 }
 
-// ownCores returns the edit that gives each virtual CPU of some requests a core of its own, as smt: off does.
+// ownCores returns the edit that gives each virtual CPU of the named lab nodes its own core, as smt: off does.
 func ownCores(names []string) edit {
 	return func(p *plan.Problem) {
 		for i := range p.Requests {
@@ -82,8 +81,8 @@ func ownCores(names []string) edit {
 	}
 }
 
-// moreCores adds cores enough for one of each request, and the reserve, to each NUMA node that has
-// any. If every request asks for one core, it is the only way to see whether cores play a part.
+// moreCores adds enough cores for one per request and for the reserve to each NUMA node with cores. If every request
+// asks for one core, this is the only way to see whether cores are relevant.
 func moreCores(p *plan.Problem) {
 	threads, next := 1, 0
 	var nodes []int
@@ -92,7 +91,7 @@ func moreCores(p *plan.Problem) {
 		next = max(next, k.ID+1)
 		nodes = lists.Add(nodes, k.NUMANode)
 	}
-	cpu := 1 << 20 // beyond any that a host has
+	cpu := 1 << 20 // above the CPU numbers of any host
 	for _, node := range nodes {
 		for range len(p.Requests) + p.ReserveCores {
 			k := plan.Core{ID: next, NUMANode: node, Package: -1, L3: -1}
@@ -106,17 +105,15 @@ func moreCores(p *plan.Problem) {
 	}
 }
 
-// withoutAffinity drops an affinity, by its place in the whole problem.
 func withoutAffinity(k int) edit { return func(p *plan.Problem) { p.Affinity[k] = plan.Affinity{} } }
 
-// withoutBusy lets the lab have all cores of a package.
 func withoutBusy(p *plan.Problem) {
 	for i := range p.Packages {
 		p.Packages[i].Busy = ""
 	}
 }
 
-// atMost returns the edit that cuts what the named lab nodes ask for or, where names is nil, all.
+// atMost returns the edit that limits a demand of the named lab nodes or, if names is nil, of all.
 func atMost(what string, names []string, most int64) edit {
 	return func(p *plan.Problem) {
 		for i := range p.Requests {
@@ -140,7 +137,7 @@ func atMost(what string, names []string, most int64) edit {
 	}
 }
 
-// cutWants leaves wants that add up to at most so many, cutting from the end.
+// cutWants cuts wants from the end until they add up to at most the given number of devices.
 func cutWants(wants []plan.Want, most int64) []plan.Want {
 	var out []plan.Want
 	for _, w := range wants {
@@ -152,7 +149,7 @@ func cutWants(wants []plan.Want, most int64) []plan.Want {
 	return out
 }
 
-// reserveOf returns the edit that has the host keep so many cores, on no NUMA node more than that.
+// reserveOf returns the edit that limits the reserve of the host and of each NUMA node to this many cores.
 func reserveOf(cores int) edit {
 	return func(p *plan.Problem) {
 		p.ReserveCores = min(p.ReserveCores, cores)
@@ -162,7 +159,6 @@ func reserveOf(cores int) edit {
 	}
 }
 
-// withoutTenant frees what a tenant holds.
 func withoutTenant(name string) edit {
 	return func(p *plan.Problem) {
 		for i := range p.Cores {
@@ -178,10 +174,9 @@ func withoutTenant(name string) edit {
 	}
 }
 
-// givable returns the edit that gives a device that was refused.
 func givable(d int) edit { return func(p *plan.Problem) { give(p, d) } }
 
-// give makes a device one that may be given, to whoever would have taken it.
+// give makes a device available to all wants that would have listed it.
 func give(p *plan.Problem, d int) {
 	dev := &p.Devices[d]
 	if dev.Whole {
@@ -200,9 +195,9 @@ func give(p *plan.Problem, d int) {
 	}
 }
 
-// wouldTake guesses whether a want would list a device that is not given: it lists all others of
-// the kind, or one of the same make. A problem does not say more: what is refused has been left out
-// of every want when the problem was made, and the selector of the lab file is only kept as text.
+// wouldTake guesses whether a want would list an unavailable device: it does if it lists all others of the kind, or
+// one of the same vendor and model. The problem does not say, because refused devices are removed from wants when it
+// is built, and the lab file's selector is only kept as text.
 func wouldTake(p *plan.Problem, w *plan.Want, d int) bool {
 	dev := &p.Devices[d]
 	if w.Text == dev.ID {
@@ -236,8 +231,7 @@ func unbundle(bundle int) edit {
 	}
 }
 
-// manyVFs returns the edit that gives a NIC virtual functions without end: as many as all lab nodes
-// together ask for.
+// manyVFs returns the edit that gives a NIC as many virtual functions as all lab nodes together ask for.
 func manyVFs(d int) edit {
 	return func(p *plan.Problem) {
 		dev := &p.Devices[d]
@@ -249,8 +243,6 @@ func manyVFs(d int) edit {
 	}
 }
 
-// unlimitedMemory returns the edit that lets a NUMA node give any amount.
 func unlimitedMemory(k int) edit { return func(p *plan.Problem) { p.NUMANodes[k].Pages = nil } }
 
-// notBusy returns the edit that frees the core that a package keeps.
 func notBusy(k int) edit { return func(p *plan.Problem) { p.Packages[k].Busy = "" } }

@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// solvable asks the search.
 func solvable(ctx context.Context, p *plan.Problem) (bool, error) {
 	_, err := search.Solve(ctx, p, search.Options{Steps: 200_000})
 	if errors.Is(err, search.ErrInfeasible) {
@@ -22,7 +21,7 @@ func solvable(ctx context.Context, p *plan.Problem) (bool, error) {
 	return err == nil, err
 }
 
-// TestConflictBySearchIsOneByBruteForce asks the search what Find asks, and tries everything to judge the answer.
+// TestConflictBySearchIsOneByBruteForce runs Find with the search, and checks the result by brute force.
 func TestConflictBySearchIsOneByBruteForce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -59,8 +58,8 @@ func TestConflictBySearchIsOneByBruteForce(t *testing.T) {
 	})
 }
 
-// TestEachReasonIsNeeded relaxes each reason that is named, and leaves out all that is not named: then the rest can be
-// met. So nothing is named that plays no part.
+// TestEachReasonIsNeeded relaxes each named reason, with everything else removed, and checks that the rest then fits.
+// So no irrelevant reason is named.
 func TestEachReasonIsNeeded(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -70,7 +69,7 @@ func TestEachReasonIsNeeded(t *testing.T) {
 		}
 		c := newConflict(context.Background(), p, solvable)
 		if c.left <= 0 || !c.minimal {
-			return // some answers were not known
+			return // some answers were unknown
 		}
 		if bruteFeasible(derive(p, c.set, c.drops...)) {
 			t.Fatalf("%s: not all reasons are named", c.message())

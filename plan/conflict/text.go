@@ -12,18 +12,16 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// demandOrder is the order in which messages name what is asked for.
 var demandOrder = []string{plan.DemandGPUs, plan.DemandNICs, plan.DemandVFs, plan.DemandCores, plan.DemandSMT,
 	plan.DemandMemory}
 
-// demands lists the parts of the requests that play a part, for programs: the same that message says
-// in a sentence.
+// demands lists the relevant parts of the requests for programs, with the same content as message.
 func (c *conflict) demands() []plan.Demand {
 	out := []plan.Demand{}
 	for _, i := range c.set {
 		r := &c.p.Requests[i]
 		playing := lists.Filter(demandOrder, func(what string) bool { return c.plays(r, what) })
-		if playing == nil { // that it is there at all is enough: a core is the least that it takes
+		if playing == nil { // any request needs at least a core
 			playing = []string{plan.DemandCores}
 		}
 		for _, what := range playing {
@@ -40,14 +38,14 @@ func (c *conflict) demands() []plan.Demand {
 	return out
 }
 
-// plays reports whether something that a request asks for plays a part in the conflict.
+// plays reports whether a demand of a request is relevant to the conflict.
 func (c *conflict) plays(r *plan.Request, what string) bool {
 	return c.parts.all[what] && !c.parts.not[[2]string{r.Name, what}] && amount(c.p, r, what) > 0
 }
 
 func (c *conflict) reserved() bool { return c.parts.all[plan.DemandReserve] || len(c.set) == 0 }
 
-// demandText says what a request asks for: "2 GPUs", "14 cores (28 vCPUs)".
+// demandText describes a demand: "2 GPUs", "14 cores (28 vCPUs)".
 func (c *conflict) demandText(r *plan.Request, what string) string {
 	n := amount(c.p, r, what)
 	switch what {
@@ -64,8 +62,8 @@ func (c *conflict) demandText(r *plan.Request, what string) string {
 	return words.Count(n, deviceWord(what)) + wantText(wantsOf(r, what))
 }
 
-// wantText repeats how the lab names the devices, if it says more than a number: "2 GPUs" alone would hide
-// that it was the vendor that ruled out the others.
+// wantText repeats the lab's device selectors if they are more than a number, because "2 GPUs" alone would hide that
+// the vendor excluded the others.
 func wantText(wants []plan.Want) string {
 	var texts []string
 	for _, w := range wants {
@@ -83,7 +81,6 @@ func deviceWord(what string) string {
 	return map[string]string{plan.DemandGPUs: "GPU", plan.DemandNICs: "NIC", plan.DemandVFs: "virtual function"}[what]
 }
 
-// members returns the requests of the conflict that an affinity is of.
 func (c *conflict) members(k int) []int {
 	return slices.DeleteFunc(slices.Clone(c.p.Affinity[k].Requests), func(i int) bool {
 		return !slices.Contains(c.set, i)
@@ -125,11 +122,11 @@ func (c *conflict) reserveText() string {
 	return text
 }
 
-// manyInRow is from how many lab nodes on that follow each other only the first and the last are named.
+// manyInRow is the shortest run of consecutive lab nodes named by its first and last.
 const manyInRow = 4
 
-// nodeList names requests, ascending: "vm00 and vm02", "vm00 to vm07". Rows are by place in the lab and
-// not by name; labs count their nodes through, so that the two are the same.
+// nodeList names requests in ascending order: "vm00 and vm02", "vm00 to vm07". Runs are by position in the lab, which
+// agrees with the numbers in names.
 func (c *conflict) nodeList(requests []int) string {
 	name := func(i int) string { return words.Plain(c.p.Requests[i].Name) }
 	var names []string
@@ -149,7 +146,6 @@ func (c *conflict) nodeList(requests []int) string {
 	return andList(names)
 }
 
-// message says what conflicts: who, what they need, what there is for it, and what stands in the way.
 func (c *conflict) message() string {
 	all := ""
 	switch len(c.set) {
@@ -169,7 +165,7 @@ func (c *conflict) message() string {
 	text := strings.Join(clauses, ", and ")
 	var facts []string
 	for _, f := range c.facts {
-		if f.Kind != plan.FactMemory && f.Kind != plan.FactVFs { // c.there has said these two
+		if f.Kind != plan.FactMemory && f.Kind != plan.FactVFs { // c.there has mentioned these
 			facts = append(facts, f.Text)
 		}
 	}
@@ -184,7 +180,6 @@ func (c *conflict) message() string {
 	return head + text
 }
 
-// reserveMessage says that the host is too small for its own reserve.
 func (c *conflict) reserveMessage() string {
 	free, on := freeCores(c.p)
 	text := fmt.Sprintf("of %s %d are no tenant's", words.Count(len(c.p.Cores), "core"), free)
@@ -199,7 +194,7 @@ func (c *conflict) reserveMessage() string {
 	return "no lab node can be placed: " + c.reserveText() + ", and " + text
 }
 
-// needs says what each lab node asks for: "each needs 2 GPUs", or by lab nodes of equal needs.
+// needs describes the needs of the lab nodes, as in "each needs 2 GPUs", or by groups of lab nodes with equal needs.
 func (c *conflict) needs() string {
 	if asked, there := c.inAll(); there != "" {
 		return asked + " asked for and " + there
@@ -228,8 +223,8 @@ func (c *conflict) needs() string {
 	return strings.Join(parts, ", ")
 }
 
-// inAll says how many devices several lab nodes ask for in all, where that they are too many is the whole reason; and
-// how many are there, where these could have all of them.
+// inAll returns how many devices several lab nodes ask for in total, if that alone explains the conflict, and how
+// many exist, if the lab nodes could have all of them.
 func (c *conflict) inAll() (asked, there string) {
 	if len(c.parts.all) != 1 || len(c.set) < 2 || len(c.parts.affinity) > 0 {
 		return "", ""
@@ -256,7 +251,6 @@ func (c *conflict) inAll() (asked, there string) {
 	return "", ""
 }
 
-// need says what plays a part of what a request asks for.
 func (c *conflict) need(r *plan.Request) string {
 	var what []string
 	for _, d := range demandOrder {
@@ -265,7 +259,7 @@ func (c *conflict) need(r *plan.Request) string {
 		case d == plan.DemandCores && c.plays(r, plan.DemandSMT):
 			what = append(what, fmt.Sprintf("%s with %d threads each (%d vCPUs)", words.Count(r.Cores, "core"),
 				r.Threads, r.VCPUs))
-		case d == plan.DemandSMT && c.plays(r, plan.DemandCores): // said with the cores
+		case d == plan.DemandSMT && c.plays(r, plan.DemandCores): // mentioned with the cores
 		default:
 			what = append(what, c.demandText(r, d))
 		}
@@ -273,8 +267,8 @@ func (c *conflict) need(r *plan.Request) string {
 	return andList(what)
 }
 
-// there says what there is of what plays a part, so that the reader sees the two numbers beside each
-// other: what is needed, and what there is.
+// there describes the available amounts of the relevant demands, so that the reader sees need and supply side by
+// side.
 func (c *conflict) there() string {
 	var parts []string
 	add := func(text func() string, kinds ...string) {
@@ -302,7 +296,6 @@ func (c *conflict) there() string {
 	return strings.Join(parts, ", and ")
 }
 
-// vfsThere says how many virtual functions the lab nodes can get, and of which NICs.
 func (c *conflict) vfsThere() string {
 	var of []string
 	var sum int64
@@ -314,7 +307,8 @@ func (c *conflict) vfsThere() string {
 	return thereAre(sum, "virtual function") + " to give (" + andList(of) + ")"
 }
 
-// memoryThere says how much memory the NUMA nodes can give. Memory plays no part where that of a node is not known.
+// memoryThere describes how much memory the NUMA nodes can give. Memory is irrelevant if the amount on any node is
+// unknown.
 func (c *conflict) memoryThere() string {
 	var on []string
 	var sum int64
@@ -338,18 +332,17 @@ func thereAre(n int64, one string) string {
 	return "there are " + words.Count(n, one)
 }
 
-// devicesOf counts the devices that are given whole for a demand.
 func (c *conflict) devicesOf(what string) int64 {
 	return int64(lists.Count(c.p.Devices, func(d plan.Device) bool { return demandOf(d.Kind) == what }))
 }
 
-// devicesThere says how many devices of a kind there are and which of them the lab nodes can get.
+// devicesThere describes how many devices of a kind exist and which of them the lab nodes can get.
 func (c *conflict) devicesThere(what string) string {
 	all := c.devicesOf(what)
 	can := anyOf(c.p, c.set, what)
 	if int64(len(can)) == all {
 		if _, there := c.inAll(); there != "" {
-			return "" // said with what is asked for
+			return "" // mentioned with the needs
 		}
 		return thereAre(all, deviceWord(what))
 	}
@@ -361,7 +354,6 @@ func (c *conflict) devicesThere(what string) string {
 	return text + " (" + strings.Join(names, ", ") + ")"
 }
 
-// coresThere says how many cores can be given, and who has the others.
 func (c *conflict) coresThere() string {
 	held := map[string]int{}
 	free, wide := 0, 0

@@ -11,10 +11,9 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// largeHost makes the large machine of the benchmarks, from a description: 4 packages with 4 NUMA
-// nodes each, 4 L3 caches a node, 8 cores a cache, 2 threads a core: 1,024 CPUs. Each NUMA node has
-// 64 GiB and one root complex with a GPU, and a NIC of 100 Gb/s that gives 16 virtual functions,
-// below one switch. No such machine was read.
+// largeHost builds the large host of the benchmarks, which is not a real machine: 4 packages with 4 NUMA nodes each,
+// 4 L3 caches per node, 8 cores per cache, 2 threads per core, 1,024 CPUs. Each NUMA node has 64 GiB and one root
+// complex, with a GPU and a 100 Gb/s NIC with 16 virtual functions below one switch.
 func largeHost() (*topology.Host, error) {
 	h, err := synthetic.Host("pack:4 numa:4(memory=64GiB) l3:4 core:8 pu:2")
 	if err != nil {
@@ -44,7 +43,6 @@ func largeHost() (*topology.Host, error) {
 	return h, nil
 }
 
-// addDevices adds a switch with a GPU and a NIC below it to a NUMA node.
 func addDevices(h *topology.Host, node int) error {
 	var fault error
 	addr := func(format string) topology.PCIAddr {

@@ -20,14 +20,12 @@ import (
 	"github.com/rackless/rackless/plan/verify"
 )
 
-// A planned is how one plan went.
 type planned struct {
 	cost, bound int64
 	stopped     string
 	feasible    bool
 }
 
-// makePlan makes a plan as the command does, in this process, checks included.
 func makePlan(b testing.TB, h *topology.Host, labText string, limit time.Duration) (planned, error) {
 	b.Helper()
 	l, err := lab.Parse("lab", []byte(labText))
@@ -49,7 +47,7 @@ func makePlan(b testing.TB, h *topology.Host, labText string, limit time.Duratio
 	return planned{r.Cost, r.Bound, r.Stopped, true}, nil
 }
 
-// timePlans makes a plan again and again, and reports its cost and the gap that is left in percent of it.
+// timePlans makes a plan repeatedly, and reports its cost and the remaining gap in percent.
 func timePlans(b *testing.B, h *topology.Host, labText string, limit time.Duration) {
 	b.Helper()
 	var last planned
@@ -62,8 +60,8 @@ func timePlans(b *testing.B, h *topology.Host, labText string, limit time.Durati
 	b.ReportMetric(100*float64(last.cost-last.bound)/float64(max(1, last.cost)), "%gap")
 }
 
-// BenchmarkMachines plans generated labs of 2 to 16 nodes on every machine of the test data that has cores. A run of
-// it plans them all; what a user would notice, or what was not proved, is listed by name.
+// BenchmarkMachines plans generated labs of 2 to 16 nodes on every machine of the test data with cores. Slow and
+// unproved plans are listed by name.
 func BenchmarkMachines(b *testing.B) {
 	var machines []*topology.Host
 	var names []string
@@ -72,7 +70,7 @@ func BenchmarkMachines(b *testing.B) {
 			return err
 		}
 		if h, err := inspect.ReadFile(b.Context(), path); err == nil && len(h.Cores) > 0 {
-			machines, names = append(machines, h), append(names, path) // goldens and matrices are not machines
+			machines, names = append(machines, h), append(names, path) // golden files and matrices are not machines
 		}
 		return b.Context().Err()
 	}))
@@ -90,7 +88,7 @@ func BenchmarkMachines(b *testing.B) {
 					p, err := makePlan(b, h, text, 10*time.Second)
 					took := time.Since(start)
 					if _, refused := errors.AsType[build.RequestErrors](err); refused {
-						continue // more than the machine has: no search
+						continue // exceeds the machine, so there is no search
 					}
 					check(b, err)
 					times = append(times, took)
@@ -115,8 +113,8 @@ func BenchmarkMachines(b *testing.B) {
 	}
 }
 
-// generatedLab is a lab that takes about two thirds of a host's cores, memory and devices, by equal
-// nodes or by nodes of three sizes; empty where there is less than a core for each.
+// generatedLab returns a lab with about two thirds of a host's cores, memory and devices, in equal nodes or in nodes
+// of three sizes. It returns "" if there is less than a core for each.
 func generatedLab(h *topology.Host, nodes int, even bool) string {
 	free := len(h.Cores) - 1
 	each := free * 2 / 3 / nodes
@@ -162,11 +160,10 @@ func BenchmarkLarge(b *testing.B) {
 	}
 }
 
-// A namedLab is a lab as text.
 type namedLab struct{ name, text string }
 
-// largeLabs are equal, mixed and unequal ones, and one whose nodes leave cores of each NUMA node
-// over: bounds that look at a lab node alone are weak there.
+// largeLabs returns labs with equal, mixed and unequal nodes, and one in which nodes leave some cores of each NUMA
+// node unused, so that bounds for single lab nodes are weak.
 func largeLabs() []namedLab {
 	unequal := "nodes:\n"
 	for i := range 64 {
@@ -182,8 +179,8 @@ func largeLabs() []namedLab {
 	}
 }
 
-// BenchmarkGrowth shows how time and cost grow with lab nodes, devices and NUMA nodes: lab nodes with a VF and 6 cores
-// each, on parts of the large host. Combinations that ask for more than the part has are left out.
+// BenchmarkGrowth measures how time and cost grow with lab nodes, devices and NUMA nodes. Lab nodes have a VF and 6
+// cores each, on parts of the large host; combinations too large for the part are skipped.
 func BenchmarkGrowth(b *testing.B) {
 	h, err := largeHost()
 	check(b, err)
@@ -205,7 +202,6 @@ func BenchmarkGrowth(b *testing.B) {
 	}
 }
 
-// partOf is the large host with only its first NUMA nodes.
 func partOf(h *topology.Host, numa int) (*topology.Host, error) {
 	part := *h
 	part.NUMANodes = slices.Clone(h.NUMANodes[:numa])

@@ -1,5 +1,5 @@
-// Package planbench measures the planner: whole processes for the cases of the guides, the machines of the test data
-// and a large one in this process. "make bench" runs it; docs/performance.md says what the figures mean.
+// Package planbench benchmarks the planner: as processes for the cases of the guides, and in this process for the
+// machines of the test data and a large host. "make bench" runs it; docs/performance.md explains the figures.
 package planbench
 
 import (
@@ -14,7 +14,7 @@ import (
 
 var program = flag.String("rackless", "../../bin/rackless", "the program to measure")
 
-// BenchmarkCases times whole processes: a plan, and beside it reading the host alone.
+// BenchmarkCases times whole processes that make a plan, and for comparison only read the host.
 func BenchmarkCases(b *testing.B) {
 	for _, c := range []struct{ lab, host string }{
 		{"epyc-pair", "epyc-7551p.ttar"},
@@ -42,7 +42,6 @@ func BenchmarkCases(b *testing.B) {
 	}
 }
 
-// rackless runs the program and returns what it printed.
 func rackless(b *testing.B, args ...string) []byte {
 	b.Helper()
 	cmd := exec.CommandContext(b.Context(), *program, args...)

@@ -283,7 +283,7 @@ func TestFunctionsOfACardKeepTheirNumbers(t *testing.T) {
 		// the last: of the same IOMMU group, another card
 		card("gpu", "RTX", 0, 0, "0000:06:00.0", "0000:06:00.1", "0000:06:00.3", "0000:07:00.0"),
 		card("nic", "port 2", 1, 1, "0000:41:00.1"),
-		card("nic", "X", 1, 1, "0000:61:00.0"), card("nic", "X", 1, 1, "0000:61:00.1"), // two ports of one card
+		card("nic", "X", 1, 1, "0000:61:00.0"), card("nic", "X", 1, 1, "0000:61:00.1"), // the card's other port is kept
 		vfCard("0000:81:00.0", 0, 1, 1, "0000:81:00.2"), vfCard("0000:81:00.0", 1, 1, 1, "0000:81:00.3"),
 	}
 	n.Devices = nil

@@ -10,16 +10,15 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// brokenRules lists the hard rules of ours that the finished placement breaks, in a fixed order. A cost
-// alone would make a rival look better than it is: sharing a core costs nothing in our terms, because
-// our own plans never do.
+// brokenRules lists the hard rules that the finished placement breaks, in a fixed order. The cost alone would favor a
+// rival: sharing a core costs nothing in our terms, because our plans never do it.
 func (h *host) brokenRules() []string {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	p := h.p
 
-	// Whose each core is, by the placement and by the CPUs that it was made of. The two differ where
-	// pins were rounded to whole cores.
+	// The users of each core, by the rounded placement and by the CPUs actually pinned. They differ if pins were
+	// rounded to whole cores.
 	owners := make([][]int, len(p.Cores))
 	for c, core := range p.Cores {
 		owners[c] = slices.Clone(h.taken[c])
@@ -29,7 +28,7 @@ func (h *host) brokenRules() []string {
 			}
 		}
 	}
-	// coresWhere returns the IDs of the cores of lab node i with a property.
+	// coresWhere returns the IDs of the cores of lab node i for which has is true.
 	coresWhere := func(i int, has func(c int) bool) (ids []int) {
 		for c := range owners {
 			if slices.Contains(owners[c], i) && has(c) {
@@ -42,7 +41,7 @@ func (h *host) brokenRules() []string {
 	for i := range h.placed {
 		for j := i + 1; j < len(h.placed); j++ {
 			if slices.Contains(h.floats, i) && slices.Contains(h.floats, j) {
-				continue // said already
+				continue // reported by floating
 			}
 			both := coresWhere(i, func(c int) bool { return slices.Contains(owners[c], j) })
 			if len(both) > 0 {
@@ -67,7 +66,6 @@ func (h *host) brokenRules() []string {
 	return list
 }
 
-// floating names the lab nodes whose vCPUs are not pinned.
 func (h *host) floating(add func(string, ...any)) {
 	if len(h.floats) == 0 {
 		return
@@ -81,7 +79,6 @@ func (h *host) floating(add func(string, ...any)) {
 	add("%s %s over the host's CPUs too: nothing is kept for it", nameList(names), verb)
 }
 
-// reserveKept checks what is left for the host: in all, by NUMA node and by package.
 func (h *host) reserveKept(owners [][]int, add func(string, ...any)) {
 	left, onNode, onPackage := 0, map[int]int{}, map[int]int{}
 	for c := range owners {
@@ -110,7 +107,7 @@ func overlap(a, b []int) bool {
 	return slices.ContainsFunc(a, func(v int) bool { return slices.Contains(b, v) })
 }
 
-// affinityKept checks what the lab asks of lab nodes together. None of the rivals can be told.
+// affinityKept checks the lab's affinities. Rivals have no way to be told of them.
 func (h *host) affinityKept(add func(string, ...any)) {
 	node := map[int]int{}
 	for _, c := range h.p.Cores {
@@ -137,7 +134,6 @@ func (h *host) affinityKept(add func(string, ...any)) {
 	}
 }
 
-// nameList writes names, the first four of many.
 func nameList(names []string) string { return words.Names(names, 4) }
 
 func coreList(ids []int) string {
@@ -147,7 +143,7 @@ func coreList(ids []int) string {
 	return "cores " + numbers(ids)
 }
 
-// numbers writes numbers as Linux writes lists of CPUs: 0-3,8. Unlike topology.CPUSet it takes any number.
+// numbers formats numbers like Linux CPU lists: 0-3,8. Unlike topology.CPUSet it accepts any number.
 func numbers(ids []int) string {
 	ids = lists.Distinct(slices.Clone(ids))
 	var parts []string

@@ -9,21 +9,19 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Kinds of wants: whole GPUs and NICs, and virtual functions.
 const (
 	wantGPU = iota
 	wantNIC
 	wantVF
 )
 
-// A want is one line of a request, with its kind.
 type want struct {
 	plan.Want
 	kind int
 }
 
-// wants lists what a request asks for, the most specific first in each kind: whoever names an
-// address gets it before "any" is served.
+// wants lists the wants of a request by kind, the most specific first: a want with an address is served before one
+// for any device.
 func wants(r *plan.Request) []want {
 	var list []want
 	for kind, ws := range [][]plan.Want{wantGPU: r.GPUs, wantNIC: r.NICs, wantVF: r.VFs} {
@@ -42,10 +40,10 @@ func (w want) text() string {
 	return fmt.Sprintf("%s (%s)", kind, w.Text)
 }
 
-// left is how many units of a device request i may take for w: 1 or 0 whole, or virtual functions.
-// No rival but a careful user knows of bundles (IOMMU groups and functions of one card), but with a
-// group that is split no virtual machine starts. So devices whose bundle is elsewhere are not on
-// offer, and neither are those that a later lab node asks for by name.
+// left returns the units of a device that request i may take for w: 0 or 1 for a whole device, else the number of
+// virtual functions. Most rivals do not know bundles (IOMMU groups and functions of one card), but no virtual machine
+// starts with a split group. So devices are unavailable if part of their bundle is elsewhere, or is named by a later
+// lab node.
 func (h *host) left(w want, d, i int) int {
 	dev := &h.p.Devices[d]
 	if last, named := h.lastNamed[dev.Bundle]; h.gone[d] != 0 || named && last > i {
@@ -71,8 +69,8 @@ func (h *host) left(w want, d, i int) int {
 	return 0
 }
 
-// take gives n units of device d to request i. A NIC of which virtual functions are taken stays: left says that it
-// cannot be had whole any more.
+// take gives n units of device d to request i. A NIC that gives virtual functions can no longer be given whole, as
+// left ensures.
 func (h *host) take(to *plan.NodePlacement, w want, d, n, i int) {
 	switch w.kind {
 	case wantGPU:
@@ -92,7 +90,7 @@ func (h *host) take(to *plan.NodePlacement, w want, d, n, i int) {
 	}
 }
 
-// byAddress takes devices as a user names them who reads lspci from the top: the first that are free.
+// byAddress takes the first free devices, like a user reading lspci from the top.
 func (h *host) byAddress(i int) (n plan.NodePlacement, err error) {
 	for _, w := range wants(&h.p.Requests[i]) {
 		need := w.Count

@@ -8,11 +8,11 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A machine describes a host of equal NUMA nodes. CPU c and c + cores are siblings, as Linux numbers them on x86.
+// A machine describes a host of equal NUMA nodes. CPUs c and c + cores are siblings, as on x86 Linux.
 type machine struct {
-	nodes, cores, threads int // cores of each node
+	nodes, cores, threads int // cores per node
 	packages              int
-	l3                    int // cores of each L3 cache
+	l3                    int // cores per L3 cache
 	far                   int // distance to another node
 	pages                 int64
 }
@@ -48,8 +48,8 @@ func (m machine) problem() *plan.Problem {
 	return p
 }
 
-// addPaths gives every pair of a GPU and something a path: of the same NUMA node NODE, of another
-// SYS, or what class says.
+// addPaths adds a path between each GPU and each other device: NODE within a NUMA node and SYS between nodes, unless
+// class returns another.
 func addPaths(p *plan.Problem, class func(a, b plan.Device) (string, int)) {
 	for a := range p.Devices {
 		for b := a + 1; b < len(p.Devices); b++ {
@@ -69,8 +69,8 @@ func byNUMA(a, b plan.Device) (string, int) {
 	return "SYS", 4
 }
 
-// epycPair is the lab of two nodes on an EPYC 7551P: a GPU and a 25 Gb/s NIC each, each device on a
-// NUMA node of its own.
+// epycPair returns a lab of two nodes on an EPYC 7551P, each with a GPU and a 25 Gb/s NIC. Each device is on a NUMA
+// node of its own.
 func epycPair() *plan.Problem {
 	p := machine{nodes: 4, cores: 8, threads: 2, packages: 1, l3: 4, far: 16, pages: 62}.problem()
 	gpu := func(id string, node, bundle int) plan.Device {
@@ -94,8 +94,8 @@ func epycPair() *plan.Problem {
 	return p
 }
 
-// h20 is a machine of two sockets with 8 GPUs and 4 NICs, two of each socket's NICs beside a GPU,
-// and a lab of four nodes with 2 GPUs and a NIC each.
+// h20 returns a machine of two sockets with 8 GPUs and 4 NICs, two NICs of each socket beside a GPU, and a lab of
+// four nodes with 2 GPUs and a NIC each.
 func h20() *plan.Problem {
 	p := machine{nodes: 2, cores: 48, threads: 2, packages: 2, l3: 48, far: 21, pages: 480}.problem()
 	for i := range 8 {
@@ -127,12 +127,10 @@ func h20() *plan.Problem {
 	return p
 }
 
-// request asks for cores with both threads and pages, and nothing else.
 func request(name string, cores int, pages int64) plan.Request {
 	return plan.Request{Name: name, VCPUs: 2 * cores, Threads: 2, Cores: cores, Pages: pages, GuestNUMA: "auto"}
 }
 
-// place returns what one rival makes of a problem.
 func place(t *testing.T, p *plan.Problem, id string) Outcome {
 	t.Helper()
 	for _, o := range Compare(p) {

@@ -22,7 +22,6 @@ func TestTheKnownLabsComeOutAsRecorded(t *testing.T) {
 	}
 }
 
-// describe writes outcomes for people: where each lab node went, and the terms that cost something.
 func describe(p *plan.Problem, outcomes []Outcome) string {
 	var b strings.Builder
 	for _, o := range outcomes {
@@ -46,7 +45,7 @@ func describe(p *plan.Problem, outcomes []Outcome) string {
 		for _, t := range o.Terms {
 			sums[t.Term] += t.Cost
 		}
-		for _, t := range o.Terms { // in the order of the terms, each once
+		for _, t := range o.Terms { // each term once, in order
 			if sums[t.Term] > 0 {
 				fmt.Fprintf(&b, "  %s %d\n", t.Term, sums[t.Term])
 				sums[t.Term] = 0
@@ -59,7 +58,6 @@ func describe(p *plan.Problem, outcomes []Outcome) string {
 	return b.String()
 }
 
-// escape keeps what Markdown would take for its own.
 var escape = strings.NewReplacer("_", `\_`).Replace
 
 func TestThePageOfTheRivalsHasThemAll(t *testing.T) {

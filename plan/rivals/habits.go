@@ -9,9 +9,8 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// float is libvirt for a domain as virt-install writes it: no cputune, no numatune. It gives an expected share of cores
-// on each NUMA node, and memory by first touch: the real threads wander, and where they would be on average under load
-// is costed.
+// float mimics libvirt for a domain from virt-install, without cputune and numatune. The real threads wander, so
+// cores are their expected share on each NUMA node under load, and memory is by first touch.
 func (h *host) float(i int) error {
 	n, err := h.byAddress(i)
 	if err != nil {
@@ -30,14 +29,14 @@ func (h *host) float(i int) error {
 	return nil
 }
 
-// pinCPUs is the shortest recipe of the guides: vCPU 0 to the first free CPU, vCPU 1 to the next.
+// pinCPUs mimics the shortest recipe in guides: vCPU 0 to the first free CPU, vCPU 1 to the next.
 func (h *host) pinCPUs(i int) error { return h.byHand(i, false) }
 
-// pinCores is the better guide: it pins siblings together.
+// pinCores mimics better guides, which pin sibling threads together.
 func (h *host) pinCores(i int) error { return h.byHand(i, true) }
 
-// byHand pins request i to the next CPUs in order, with memory by first touch on their NUMA nodes. A lab node that
-// shows no siblings to its guest takes the first thread of each core, as in guides that turn SMT off.
+// byHand pins request i to the next CPUs in order, with memory by first touch on their NUMA nodes. A lab node without
+// guest siblings gets the first thread of each core, as in guides that turn SMT off.
 func (h *host) byHand(i int, siblings bool) error {
 	n, err := h.byAddress(i)
 	if err != nil {
@@ -48,7 +47,7 @@ func (h *host) byHand(i int, siblings bool) error {
 	for _, c := range h.p.Cores {
 		free := slices.DeleteFunc(slices.Clone(c.CPUs), func(cpu int) bool { return !h.free(cpu) })
 		if siblings && len(free) < len(c.CPUs) {
-			continue // a thread of it is in use
+			continue // one of its threads is in use
 		}
 		if r.Threads < smt {
 			first := c.CPUs[:min(len(c.CPUs), r.Threads)]
@@ -56,7 +55,7 @@ func (h *host) byHand(i int, siblings bool) error {
 		}
 		left = append(left, free...)
 	}
-	// rank numbers cores by their first thread, as lscpu -e does.
+	// rank orders cores by their first thread, as lscpu -e does.
 	rank := func(cpu int) int {
 		if siblings {
 			return h.p.Cores[h.coreOf[cpu]].CPUs[0]

@@ -10,25 +10,25 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A host is what is left of a problem's host while the lab nodes of a rival are placed one after another.
+// A host is the remaining capacity of a problem's host while a rival places the lab nodes one after another.
 type host struct {
 	p     *plan.Problem
 	nodes []int // IDs of NUMA nodes, ascending
 
 	coreOf   map[int]int   // CPU to index of Problem.Cores
 	reserved map[int]bool  // indexes of cores kept for the host
-	user     map[int]int   // CPU to the request that is pinned to it
-	taken    map[int][]int // index of core to the requests that are placed on it, by the rounded placement
-	pages    map[int]int64 // by NUMA node: what is left
-	gone     []int         // by device: 1 + the request that has it whole
-	vfs      []int         // by device: virtual functions left
-	// lastNamed is, by bundle, the last request that asks for a device of it by name, so that nothing else will do.
+	user     map[int]int   // CPU to the request pinned to it
+	taken    map[int][]int // core index to the requests on it, by the rounded placement
+	pages    map[int]int64 // remaining pages by NUMA node
+	gone     []int         // by device: 1 + the request that has it whole, else 0
+	vfs      []int         // by device: remaining virtual functions
+	// lastNamed maps a bundle to the last request that names a device of it.
 	lastNamed map[int]int
-	floats    []int // requests whose vCPUs float
+	floats    []int
 	placed    []plan.NodePlacement
 }
 
-// unlimited stands for memory whose size is not known. Sums of it over all nodes stay far from overflow.
+// unlimited stands for memory of unknown size. Its sum over all nodes does not overflow.
 const unlimited = int64(1) << 52
 
 func newHost(p *plan.Problem) *host {
@@ -63,11 +63,10 @@ func newHost(p *plan.Problem) *host {
 	return h
 }
 
-// reserve keeps cores for the host as an operator would who is asked for Problem.ReserveCores:
-// first what is asked of single NUMA nodes, then a core in each package with devices in use, then
-// the lowest cores.
+// reserve keeps Problem.ReserveCores for the host, as an operator would: first the cores requested on single NUMA
+// nodes, then a core in each package with devices in use, then the lowest cores.
 func (h *host) reserve() {
-	// by CPU number, as an operator writes a list
+	// by CPU number, as in an operator's list
 	order := lists.Where(h.p.Cores, func(c plan.Core) bool { return c.Tenant == "" })
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(h.p.Cores[a].CPUs[0], h.p.Cores[b].CPUs[0]) })
 
@@ -91,7 +90,7 @@ func (h *host) reserve() {
 			}
 		}
 	}
-	// The sum of the nodes' reserves may exceed ReserveCores, and tenants may leave fewer cores than that.
+	// The nodes' reserves may add up to more than ReserveCores, and tenants may leave fewer cores.
 	for _, i := range order {
 		if len(h.reserved) < h.p.ReserveCores && !h.reserved[i] {
 			keep(i)
@@ -99,12 +98,12 @@ func (h *host) reserve() {
 	}
 }
 
-// threads is how many CPUs the largest core has.
 func (h *host) threads() int {
 	return max(1, lists.Max(h.p.Cores, func(c plan.Core) int { return len(c.CPUs) }))
 }
 
-// free says whether a rival that pins may take a CPU: no request has it, and its core is not the host's or a tenant's.
+// free reports whether a pinning rival may use a CPU: it has no request, and its core is neither the host's nor a
+// tenant's.
 func (h *host) free(cpu int) bool {
 	if i, ok := h.coreOf[cpu]; !ok || h.reserved[i] || h.p.Cores[i].Tenant != "" {
 		return false
@@ -113,9 +112,8 @@ func (h *host) free(cpu int) bool {
 	return !used
 }
 
-// touch takes pages as Linux gives them where each thread touches its share first: from the
-// thread's own NUMA node, and when that is used up from the nearest of the allowed ones. It takes
-// nothing where all of them together have too few.
+// touch takes pages as Linux does if each thread touches its share first: from the thread's NUMA node, and then from
+// the nearest allowed one. It takes none if all of them together have too few.
 func (h *host) touch(pages int64, cores []int, allowed []int) ([]plan.NodePage, error) {
 	there := lists.Sum(allowed, func(n int) int64 { return h.pages[n] })
 	if there < pages {
@@ -144,7 +142,7 @@ func (h *host) touch(pages int64, cores []int, allowed []int) ([]plan.NodePage, 
 	return list, nil
 }
 
-// handOut has the NUMA nodes take from some: each its own before anybody takes from another, then from the nearest.
+// handOut calls take for each NUMA node with itself, and then for each with all nodes in some, nearest first.
 func (h *host) handOut(some []int, take func(from, n int)) {
 	for _, n := range some {
 		take(n, n)
@@ -156,7 +154,6 @@ func (h *host) handOut(some []int, take func(from, n int)) {
 	}
 }
 
-// near returns nodes by their distance from one, of equally far ones the lowest first.
 func (h *host) near(from int, nodes []int) []int {
 	nodes = slices.Clone(nodes)
 	slices.SortStableFunc(nodes, func(a, b int) int {
@@ -165,7 +162,7 @@ func (h *host) near(from int, nodes []int) []int {
 	return nodes
 }
 
-// put records where the next request goes. Cores are indexes of Problem.Cores; a placement has their IDs.
+// put records the placement of the next request. cores are indexes of Problem.Cores; the placement holds their IDs.
 func (h *host) put(n plan.NodePlacement, cores []int) {
 	i := len(h.placed)
 	for _, c := range cores {

@@ -16,9 +16,9 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// TestRandomProblems gives every rival problems as odd as they come. A rival may refuse; what it
-// places has to be complete, within memory and with the devices asked for; the same problem has to
-// give the same answer; and what keeps all rules must not cost less than the proved optimum.
+// TestRandomProblems runs every rival on random, odd problems. A rival may refuse. A placement must be complete,
+// within memory, with the requested devices and reproducible; if it keeps all rules, it must not cost less than the
+// proved optimum.
 func TestRandomProblems(t *testing.T) {
 	t.Parallel()
 	placed, kept := map[string]int{}, map[string]int{}
@@ -58,7 +58,7 @@ func TestRandomProblems(t *testing.T) {
 		}
 	}
 	for _, r := range rivals.All() {
-		// A test that everybody refuses, or where nobody keeps the rules, would prove nothing.
+		// The test would prove nothing if every rival refused, or none kept the rules.
 		if placed[r.ID] == 0 || (kept[r.ID] > 0) == (r.ID == "libvirt-default") {
 			t.Errorf("%s placed %d labs and kept the rules in %d: the problems are too hard to tell", r.ID,
 				placed[r.ID], kept[r.ID])
@@ -66,7 +66,7 @@ func TestRandomProblems(t *testing.T) {
 	}
 }
 
-// incomplete says what a placement lacks that every rival has to give, whatever rules it breaks.
+// incomplete describes parts of a placement that are missing and that no rival may omit, even if it breaks rules.
 func incomplete(p *plan.Problem, o *rivals.Outcome) string {
 	if got := plan.Cost(o.Terms); got != o.Cost {
 		return fmt.Sprintf("cost %d, terms add up to %d", o.Cost, got)
@@ -144,7 +144,6 @@ func incomplete(p *plan.Problem, o *rivals.Outcome) string {
 	return ""
 }
 
-// unserved matches devices with wants, by trying.
 func unserved(wants []plan.Want, devices []int) string {
 	var open []plan.Want
 	for _, w := range wants {
@@ -232,9 +231,8 @@ func TestErrorsNameWhatIsWrong(t *testing.T) {
 	}
 }
 
-// FuzzCompare gives the rivals problems that build.Problem would not make: two numbers of a random one are
-// changed, to some that are twice there, less than none or far too large. Changing the numbers of a
-// whole problem gets much further than changing its text.
+// FuzzCompare runs the rivals on problems that build.Problem would not produce: two numbers of a random problem are
+// changed to duplicates, negative or far too large values. This reaches further than fuzzing the problem's text.
 func FuzzCompare(f *testing.F) {
 	for seed := range uint64(10) {
 		f.Add(seed, uint16(40*seed), int64(-1), uint16(7*seed), int64(1<<40))

@@ -10,32 +10,31 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A Rival is a tool or a habit that places virtual machines on a host by rules of its own.
+// A Rival is a tool or a manual method that places virtual machines on a host by its own rules.
 type Rival struct {
 	ID   string
 	Name string
 }
 
-// An Outcome is what a rival makes of a problem.
+// An Outcome is the placement of a problem by a rival, or its refusal.
 type Outcome struct {
 	Rival     string          `json:"rival"`
-	Placement *plan.Placement `json:"placement"`         // nil if it refuses
-	Refused   string          `json:"refused,omitempty"` // its own reason, with the lab node that it stopped at
-	Terms     []plan.Term     `json:"terms,omitempty"`   // of plan.Evaluate
-	Cost      int64           `json:"cost"`              // in basis points, comparable with ours; 0 if it refuses
-	// Broken lists the hard rules of ours that the placement breaks. Its cost is then that of the
-	// nearest whole-core placement, rounded in its favour.
+	Placement *plan.Placement `json:"placement"`         // nil if the rival refuses
+	Refused   string          `json:"refused,omitempty"` // the rival's reason and the lab node at which it stopped
+	Terms     []plan.Term     `json:"terms,omitempty"`   // from plan.Evaluate
+	Cost      int64           `json:"cost"`              // in basis points, comparable with ours; 0 on refusal
+	// Broken lists our hard rules that the placement breaks. The cost is then that of the nearest whole-core
+	// placement, rounded in the rival's favour.
 	Broken []string `json:"broken,omitempty"`
 }
 
-// A system is a Rival with the code of its rules.
 type system struct {
 	Rival
-	// place puts request i on what is left of the host. An error is the rival's refusal.
+	// place puts request i on the remaining host. An error is the rival's refusal.
 	place func(h *host, i int) error
 }
 
-// systems are in the order of docs/rivals.md.
+// systems has the order of docs/rivals.md.
 var systems = []system{
 	{Rival: Rival{"libvirt-default", "libvirt without pinning"}, place: (*host).float},
 	{Rival: Rival{"hand-vcpupin", "vcpupin by hand, CPUs in numeric order"}, place: (*host).pinCPUs},
@@ -45,8 +44,8 @@ var systems = []system{
 // All returns the rivals, always in the same order.
 func All() []Rival { return lists.Map(systems, func(s system) Rival { return s.Rival }) }
 
-// Compare places the lab by the rules of every rival, in the order of All. All of them refuse a
-// problem that is not consistent.
+// Compare places the lab by every rival's rules, in the order of All. If the problem is inconsistent, all of them
+// refuse it.
 func Compare(p *plan.Problem) []Outcome {
 	err := valid(p)
 	var all []Outcome
@@ -76,12 +75,12 @@ func (s system) run(p *plan.Problem) Outcome {
 	return o
 }
 
-// maxVFs is the largest value of the 16-bit field TotalVFs (PCI Express base specification, SR-IOV
-// extended capability).
+// maxVFs is the largest value of the 16-bit field TotalVFs (PCI Express base specification, SR-IOV extended
+// capability).
 const maxVFs = 1<<16 - 1
 
-// valid checks the parts of a problem that the rivals and plan.Evaluate index by, so that a problem
-// made by hand cannot make them panic.
+// valid checks the indexes in a problem, so that a problem made by hand cannot make the rivals or plan.Evaluate
+// panic.
 func valid(p *plan.Problem) error {
 	if p == nil {
 		return errors.New("none given")
@@ -143,14 +142,13 @@ func validHost(p *plan.Problem) error {
 	return nil
 }
 
-// round makes whole cores of the CPUs that request i was pinned to, as many as it asks for: our cost
-// model knows whole cores only. Each NUMA node keeps its part of the vCPUs. If the rival split
-// cores, there is a choice: those are taken first that no other lab node is on and that have enough
-// threads, which costs the rival least. Pinning that fits our rules comes through unchanged.
+// round replaces the pinned CPUs of request i by as many whole cores as it asks for, because our cost model only
+// knows whole cores. Each NUMA node keeps its share of the vCPUs. Unshared cores with enough threads come first, in
+// the rival's favour. Pinning to whole cores is unchanged.
 func (h *host) round(i int, cpus []int) []int {
 	r := &h.p.Requests[i]
 	on := map[int]int64{}
-	own := map[int]int{} // CPUs of the request on a core
+	own := map[int]int{}
 	for _, c := range cpus {
 		core := h.coreOf[c]
 		on[h.p.Cores[core].NUMANode]++
@@ -162,8 +160,8 @@ func (h *host) round(i int, cpus []int) []int {
 	})
 }
 
-// busy says how much speaks against a core for request i: most of all lab nodes that were rounded
-// to it, then those that are pinned to threads of it, and the host where it is reserved.
+// busy ranks a core for request i: other lab nodes rounded to it weigh most, then lab nodes pinned to its threads and
+// the host's reserve.
 func (h *host) busy(core, i int) int {
 	n := len(h.taken[core]) * (len(h.p.Requests) + 2)
 	for _, c := range h.p.Cores[core].CPUs {
@@ -177,9 +175,8 @@ func (h *host) busy(core, i int) int {
 	return n
 }
 
-// choose returns as many cores as r asks for: so many of each NUMA node, best first by prefer, then
-// lowest. Cores with too few threads come last. What a node has too few of comes from the others,
-// nearest first.
+// choose returns as many cores as r asks for, with a share on each NUMA node, best first by prefer, then lowest.
+// Cores with too few threads come last. If a node has too few cores, the nearest others give more.
 func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int) int) []int {
 	byNode := map[int][]int{}
 	for _, n := range h.nodes {
@@ -203,8 +200,8 @@ func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int
 	return chosen
 }
 
-// spread chooses cores for vCPUs that float: the scheduler looks for idle CPUs, so each NUMA node gets a share in
-// proportion to the cores that are idle there. If nothing is idle, to all cores.
+// spread chooses cores for floating vCPUs. The scheduler prefers idle CPUs, so each NUMA node gets a share in
+// proportion to its idle cores, or to all its cores if none is idle.
 func (h *host) spread(r *plan.Request) []int {
 	idle, all := map[int]int64{}, map[int]int64{}
 	for c := range h.p.Cores {

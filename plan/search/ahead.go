@@ -2,48 +2,46 @@ package search
 
 import "slices"
 
-// The devices of a lab node are picked one by one. What those to come cost at least decides how
-// many choices have to be looked at: with eight GPUs of sixteen there are 12,870. The bounds here
-// count what is certain wherever they come from: each GPU's cheapest partners among all (Gilmore
-// 1962, Lawler 1963), the nearest homes of what is still there, and how many devices can have a
-// core next to them on so many NUMA nodes.
+// The devices of a lab node are picked one by one. How many choices must be examined depends on good lower bounds for
+// the devices still to be picked: eight GPUs of sixteen can be chosen in 12,870 ways. The bounds here hold for any
+// later choice. They use each GPU's cheapest partners among all (Gilmore 1962, Lawler 1963), the nearest home nodes
+// of the remaining devices, and the number of devices that can be local to a given number of NUMA nodes.
 //
-// The case that needs this: one lab node with eight GPUs and eight NICs on largeShape of the tests. It is
-// proved in about a thousand steps; without the outlook on devices to come, the bound stays at 31800
-// of 56664 for millions.
+// The case that needs this: one lab node with eight GPUs and eight NICs on largeShape of the tests. It is proved in
+// about a thousand steps; without the outlook on devices to come, the bound stays at 31800 of 56664 for millions of
+// steps.
 
-// outlookDevices and outlookNodes bound the tables of an outlook. Where there is more than any host of today has, the
-// devices to come count nothing.
+// outlookDevices and outlookNodes limit the size of an outlook's tables. Hosts above these limits, larger than any of
+// today, get no outlook.
 const (
 	outlookDevices = 1024
 	outlookNodes   = 256
 )
 
-// An outlook is what an enumerator knows of the devices that are still to be picked.
+// An outlook holds an enumerator's knowledge of the devices still to be picked.
 type outlook struct {
 	on      bool
-	enough  bool    // there are enough devices left
-	left    []int   // of a want: devices to come
-	avail   [][]int // of a want, by NUMA node: what may still be picked there
-	nowhere []int   // of a want: likewise, at no known NUMA node
+	enough  bool
+	left    []int   // by want: devices still to be picked
+	avail   [][]int // by want and NUMA node: available devices
+	nowhere []int   // by want: available devices without a known NUMA node
 	gone    []bool  // GPUs that can no longer be picked
-	pairs   []int64 // of a GPU: paths to those that are picked
+	pairs   []int64 // by GPU: cost of its paths to the picked GPUs
 	other   int64   // least distance of a device to another NUMA node with room
-	covered []int   // by how many NUMA nodes have cores: how many devices are next to one, at most
-	homes   int     // devices whose NUMA node is known, those to come included
+	covered []int   // by number of NUMA nodes with cores: most devices that can be local to one of them
+	homes   int     // devices with a known NUMA node, including the ones still to be picked
 
-	// Of paths and ports together, see helpPaths:
-	jointAt []int64 // what paths cost and the distance of ports to come, with the cores on a NUMA node
-	joint   int64   // the least of them; infinite where the two are not looked at together
-	help    []int64 // of a port: how much cheaper paths get by it, at most
-	free    []int   // of a port: how often it can still be picked
-	now     []int64 // of the GPUs picked: what their paths cost with the ports picked, secondPair at most
+	// For paths and ports together, see helpPaths:
+	jointAt []int64 // by NUMA node: cost of paths and of the distance of ports still to be picked, with all cores there
+	joint   int64   // minimum of jointAt, or infinite if paths and ports are bounded separately
+	help    []int64 // by port: most by which it can make paths cheaper
+	free    []int   // by port: how many more times it can be picked
+	now     []int64 // by picked GPU: cost of its path with the picked ports, at most secondPair
 
-	sums  []int64 // scratch
-	cover []int   // likewise
+	sums  []int64 // scratch space
+	cover []int   // scratch space
 }
 
-// prepare looks at what there is for all wants.
 func (e *enumerator) prepare() {
 	o, m := &e.out, e.s.m
 	o.on = e.r.outlook
@@ -74,7 +72,7 @@ func (e *enumerator) prepare() {
 	e.s.work.steps += int64(n)
 }
 
-// add counts devices of a want in, or out.
+// add changes the count of devices available to want y.
 func (o *outlook) add(m *model, y, d, by int) {
 	if h := m.devices[d].home; h >= 0 {
 		o.avail[y][h] += by
@@ -83,9 +81,8 @@ func (o *outlook) add(m *model, y, d, by int) {
 	}
 }
 
-// take notes that a device was picked, with sign -1 that it was put back. GPUs and NICs are gone for
-// other wants too. These counts are kept up to date because lookAhead, which needs them, is called at
-// each pick.
+// take updates the outlook for a picked device or, with sign -1, for one put back. GPUs and NICs become unavailable
+// to other wants too. The counts are kept up to date because lookAhead needs them at each pick.
 func (e *enumerator) take(d int, kind wantKind, sign int) {
 	o, m := &e.out, e.s.m
 	if !o.on {
@@ -109,7 +106,7 @@ func (e *enumerator) take(d int, kind wantKind, sign int) {
 	}
 }
 
-// hide takes the device at a position of want x out of what is still there, with sign -1 back in.
+// hide makes the device at a position of want x unavailable or, with sign -1, available again.
 func (e *enumerator) hide(x, at, sign int) {
 	if !e.out.on {
 		return
@@ -126,9 +123,8 @@ func (e *enumerator) hide(x, at, sign int) {
 	}
 }
 
-// lookAhead is the bound of a partial choice of devices. It finds what follows from the devices to
-// come, once k of want x are picked: it returns what paths cost, and sets eff to what cores cost on
-// each NUMA node.
+// lookAhead returns a lower bound on the cost of paths, after k devices of want x are picked. It sets eff to lower
+// bounds on the cost of cores on each NUMA node.
 func (e *enumerator) lookAhead(x, k int) int64 {
 	o, m := &e.out, e.s.m
 	o.enough = true
@@ -172,7 +168,7 @@ func (e *enumerator) lookAhead(x, k int) int64 {
 			}
 			e.eff[a].core += perCore * (gpus + ports)
 		}
-		// What a node's paths and ports cost beyond the least is shared out among its cores.
+		// The cost of a node's paths and ports above the minimum is distributed over its cores.
 		for a := range n {
 			if joint && e.perNode[a].room > 0 {
 				e.eff[a].core += (o.jointAt[a] - o.joint) / int64(e.r.cores)
@@ -186,8 +182,8 @@ func (e *enumerator) lookAhead(x, k int) int64 {
 	return scale * (e.gpusAhead() + e.pathsAhead())
 }
 
-// reach returns how far the GPUs to come, or the other devices, are from NUMA node a together, at
-// least: the nearest ones first. It is false where there are not enough.
+// reach returns the minimum total distance from NUMA node a of the GPUs, or of the other devices, still to be picked.
+// It returns false if there are not enough.
 func (o *outlook) reach(m *model, a int, wants []want, gpus bool) (int64, bool) {
 	far := int64(0)
 	for y, left := range o.left {
@@ -210,8 +206,8 @@ func (o *outlook) reach(m *model, a int, wants []want, gpus bool) (int64, bool) 
 	return far, true
 }
 
-// coverage finds how many devices can have a core next to them at most where so many NUMA nodes have
-// cores: those of the nodes with most devices.
+// coverage finds, for each number of NUMA nodes with cores, the most devices that can be local to one of them. These
+// are the devices of the nodes with the most devices.
 func (e *enumerator) coverage() {
 	o := &e.out
 	n := len(e.perNode)
@@ -236,15 +232,15 @@ func (e *enumerator) coverage() {
 	}
 	count(e.homeCount, len(e.homes))
 	for y, left := range o.left {
-		// Those at no known NUMA node are near to everything.
+		// Devices without a known NUMA node are local to every node.
 		if left -= min(left, o.nowhere[y]); left > 0 {
 			count(o.avail[y], left)
 		}
 	}
 }
 
-// away returns what devices cost at least that have no core next to them where k NUMA nodes have cores. Without it one
-// lab node with eight GPUs and eight NICs on largeShape of the tests loses its proof.
+// away returns the minimum cost of devices without a local core if k NUMA nodes have cores. Without it, one lab node
+// with eight GPUs and eight NICs on largeShape of the tests is not proved.
 func (e *enumerator) away(k int) int64 {
 	if !e.out.on {
 		return 0
@@ -253,7 +249,7 @@ func (e *enumerator) away(k int) int64 {
 	return int64(max(0, e.out.homes-e.out.covered[k])) * e.out.other * e.s.m.p.Weights.DeviceNearest * scale
 }
 
-// addLargest adds up the k largest numbers of a list, and sorts it; addSmallest does so with the smallest.
+// addLargest sorts a list and returns the sum of its k largest numbers, and addSmallest that of its k smallest.
 func addLargest(list []int64, k int) int64 {
 	slices.Sort(list)
 	return total(list[max(0, len(list)-k):])
@@ -271,8 +267,8 @@ func total(list []int64) (sum int64) {
 	return sum
 }
 
-// gpusAhead returns what the GPUs to come cost at least: their paths to those picked, half of the
-// cheapest paths to each other (each of these has two ends), and their cheapest ports.
+// gpusAhead returns the minimum cost of the GPUs still to be picked: their paths to picked GPUs, half of the cheapest
+// paths to each other (each path has two ends), and their cheapest ports.
 func (e *enumerator) gpusAhead() int64 {
 	o := &e.out
 	left := e.r.gpus - len(e.c.gpus)
@@ -286,7 +282,7 @@ func (e *enumerator) gpusAhead() int64 {
 		}
 		sum := 2*o.pairs[g] + e.r.half[x][left-1]
 		if o.joint == infinite && e.r.ports > 0 && e.r.ports <= e.r.gpus {
-			sum += 2 * e.r.minPair[g] // else counted with the ports
+			sum += 2 * e.r.minPair[g] // otherwise counted with the ports
 		}
 		o.sums = append(o.sums, sum)
 	}
@@ -297,11 +293,10 @@ func (e *enumerator) gpusAhead() int64 {
 	return (addSmallest(o.sums, left) + 1) / 2
 }
 
-// portsToCome returns how many ports are still to be picked.
 func (e *enumerator) portsToCome() int { return e.r.ports - len(e.c.nics) - len(e.functions) }
 
-// pathsAhead returns what the paths between GPUs that are picked and ports cost at least, and those
-// of ports to come where each of them pays.
+// pathsAhead returns the minimum cost of paths between picked GPUs and ports. If each port pays for its path, it
+// includes the ports still to be picked.
 func (e *enumerator) pathsAhead() int64 {
 	r, o, m := e.r, &e.out, e.s.m
 	if r.gpus == 0 || r.ports == 0 {
@@ -318,7 +313,7 @@ func (e *enumerator) pathsAhead() int64 {
 	if coming == 0 {
 		return now
 	}
-	// Each GPU pays for its best port: one that is picked, or the best that there is.
+	// Each GPU pays for its best port, either a picked one or the best available.
 	var sum int64
 	for _, g := range e.c.gpus {
 		sum += min(e.bestPort(g), r.minPair[g])
@@ -326,8 +321,8 @@ func (e *enumerator) pathsAhead() int64 {
 	if coming == r.ports || len(e.c.gpus) < r.gpus {
 		return sum
 	}
-	// No port to come can help more than on its own beside those picked: what two ports save together
-	// is no more than the sum of what each saves.
+	// A later port saves at most as much as it would alone beside the picked ones, because two ports together save at
+	// most the sum of their separate savings.
 	o.sums = o.sums[:0]
 	for y, left := range o.left {
 		if r.wants[y].kind == wantGPU || left == 0 {
@@ -346,16 +341,15 @@ func (e *enumerator) pathsAhead() int64 {
 	return max(sum, now-addLargest(o.sums, coming))
 }
 
-// Ports that are near to the cores and ports that are near to the GPUs may not be the same. With
-// each GPU's path counted at secondPair at most, a port that is picked saves what its help says and
-// costs its distance, and then the cheapest ports to come bound both together. Any number would do
-// for secondPair; the least cost of a second best port tells good ports from others.
+// The ports nearest to the cores and the ports nearest to the GPUs may differ. If each GPU's path is counted with at
+// most secondPair, a picked port saves its help and costs its distance, so the cheapest ports bound both together.
+// secondPair may be any number; the least cost of a second best port separates good ports from others.
 
-// One lab node of four to eight GPUs on a partly used machine needs this: on largeShape of the tests, 138 of 480 such
-// labs end with a bound that is up to a tenth lower without it.
+// One lab node of four to eight GPUs on a partly used machine needs this: on largeShape of the tests, the bounds of
+// 138 of 480 such labs are up to a tenth lower without it.
 
-// helpPaths finds what each port would save. It reports whether that makes sense: each GPU pays for
-// its best port, and ports are still to come.
+// helpPaths finds the most that each port would save. It reports whether the joint bound applies: each GPU pays for
+// its best port, and ports are still to be picked.
 func (e *enumerator) helpPaths() bool {
 	o, r, m := &e.out, e.r, e.s.m
 	if r.gpus == 0 || e.portsToCome() == 0 || r.ports > r.gpus {
@@ -393,7 +387,8 @@ func (e *enumerator) helpPaths() bool {
 	return true
 }
 
-// portsAt returns what paths and the distance of the ports to come cost at least with all cores on NUMA node a, scaled.
+// portsAt returns the minimum cost, scaled, of the paths and of the distance of ports still to be picked, with all
+// cores on NUMA node a.
 func (e *enumerator) portsAt(a int) int64 {
 	o, r, m := &e.out, e.r, e.s.m
 	sum := scale * (int64(r.gpus-len(e.c.gpus))*r.secondPair + total(o.now))
@@ -402,7 +397,7 @@ func (e *enumerator) portsAt(a int) int64 {
 		if left == 0 || r.wants[y].kind == wantGPU {
 			continue
 		}
-		// Each port helps once; its other functions only cost.
+		// A port saves only once; each further function of it only costs.
 		o.sums = o.sums[:0]
 		least := infinite
 		for _, d := range r.wants[y].any {

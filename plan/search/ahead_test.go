@@ -10,8 +10,8 @@ import (
 	"github.com/rackless/rackless/plan/plantest"
 )
 
-// partlyUsed takes cores, memory, GPUs and virtual functions away from the large host, for one lab
-// node that asks for a.
+// partlyUsed returns the large host with some cores, memory, GPUs and virtual functions taken, and one lab node that
+// asks for a.
 func partlyUsed(seed uint64, a ask) *plan.Problem {
 	p := largeShape().Problem()
 	r := plantest.NewRand(seed)
@@ -58,8 +58,8 @@ func TestManyDevicesAreProvedAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Where cores and ports pull eight GPUs to different sides, the last percents are not
-			// proved in so few steps.
+			// If cores and ports pull eight GPUs to different sides, the last few percent are not proved in this many
+			// steps.
 			if !r.Optimal && (a.GPUs < 8 || 100*(r.Cost-r.Bound) > 3*r.Cost) {
 				t.Errorf("cost %d, bound %d, %q: not proved", r.Cost, r.Bound, r.Stopped)
 			}
@@ -84,8 +84,8 @@ func TestALimitDoesNotMeanThatNothingIsFound(t *testing.T) {
 	}
 }
 
-// A bound of a partial choice must not be above anything that comes of it: with a limit one above
-// the least cost, the column is found again, whatever was left out.
+// A bound of a partial choice must not exceed the cost of any completion. So with a limit one above the least cost,
+// the cheapest column must be found again in spite of pruning.
 func TestBoundsOfPartialChoicesKeepTheBest(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -102,7 +102,7 @@ func TestBoundsOfPartialChoicesKeepTheBest(t *testing.T) {
 		tr.applyPrices()
 		e := tr.enum(0)
 		lowerBound := e.lowerBound(0, tr.price)
-		// All columns, with nothing cut by a limit.
+		// All columns, without pruning by a limit.
 		least := infinite
 		e.run(0, tr.price, infinite, func(c *column, _ int64) bool {
 			if tr.s.fits(0, c) {

@@ -8,7 +8,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// bench solves p again and again, and reports the gap that is left in percent of the bound.
 func bench(b *testing.B, p *plan.Problem) {
 	b.Helper()
 	b.ReportAllocs()
@@ -43,7 +42,6 @@ func BenchmarkCases(b *testing.B) {
 	}
 }
 
-// BenchmarkSingle plans one lab node on a large host.
 func BenchmarkSingle(b *testing.B) {
 	for _, a := range []ask{
 		{Cores: 4, Pages: 16},
@@ -66,7 +64,7 @@ func BenchmarkLarge(b *testing.B) {
 	b.Run("unequal,vfs", func(b *testing.B) { bench(b, largeUnequal(1, 64)) })
 }
 
-// BenchmarkGrowth shows how the work grows with lab nodes, devices and NUMA nodes.
+// BenchmarkGrowth measures how the work grows with lab nodes, devices and NUMA nodes.
 func BenchmarkGrowth(b *testing.B) {
 	for _, n := range []int{2, 4, 8, 16, 32, 64} {
 		b.Run(fmt.Sprintf("labs=%d", n), func(b *testing.B) {

@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// twoNodes has two NUMA nodes of four cores with plenty of memory, and one lab node that asks for cores.
+// twoNodes returns a problem with two NUMA nodes of four cores, plenty of memory, and one lab node.
 func twoNodes(cores int) *plan.Problem {
 	p := &plan.Problem{
 		PageBytes: 2 << 20, ReserveCores: 1, Weights: plan.DefaultWeights(lab.WorkloadMixed),

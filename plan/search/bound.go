@@ -6,21 +6,19 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// Lagrangian relaxation. Each thing that lab nodes compete for gets a price, a Lagrange multiplier.
-// Every column pays the prices of what it takes, and what there is comes back at its price. In a
-// placement nobody takes more than there is, so for any prices of 0 or more the least reduced costs
-// of all lab nodes, less what comes back, are a lower bound of its cost. Good prices make it high.
+// Lagrangian relaxation: each resource for which lab nodes compete has a price, a Lagrange multiplier. Every column
+// pays the prices of its resources. For any prices of 0 or more, the sum of all lab nodes' least reduced costs, minus
+// the value of all available resources at these prices, is a lower bound on the cost of a placement, because no
+// placement takes more than is available. Good prices make the bound high.
 //
-// The prices prove little by themselves where most labs are proved before them, but they steer:
-// without them 192em64t-24n8c2t with four lab nodes and whole NICs costs 40160 in place of 38530,
-// and its bound is 10360 in place of 26460.
+// Most labs are proved before prices are needed, but prices also guide the search: without them 192em64t-24n8c2t with
+// four lab nodes and whole NICs costs 40160 instead of 38530, and its bound is 10360 instead of 26460.
 
-// A vector has an entry for each thing that lab nodes compete for.
 type vector struct {
-	node   []int64 // cores of a NUMA node
-	bundle []int64 // a bundle, taken whole
-	vf     []int64 // virtual functions of a NIC
-	nic    []int64 // being one more lab node with virtual functions of a NIC
+	node   []int64
+	bundle []int64
+	vf     []int64
+	nic    []int64 // being one more user (lab node with virtual functions) of a NIC
 }
 
 func newVector(m *model) vector {
@@ -30,10 +28,10 @@ func newVector(m *model) vector {
 
 func (v *vector) parts() [4][]int64 { return [...][]int64{v.node, v.bundle, v.vf, v.nic} }
 
-// prices are in parts of 1/scale, and never negative.
+// prices are in units of 1/scale, and never negative.
 type prices struct {
 	vector
-	fixed int64 // what the cores come to
+	fixed int64 // value of all cores at their prices
 }
 
 func newPrices(m *model) *prices { return &prices{vector: newVector(m)} }
@@ -45,7 +43,6 @@ func (p *prices) clone() *prices {
 	return &q
 }
 
-// charge returns what a column pays at these prices.
 func (p *prices) charge(m *model, c *column) int64 {
 	var sum int64
 	for _, pc := range c.cores {
@@ -64,7 +61,7 @@ func (p *prices) charge(m *model, c *column) int64 {
 	return sum
 }
 
-// A relaxation is what is known at some prices.
+// A relaxation is a saved set of prices and its results.
 type relaxation struct {
 	price *prices
 	least []leastColumn
@@ -75,18 +72,17 @@ func (t *tree) relaxation() relaxation {
 	return relaxation{t.price.clone(), slices.Clone(t.least), t.root}
 }
 
-// restore goes back to prices that were left. What is proved stays proved.
+// restore returns to saved prices. It keeps the proved root bound.
 func (t *tree) restore(r relaxation) {
 	t.price = r.price.clone()
 	copy(t.least, r.least)
 	t.applyPrices()
 }
 
-// applyPrices works out what comes back at the prices: cores as a sum, and of each bundle the
-// dearer of two uses, whole or by virtual functions, since a bundle is used in one way only. A NIC
-// with u users costs w*u*(u-1), as each of them sees u-1 others, and earns price*u. crowding has the
-// least of cost minus earnings by the number of users so far: once a NIC has some it can only get
-// more, so that the tree takes the least of what is still possible.
+// applyPrices computes the value of the available resources: the sum of cores, and for each bundle the larger value
+// of its two exclusive uses, whole or by virtual functions. A NIC with u users costs w*u*(u-1), because each shares
+// it with u-1 others, and earns price*u. The table crowding has the least cost minus earnings by the present number
+// of users: since this number only grows, it takes the minimum over all larger ones.
 func (t *tree) applyPrices() {
 	m, p, s := t.m, t.price, t.s
 	p.fixed = 0
@@ -118,7 +114,6 @@ func (t *tree) applyPrices() {
 	}
 }
 
-// vfUsers returns how many requests ask for virtual functions.
 func (m *model) vfUsers() int {
 	users := 0
 	for i := range m.requests {
@@ -129,7 +124,7 @@ func (m *model) vfUsers() int {
 	return users
 }
 
-// bundleTerm is what a bundle adds to the bound, as it is used so far.
+// bundleTerm returns a bundle's part of the bound, given its present use.
 func (s *state) bundleTerm(b int) int64 {
 	switch {
 	case s.owner[b] > 0:
@@ -140,14 +135,14 @@ func (s *state) bundleTerm(b int) int64 {
 	return min(-s.whole[b], s.byVF[b])
 }
 
-// bound is what the relaxation proves with the cheapest columns of all lab nodes.
+// bound returns the bound of the relaxation, given the cheapest columns of all lab nodes.
 func (t *tree) bound(least []leastColumn) int64 {
 	sum := lists.Sum(least, func(l leastColumn) int64 { return l.reduced })
 	return max(0, up(sum+t.s.crowd-t.price.fixed)+t.coverAll)
 }
 
-// raised evaluates the relaxation: it finds the bound at prices that were just changed. It reports
-// false where work ran out, and raises the root bound where it can.
+// raised computes the bound at changed prices, and raises the root bound to it if it is higher. ok is false if the
+// work ran out.
 func (t *tree) raised() (higher, ok bool) {
 	t.applyPrices()
 	if !t.cheapest() || t.work.add(0) {
@@ -161,11 +156,11 @@ func (t *tree) raised() (higher, ok bool) {
 	return true, true
 }
 
-// commonPortPrice starts with the same price for all NICs, the best of what a user more may cost:
-// where lab nodes do not care which one they get, that is the answer.
+// commonPortPrice starts with the same price for all NICs, the best of the possible costs of one more user. This is
+// optimal if lab nodes are indifferent to the NIC.
 //
-// The case that needs it: 64 lab nodes with a virtual function each on largeShape of the tests. The common
-// price alone proves 57600; without it the subgradient method does not get above 0.
+// The case that needs it: 64 lab nodes with a virtual function each on largeShape of the tests. The common price
+// alone proves 57600; without it the subgradient method does not get above 0.
 func (t *tree) commonPortPrice() {
 	defer func() { t.start = t.relaxation() }()
 	m := t.m
@@ -174,16 +169,16 @@ func (t *tree) commonPortPrice() {
 		return
 	}
 	best := t.relaxation()
-	// Spread evenly, each NIC has users/nics of them or one more. One price beyond these leaves room for NICs that
-	// cannot be used.
+	// If users are spread evenly, each NIC has users/nics of them or one more. One more price allows for unusable
+	// NICs.
 	for k := int64(1); k <= min(users, users/nics+2); k++ {
-		// What the users of a NIC cost each other grows by this much from k to k+1 users.
+		// The increase of a NIC's sharing cost from k to k+1 users.
 		price := 2 * k * scale * m.p.Weights.NICShared
 		clear(t.price.bundle)
 		for d := range m.devices {
 			if m.devices[d].vfs > 0 {
 				t.price.nic[d] = price
-				// What the relaxation earns with k or k+1 users is what a whole NIC has to bring.
+				// The price of a whole NIC is the relaxation's profit with k or k+1 users.
 				t.price.bundle[m.devices[d].bundle] += k*price - scale*m.p.Weights.NICShared*k*(k-1)
 			}
 		}
@@ -198,7 +193,7 @@ func (t *tree) commonPortPrice() {
 	t.restore(best)
 }
 
-// ascend raises the root bound by better prices, and by what equal lab nodes cost.
+// ascend raises the root bound by better prices and by the cost of equal lab nodes.
 func (t *tree) ascend() {
 	if b := t.boundUnequal(quickSteps); b >= t.cost {
 		t.root = b
@@ -211,23 +206,22 @@ func (t *tree) ascend() {
 	t.root = max(t.root, t.boundUnequal(equalSteps))
 }
 
-// rounds is how often subgradient changes the prices, ascendSteps bounds the work on all
-// prices, and where it does not last for fewRounds there is none.
+// rounds is the number of price changes by subgradient. ascendSteps limits the work of all price changes; subgradient
+// gives up at once if it is not enough for fewRounds.
 const (
 	rounds      = 300
 	ascendSteps = 5_000_000
 	fewRounds   = 50
 )
 
-// subgradient raises the prices of what too many lab nodes want and lowers those of what is left,
-// as long as the bound grows: the subgradient method with Polyak's step towards the best placement
-// known, in whole numbers. Each direction keeps a part of the last one (Camerini, Fratta and
-// Maffioli 1975), since equal lab nodes would all run back and forth otherwise.
+// subgradient raises the prices of overused resources and lowers the prices of others while the bound grows: the
+// subgradient method with Polyak's step towards the best known cost, in integers. Each direction keeps a part of the
+// last one (Camerini, Fratta and Maffioli 1975), because otherwise equal lab nodes would all move back and forth.
 func (t *tree) subgradient() {
 	m := t.m
 	best := t.relaxation()
-	// Devices weigh as many cores as a lab node has.
-	// A device that one lab node too many wants counts one, and that moves as much cost as all cores of a lab node.
+	// A device with one lab node too many has an excess of one, but moves as much cost as all cores of a lab node. So
+	// devices weigh as much as a lab node's mean number of cores.
 	mean := int64(max(1, m.asked/len(m.requests)))
 	weights := [4]int64{1, mean, mean, mean}
 	excess, direction := newVector(m), newVector(m)
@@ -237,8 +231,8 @@ func (t *tree) subgradient() {
 		before := t.work.steps
 		t.findExcess(&excess)
 		direction.turn(&excess, t.price)
-		// Polyak's step aims at the cost of the best placement. That may be far too high before good
-		// placements are known, so the aim is kept near the bound.
+		// Polyak's step aims at the cost of the best placement. Before good placements are known that may be far too
+		// high, so the aim stays near the bound.
 		gap := scale * (min(t.cost, 2*t.root+1000) - t.bound(t.least))
 		norm := direction.norm(weights)
 		if norm == 0 || gap <= 0 {
@@ -247,7 +241,7 @@ func (t *tree) subgradient() {
 		t.price.step(&direction, weights, theta*gap/16, norm)
 		t.applyPrices()
 		if !t.cheapest() || t.work.add(0) || n == 0 && (t.work.steps-before)*fewRounds > ascendSteps {
-			break // with so few rounds the prices get no better than they were
+			break // so few rounds would not improve the prices
 		}
 		if b := t.bound(t.least); b > high {
 			high, t.root = b, max(t.root, b)
@@ -256,7 +250,7 @@ func (t *tree) subgradient() {
 				return
 			}
 		} else if since++; since > 12 {
-			// The steps are too long: they jump over the best prices. Go back there, and on with shorter ones.
+			// The steps overshoot the best prices. Go back and continue with shorter steps.
 			since = 0
 			theta = theta * 2 / 3
 			direction = newVector(m)
@@ -269,8 +263,8 @@ func (t *tree) subgradient() {
 	t.restore(best)
 }
 
-// roundPrices tries rounder prices. The best prices are usually differences of costs, and those are
-// round; the subgradient method comes close to them and no further.
+// roundPrices tries rounder prices. The best prices are usually differences of costs, which are round, and the
+// subgradient method only approximates them.
 func (t *tree) roundPrices() {
 	round := func(list []int64, unit int64) {
 		unit *= scale
@@ -301,7 +295,7 @@ func (t *tree) roundPrices() {
 	t.restore(best)
 }
 
-// findExcess sets u to how much more the cheapest columns take than there is: a subgradient.
+// findExcess sets u to the resources used by the cheapest columns minus the available ones, which is a subgradient.
 func (t *tree) findExcess(u *vector) {
 	m, p := t.m, t.price
 	for _, list := range u.parts() {
@@ -319,7 +313,7 @@ func (t *tree) findExcess(u *vector) {
 	for d := range m.devices {
 		if table := t.s.crowding[d]; table != nil && byVF(m.devices[d].bundle) {
 			u.vf[d] = -int64(m.devices[d].vfs)
-			// How many users the relaxation would have at this price.
+			// The relaxation's number of users at this price.
 			k := 0
 			for k+1 < len(table) && scale*m.p.Weights.NICShared*2*int64(k) < p.nic[d] && k < m.devices[d].vfs {
 				k++
@@ -350,7 +344,7 @@ func (t *tree) findExcess(u *vector) {
 	u.clip(p)
 }
 
-// clip takes off a vector what would make prices negative: one that is 0 already cannot be lowered.
+// clip removes the parts of a vector that would make prices negative.
 func (v *vector) clip(p *prices) {
 	price := p.parts()
 	for part, list := range v.parts() {
@@ -362,10 +356,10 @@ func (v *vector) clip(p *prices) {
 	}
 }
 
-// turnScale is the unit of a direction that is made of several.
+// turnScale is the unit of a combined direction.
 const turnScale = 16
 
-// turn adds a subgradient to what is left of the direction so far.
+// turn adds a subgradient to a part of the previous direction.
 func (v *vector) turn(u *vector, p *prices) {
 	from := u.parts()
 	for part, list := range v.parts() {
@@ -376,7 +370,7 @@ func (v *vector) turn(u *vector, p *prices) {
 	v.clip(p)
 }
 
-// norm is the square of the length.
+// norm returns the square of the length, divided by turnScale.
 func (v *vector) norm(weights [4]int64) int64 {
 	var sum int64
 	for part, list := range v.parts() {
@@ -387,7 +381,6 @@ func (v *vector) norm(weights [4]int64) int64 {
 	return sum / turnScale
 }
 
-// step moves the prices along a direction.
 func (p *prices) step(v *vector, weights [4]int64, length, norm int64) {
 	direction := v.parts()
 	for part, price := range p.parts() {

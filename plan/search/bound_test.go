@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/plan/plantest"
 )
 
-// prepared returns the tree of a problem with a placement, as ascend finds it; nil where there is no placement.
+// prepared returns the tree of a problem in the state in which ascend finds it, or nil if there is no placement.
 func prepared(t *testing.T, p *plan.Problem) *tree {
 	t.Helper()
 	m, err := newModel(p)
@@ -33,7 +33,7 @@ func prepared(t *testing.T, p *plan.Problem) *tree {
 	return tr
 }
 
-// leastCost returns the cost that Solve proves; TestSolveAgreesWithBruteForce is its judge.
+// leastCost returns the cost that Solve proves, which TestSolveAgreesWithBruteForce verifies.
 func leastCost(t *testing.T, p *plan.Problem) (int64, bool) {
 	t.Helper()
 	r, err := Solve(context.Background(), p, Options{})
@@ -92,7 +92,7 @@ func TestAnyPricesGiveABound(t *testing.T) {
 	t.Logf("%d bounds are the least cost, %d below", tight, loose)
 }
 
-// equalLabs returns equal lab nodes on a small machine where not all can be as near to their devices, memory or cores.
+// equalLabs returns equal lab nodes on a small machine that cannot all be equally near to devices, memory or cores.
 func equalLabs(seed uint64) *plan.Problem {
 	r := plantest.NewRand(seed)
 	s := shape{Packages: r.In(1, 2), Nodes: r.In(1, 2), L3s: r.In(0, 2), Cores: r.In(1, 3), Threads: 2,
@@ -197,8 +197,8 @@ func TestPublishedCasesAreProvedAtTheRoot(t *testing.T) {
 	}
 }
 
-// gpusApart is an H20 whose GPUs are under one switch with a NIC, or with none, in turn: as the
-// machine in the field has them.
+// gpusApart returns an H20 with GPUs alternately under a switch with a NIC and under one without, as on a real
+// machine.
 func gpusApart() *plan.Problem {
 	s := h20Shape()
 	p := withAsks(s.Problem(), times(8, ask{Cores: 11, Pages: 200, GPUs: 1, VFs: 1})...)

@@ -5,21 +5,19 @@ import (
 	"slices"
 )
 
-// The second half of the enumerator: with the devices picked, how many cores of each pool.
+// The second half of the enumerator chooses the number of cores of each pool, for the picked devices.
 
-// poolCost is what cores of a pool cost with the devices picked.
 type poolCost struct {
 	pool, node, room int
-	core             int64 // each core, prices included
+	core             int64 // per core, including prices
 }
 
-// coreBound returns what the cores will cost at least with the devices picked so far, infinite
-// where there are not enough. Either they are all on one NUMA node, or they span several: then each
-// core is on the cheapest node with room, and each device next to the nearest one. The latter is no
-// split that exists, but no split is cheaper, since it takes the least of each part by itself.
+// coreBound returns a lower bound on the cost of the cores for the devices picked so far, or infinite if there are
+// not enough cores. All cores are on one NUMA node, or each is on the cheapest node with room and each device next to
+// its nearest; the latter split need not exist, but none is cheaper.
 func (e *enumerator) coreBound() int64 {
 	best := infinite
-	total, widest, nodes := 0, 0, 0 // NUMA nodes with room
+	total, widest, nodes := 0, 0, 0 // over the NUMA nodes with room
 	e.findWidths()
 	for n := range e.eff {
 		q := &e.eff[n]
@@ -36,28 +34,28 @@ func (e *enumerator) coreBound() int64 {
 	if e.r.cores == 1 || nodes == 1 {
 		return best
 	}
-	// Memory is counted once, with the nodes that are spanned or with each core: both bound the same
-	// cost, so that the larger one holds and their sum does not.
+	// Memory is counted either with the spanned nodes or with each core. Both bound the same cost, so only the larger
+	// bound is valid, not their sum.
 	fewest := e.fewest(widest)
 	return min(best, max(e.several(fewest, true)+e.spreadCores(false), e.several(fewest, false)+e.spreadCores(true)))
 }
 
-// spreadCores fills NUMA nodes from the cheapest one on. It returns what cores on several NUMA
-// nodes cost at least by themselves, with their part of the memory or without; infinite where only
-// one node has room.
+// spreadCores returns the minimum cost of cores on several NUMA nodes, filling the cheapest first, optionally with
+// their share of the memory. It returns infinite if only one node has room.
 func (e *enumerator) spreadCores(memory bool) int64 {
 	var spread int64
 	if memory {
 		if e.r.memory == nil {
-			return 0 // the other bound is as good
+			return 0 // the other bound is as high
 		}
 		spread = e.r.memory.least
 	}
 	spread += e.missing * int64(e.due)
 	left := e.r.cores
-	// A selection by levels of cost, in place of sorting: there are few different costs, and this runs at each pick.
+	// This selects by increasing cost without sorting, because there are few distinct costs and this runs at each
+	// pick.
 	for above, first := int64(0), true; left > 0; first = false {
-		// The cheapest nodes above that; prices of cores are never negative.
+		// Find the cheapest nodes above the last level. Core prices are never negative.
 		next, room, nodes := infinite, 0, 0
 		for n := range e.eff {
 			q := &e.eff[n]
@@ -68,7 +66,7 @@ func (e *enumerator) spreadCores(memory bool) int64 {
 			if q.room == 0 {
 				continue
 			}
-			// Cores within the share of devices save what is lost without them; those beyond do not.
+			// Cores within the share of devices save the missing cost; cores beyond it do not.
 			due := min(q.room, e.shareOf(n))
 			for _, s := range [...]segment{{core - e.missing, due}, {core, q.room - due}} {
 				if s.cores == 0 || !first && s.cost <= above || s.cost > next {
@@ -86,7 +84,7 @@ func (e *enumerator) spreadCores(memory bool) int64 {
 		}
 		give := min(left, room)
 		if first && nodes == 1 {
-			give = min(give, left-1) // one core at least is elsewhere
+			give = min(give, left-1) // at least one core is elsewhere
 		}
 		spread += int64(give) * next
 		left -= give
@@ -95,7 +93,7 @@ func (e *enumerator) spreadCores(memory bool) int64 {
 	return spread
 }
 
-// single returns what the cores cost at least when they are all on NUMA node n, and the memory.
+// single returns the minimum cost of the cores if all are on NUMA node n, including memory.
 func (e *enumerator) single(n int) int64 {
 	q, m := &e.eff[n], e.s.m
 	sum := int64(e.r.cores)*q.core + q.near + q.only
@@ -108,9 +106,9 @@ func (e *enumerator) single(n int) int64 {
 	return sum
 }
 
-// several tries all numbers of NUMA nodes, since each one more costs a span and brings cores next to
-// memory and devices. It returns what it costs at least to span NUMA nodes, at least so many, with the memory that
-// can then be near if asked for, and the devices that have no core next to them.
+// several returns the minimum cost of spanning at least so many NUMA nodes: the spans, optionally the memory that can
+// then be local, and the devices without a local core. It tries all numbers of nodes, because each additional one
+// costs a span but brings cores closer to memory and devices.
 func (e *enumerator) several(nodes int, memory bool) int64 {
 	best := infinite
 	for k := nodes; k <= max(nodes, min(len(e.eff), e.r.cores)); k++ {
@@ -127,7 +125,7 @@ func (e *enumerator) several(nodes int, memory bool) int64 {
 	return best
 }
 
-// fewest returns how many NUMA nodes the cores need at least when one is not enough: the widest first.
+// fewest returns the minimum number of NUMA nodes for the cores if one is not enough, taking the widest first.
 func (e *enumerator) fewest(widest int) int {
 	nodes, left := 0, e.r.cores
 	for size := widest; left > 0; {
@@ -147,7 +145,7 @@ func (e *enumerator) fewest(widest int) int {
 	return max(2, nodes)
 }
 
-// fill puts the cores where coreBound found them: on one node, or on the cheapest ones in order.
+// fill gives cores as in the solution of coreBound: on one node, or on the cheapest ones in order.
 func (e *enumerator) fill(bound int64) {
 	e.c.cores = e.c.cores[:0]
 	only := -1
@@ -158,7 +156,7 @@ func (e *enumerator) fill(bound int64) {
 		}
 	}
 	left := e.r.cores
-	for _, within := range []bool{true, false} { // the share of devices, then the rest
+	for _, within := range []bool{true, false} { // first the share of devices, then the rest
 		for _, q := range e.byCost {
 			if only >= 0 && q.node != only {
 				continue
@@ -179,7 +177,7 @@ func (e *enumerator) fill(bound int64) {
 	e.c.cores = slices.DeleteFunc(e.c.cores, func(pc poolCount) bool { return pc.n == 0 })
 }
 
-// sortPools sorts the pools by what a core there costs, those of one NUMA node together.
+// sortPools sorts the pools by cost per core, keeping the pools of a NUMA node together.
 func (e *enumerator) sortPools() {
 	m := e.s.m
 	e.byCost = e.byCost[:0]
@@ -209,9 +207,9 @@ func (e *enumerator) sortPools() {
 	})
 }
 
-// spread gives left cores to the pools from position pos of byCost on, most first. node is the last
-// NUMA node that got any, spans how many have. As the pools of a node are neighbours in byCost, each
-// node is counted once.
+// spread gives left cores to the pools from position pos of byCost on, trying large numbers first. node is the last
+// NUMA node with cores, and spans the number of nodes with cores. The pools of a node are adjacent in byCost, so that
+// each node is counted once.
 func (e *enumerator) spread(pos, left, node, spans int, paid, charge int64) bool {
 	if e.s.work.add(1 + int64(len(e.byCost))/16) {
 		e.cut = true
@@ -224,7 +222,7 @@ func (e *enumerator) spread(pos, left, node, spans int, paid, charge int64) bool
 		return false
 	}
 	if pos > 0 && e.exact && e.byCost[pos].node != e.byCost[pos-1].node && e.byCost[pos-1].node != node {
-		return false // one of the NUMA nodes got none
+		return false // a NUMA node got no cores
 	}
 	plain, full := e.spreadBound(pos, left, node, spans)
 	if paid+plain >= e.limit || paid+full+e.spilled() >= e.limit {
@@ -239,7 +237,8 @@ func (e *enumerator) spread(pos, left, node, spans int, paid, charge int64) bool
 	if q.node != node {
 		more++
 	}
-	// Most first: with whole NUMA nodes given first, a good column comes early and lowers the limit for the rest.
+	// Try large numbers first: filling whole NUMA nodes gives a good column early, which lowers the limit for the
+	// rest.
 	for n := room; n > 0; n-- {
 		if e.basic && !e.likely(q, n, room, left) {
 			continue
@@ -250,7 +249,7 @@ func (e *enumerator) spread(pos, left, node, spans int, paid, charge int64) bool
 		if stop {
 			return true
 		}
-		// Fewer here are no cheaper, memory and caches aside.
+		// Apart from memory and caches, fewer cores here are not cheaper.
 		if plain, _ := e.spreadBound(pos+1, left-n+1, q.node, more); paid+int64(n-1)*q.core+plain >= e.limit {
 			break
 		}
@@ -258,18 +257,18 @@ func (e *enumerator) spread(pos, left, node, spans int, paid, charge int64) bool
 	return e.spread(pos+1, left, node, spans, paid, charge)
 }
 
-// likely reports whether n of left cores in a pool with so much room make a split worth trying
-// first: all that go, all but one, the share of devices, whole L3 caches, or an even split in two.
+// likely reports whether n of left cores in a pool with this much room make a split worth trying first: all that fit,
+// all but one, the share of devices, whole L3 caches, or an even split in two.
 func (e *enumerator) likely(q poolCost, n, room, left int) bool {
 	if n >= room-1 || n == left/2 || n == (left+1)/2 || n == e.shareOf(q.node) {
 		return true
 	}
 	m := e.s.m
-	size := len(m.cells[m.pools[q.pool].cells[0]].cores) // the usual one of a cache
+	size := len(m.cells[m.pools[q.pool].cells[0]].cores) // usual number of cores per cache
 	return n+size > room && (n%size == 0 || (left-n)%size == 0)
 }
 
-// givenOn returns how many cores are given on a NUMA node, givenIn in a package.
+// givenOn returns the number of cores given on a NUMA node, and givenIn the number given in a package.
 func (e *enumerator) givenOn(node int) int {
 	return e.given(func(p *pool) bool { return p.node == node })
 }
@@ -286,24 +285,24 @@ func (e *enumerator) given(match func(*pool) bool) int {
 	return sum
 }
 
-// spreadBound returns what left cores cost at least from position pos of byCost on, spans and the
-// distance of devices to the nearest included; full counts memory and L3 caches as well. spread needs
-// both: with fewer cores in a pool plain cannot get less, which ends its loop, but full can.
+// spreadBound returns the minimum cost of left cores from position pos of byCost on, including spans and the distance
+// of devices to the nearest node. full also counts memory and L3 caches. spread needs both, because with fewer cores
+// in a pool plain cannot fall, which ends its loop, but full can.
 func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64) {
 	m := e.s.m
-	// Three bounds that hold together, since each counts a cost of its own: what the cores cost on the cheapest
-	// pools to come (sum); one span for each NUMA node more that is needed at least (more); and what devices and
-	// memory cost with so many nodes, the least over all numbers of nodes (best).
+	// The sum of three bounds is valid because they count different costs: the cores on the cheapest remaining pools
+	// (sum), a span for each additional NUMA node needed (more), and devices and memory with that many nodes,
+	// minimized over the number of nodes (best).
 	need := left
 	var sum int64
 	core := infinite
-	total, clean, dirtiest := 0, 0, 0 // cores with room, those under no tenant's cache, and the largest such cache
-	here, near := 0, 0                // on node: cores with room, and with their memory
-	widest, nearest := 0, 0           // the most of both on another node
+	total, clean, dirtiest := 0, 0, 0 // available cores, cores in caches without a tenant, the largest other cache
+	here, near := 0, 0                // on node: available cores, and cores with local memory
+	widest, nearest := 0, 0           // maximum of both on another node
 	wide, at := 0, -1
 	e.rest = e.rest[:0]
 	for _, q := range e.byCost[pos:] {
-		// byCost goes up, but for efficiency cores.
+		// Costs in byCost ascend, except for efficiency cores.
 		give := min(need, q.room)
 		sum += int64(give) * q.core
 		need -= give
@@ -336,7 +335,7 @@ func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64)
 		return infinite, infinite
 	}
 	if e.hybrid {
-		sum = int64(left) * core // byCost is not sorted then: the cheapest of all, for each
+		sum = int64(left) * core // byCost is not sorted then, so use the least cost for all cores
 	}
 	more := 0
 	if left > here {
@@ -344,13 +343,13 @@ func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64)
 	}
 	span := scale * e.r.w.NUMASpan
 	plain = sum + int64(spans+more-1)*span + e.nearest
-	// Going on to more NUMA nodes than that has a price, but brings cores next to memory and devices.
+	// Spanning more NUMA nodes than necessary costs more, but brings cores closer to memory and devices.
 	best := infinite
 	if e.perCore > 0 && node >= 0 {
 		near = max(0, min(near-e.givenOn(node), here))
 	}
 	slices.SortFunc(e.rest, largestFirst)
-	open, last := len(e.homes), -1 // devices with no core next to them so far
+	open, last := len(e.homes), -1 // devices without a local core so far
 	for _, pc := range e.c.cores {
 		if n := m.pools[pc.pool].node; n != last {
 			open -= e.homeCount[n]
@@ -383,7 +382,6 @@ func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64)
 	return plain, full
 }
 
-// done yields the column.
 func (e *enumerator) done(paid, charge int64, spans int) bool {
 	m := e.s.m
 	paid += int64(spans-1)*scale*e.r.w.NUMASpan + e.splitCost(spans)
@@ -397,7 +395,7 @@ func (e *enumerator) done(paid, charge int64, spans int) bool {
 	if paid+e.spilled() >= e.limit {
 		return false
 	}
-	// byCost is in another order than columns are.
+	// Columns are ordered by pool, unlike byCost.
 	c := e.full.set(&e.c)
 	slices.SortFunc(c.cores, func(a, b poolCount) int { return cmp.Compare(a.pool, b.pool) })
 	slices.Sort(c.gpus)

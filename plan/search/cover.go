@@ -2,17 +2,17 @@ package search
 
 import "slices"
 
-// Counting L3 caches is the cheapest bound of what sharing them costs, and the only one that sees
-// the machine as a whole. Mix 40 of the tests ("one-side") needs it: 400 is proved with it, 382 without.
+// Counting L3 caches is the cheapest bound on the cost of sharing them, and the only one for the machine as a whole.
+// Mix 40 of the tests ("one-side") needs it: 400 is proved with it, 382 without.
 
-// A covering says what L3 caches there are for some lab nodes.
+// A covering describes the L3 caches available to some lab nodes.
 type covering struct {
-	own     []int // sizes of caches without a tenant: cores that can be given
-	tenants []int // of those with one
-	loose   int   // cores under no known cache
+	own     []int // available cores of caches without a tenant
+	tenants []int // available cores of caches with a tenant
+	loose   int   // cores without a known cache
 
-	ownSums, tenantSums []int // of the largest
-	size, widest        int   // the largest without a tenant, and of all
+	ownSums, tenantSums []int // sums of the largest caches
+	size, widest        int   // largest without a tenant, and largest of all
 	parts               []int
 }
 
@@ -26,7 +26,7 @@ func (c *covering) add(tenant bool, size int) {
 	}
 }
 
-// finish is called when all caches are there.
+// finish must be called after all caches are added.
 func (c *covering) finish() {
 	slices.SortFunc(c.own, largestFirst)
 	slices.SortFunc(c.tenants, largestFirst)
@@ -35,7 +35,6 @@ func (c *covering) finish() {
 	c.widest = max(c.size, c.tenantSums[min(1, len(c.tenants))])
 }
 
-// sums returns the sums of the first 0, 1, 2 ... numbers of a list.
 func sums(list []int) []int {
 	sums := make([]int, len(list)+1)
 	for k, n := range list {
@@ -44,14 +43,13 @@ func sums(list []int) []int {
 	return sums
 }
 
-// shares returns how many shares of L3 caches lab nodes with so many cores have at least. A share
-// is a pair of a lab node and a cache that it does not have for itself.
+// shares returns a lower bound on the number of L3 cache shares of lab nodes with these numbers of cores. A share is
+// a pair of a lab node and a cache that it does not have to itself.
 //
-// Two counts go together. A cache with one owner holds no more of it than it asks for: M of them
-// hold the M largest parts at best, where lab nodes are cut into parts of the largest cache's size
-// and what is left over. The others have to hold the rest, and have two owners each at least; those
-// of tenants one. And each lab node has a piece in as many caches as it needs, and one more for
-// each that cannot be whole in one: what is not in a cache of its own is a share.
+// It combines two counts. First, M caches with one owner each hold at most the M largest parts, if lab nodes are cut
+// into parts of the largest cache's size and remainders. The other caches must hold the rest, and have at least two
+// owners each, or one if they have a tenant. Second, each lab node has pieces in at least as many caches as its size
+// requires, and one more if it cannot be whole in one cache. Each piece outside a cache of its own is a share.
 func (c *covering) shares(asked []int) int {
 	total, pieces, small, least := 0, 0, 0, c.widest
 	c.parts = c.parts[:0]
@@ -71,7 +69,7 @@ func (c *covering) shares(asked []int) int {
 		}
 	}
 	slices.SortFunc(c.parts, largestFirst)
-	// Sums of the largest parts take their place.
+	// Replace the parts by sums of the largest ones.
 	sum := 0
 	for k, n := range c.parts {
 		sum += n
@@ -91,7 +89,7 @@ func (c *covering) shares(asked []int) int {
 		}
 		n := 2*full + used
 		if c.loose == 0 {
-			// So many can be whole in one cache; the others have two pieces where one would do.
+			// At most this many lab nodes are whole in one cache; the others have two pieces instead of one.
 			whole := alone + (full+len(c.tenants))*(c.widest/least)
 			n = max(n, pieces+max(0, small-whole)-alone)
 		}
@@ -99,10 +97,10 @@ func (c *covering) shares(asked []int) int {
 			best = n
 		}
 	}
-	return max(0, best) // where nothing is enough, there is no placement either
+	return max(0, best) // if no number is enough, there is no placement either
 }
 
-// coverage returns the covering of some pools that share no L3 cache with others.
+// coverage returns the covering of pools that share no L3 cache with others.
 func (m *model) coverage(within func(*pool) bool) *covering {
 	c := &covering{}
 	for _, q := range m.cells {
@@ -129,7 +127,8 @@ func (m *model) coverage(within func(*pool) bool) *covering {
 				pk = -1
 			}
 		}
-		// What the host keeps of a node or package can be under other caches, unless all its cores are under this one.
+		// Cores that the host keeps can be in other caches of the node or package, unless this cache has all of its
+		// cores.
 		if node >= 0 {
 			size = min(size, m.nodes[node].most())
 		}
@@ -142,7 +141,7 @@ func (m *model) coverage(within func(*pool) bool) *covering {
 	return c
 }
 
-// cover counts the shares of all lab nodes on the whole host.
+// cover returns a lower bound on the shares of all lab nodes on the whole host.
 func (m *model) cover() int64 {
 	asked := make([]int, len(m.requests))
 	for i := range m.requests {
@@ -151,7 +150,7 @@ func (m *model) cover() int64 {
 	return int64(m.coverage(func(*pool) bool { return true }).shares(asked))
 }
 
-// cover counts the shares of the lab nodes that are to be packed.
+// cover returns a lower bound on the shares of the lab nodes to be packed.
 func (p *packer) cover() int {
 	if p.covers[p.comp] == nil {
 		p.covers[p.comp] = p.m.coverage(func(q *pool) bool { return q.comp == p.comp })
@@ -167,6 +166,5 @@ func (p *packer) cover() int {
 	return p.covers[p.comp].shares(p.asked)
 }
 
-// sharesLeft is what lab nodes that are not placed yet cost at least for sharing caches, beside
-// what those already placed cost.
+// sharesLeft returns the minimum cost of cache sharing that the lab nodes not yet placed add.
 func (t *tree) sharesLeft() int64 { return max(0, t.coverAll-t.s.l3) }

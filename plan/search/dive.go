@@ -7,19 +7,19 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// The cases that need dives: lab nodes that span many of the 64 small NUMA nodes of hwloc's
-// 256ia64-64n2s2c. With dives two labs there are proved at once, in a few thousand steps; without
-// them the enumerator does not find their best placements in millions.
+// The cases that need dives: lab nodes that span many of the 64 small NUMA nodes of hwloc's 256ia64-64n2s2c. With
+// dives two labs there are proved at once, in a few thousand steps; without them the enumerator does not find their
+// best placements in millions.
 //
-// A dive makes placements of one lab node quickly, without looking at many: from each NUMA node,
-// the devices nearest to it and to each other, and then cores in a few likely ways. So a search
-// that is stopped has something to show, and the enumerator a limit to stay below.
+// A dive finds a few placements of one lab node quickly: from each NUMA node, it takes the devices nearest to that
+// node and to each other, and then cores in a few likely ways. So a stopped search has a result, and the enumerator
+// has a limit to stay below.
 
-// diveNodes bounds how many NUMA nodes are dived from.
+// diveNodes limits the number of NUMA nodes from which dives start.
 const diveNodes = 16
 
-// dive tries likely columns of lab node i beside those that are placed, until one brings the cost
-// of the state, scaled, down to low. It returns the cheapest and that cost; nil where none fits.
+// dive tries likely columns of lab node i beside the placed ones, until the scaled cost of the state is at most low.
+// It returns the cheapest column and that cost, or nil if none fits.
 func (t *tree) dive(i int, price *prices, low int64, e *enumerator) (*column, int64) {
 	var best *column
 	cost, base := infinite, scale*t.s.cost()
@@ -53,8 +53,8 @@ func (t *tree) dive(i int, price *prices, low int64, e *enumerator) (*column, in
 	return best, cost
 }
 
-// anchors returns NUMA nodes with room, spread evenly where there are many. A dive costs time for
-// each want and NUMA node, so large hosts are sampled.
+// anchors returns NUMA nodes with room, or an evenly spread sample on large hosts, because a dive takes time for each
+// want and NUMA node.
 func (e *enumerator) anchors() []int {
 	all := lists.Where(e.perNode, func(q nodeCost) bool { return q.room > 0 })
 	if len(all) <= diveNodes {
@@ -66,8 +66,8 @@ func (e *enumerator) anchors() []int {
 	return all[:diveNodes]
 }
 
-// pickNear picks the devices of all wants, each the one that adds least: to what is picked already,
-// and to its distance from NUMA node a. It reports whether there were enough.
+// pickNear picks the devices of all wants, each time the one that adds least cost given the picked ones and its
+// distance from NUMA node a. It reports whether there were enough.
 func (e *enumerator) pickNear(a int) bool {
 	e.farNear(a)
 	for x := range e.r.wants {
@@ -91,7 +91,7 @@ func (e *enumerator) pickNear(a int) bool {
 	return true
 }
 
-// adds estimates what a device adds to the cost.
+// adds estimates the cost that a device adds.
 func (e *enumerator) adds(d int, kind wantKind) int64 {
 	m := e.s.m
 	v := &m.devices[d]
@@ -116,7 +116,7 @@ func (e *enumerator) adds(d int, kind wantKind) int64 {
 	return add + scale*e.r.minPair[d]
 }
 
-// farNear estimates what a device at each NUMA node costs with the cores on those nearest to a.
+// farNear estimates the distance cost of a device on each NUMA node, with the cores on the nodes nearest to a.
 func (e *enumerator) farNear(a int) {
 	m := e.s.m
 	n := len(m.nodes)
@@ -149,8 +149,8 @@ func (e *enumerator) farNear(a int) {
 	}
 }
 
-// withMemory returns how many cores of a NUMA node can have their memory there, one at least where
-// there is room.
+// withMemory returns the number of cores of a NUMA node that can have local memory, or one if there is room but no
+// memory.
 func (e *enumerator) withMemory(q *nodeCost) int {
 	if e.perCore > 0 {
 		return min(q.room, max(1, q.local-1))
@@ -158,8 +158,8 @@ func (e *enumerator) withMemory(q *nodeCost) int {
 	return q.room
 }
 
-// helps returns how much cheaper the paths of the GPUs get by one more port d; where ports are more
-// than GPUs, how cheap its own is.
+// helps returns the saving on GPU paths by one more port d. If there are more ports than GPUs, it returns the
+// negative cost of the port's own best path.
 func (e *enumerator) helps(d int) int64 {
 	if len(e.c.gpus) == 0 {
 		return 0
@@ -171,7 +171,7 @@ func (e *enumerator) helps(d int) int64 {
 	var sum int64
 	for _, g := range e.c.gpus {
 		if cost := e.s.m.pair(g, d); first {
-			sum -= cost // the less its paths cost the better
+			sum -= cost // cheaper paths are better
 		} else {
 			sum += max(0, e.bestPort(g)-cost)
 		}
@@ -179,19 +179,16 @@ func (e *enumerator) helps(d int) int64 {
 	return sum
 }
 
-// A pick is a device that a dive took.
 type pick struct {
 	device int
 	kind   wantKind
 }
 
-// pick takes a device for a kind of want, until unpick.
 func (e *enumerator) pick(d int, kind wantKind) {
 	e.add(d, kind)
 	e.trail = append(e.trail, pick{d, kind})
 }
 
-// unpick puts all devices back.
 func (e *enumerator) unpick() {
 	for _, q := range slices.Backward(e.trail) {
 		e.drop(q.device, q.kind, mark{})
@@ -200,8 +197,8 @@ func (e *enumerator) unpick() {
 	e.mark = mark{}
 }
 
-// splitsNear tries a few ways to give the cores: on as few NUMA nodes as can be and some more,
-// those with devices and those near a first, filled one after the other or evenly.
+// splitsNear tries a few ways to give cores: on as few NUMA nodes as possible and a few more, starting with nodes
+// with devices or near a, filled one after the other or evenly.
 func (e *enumerator) splitsNear(a int) {
 	if lists.Sum(e.perNode, func(q nodeCost) int { return q.room }) < e.r.cores {
 		return
@@ -224,7 +221,8 @@ func (e *enumerator) splitsNear(a int) {
 	core := func(k int) int64 { return e.perNode[k].core }
 	homes := func(k int) int64 { return -int64(e.homeCount[k]) }
 	room := func(k int) int64 { return -int64(e.perNode[k].room) }
-	// With devices, cores beside most of them save most; without, large NUMA nodes make the fewest spans.
+	// With devices, cores next to most of them save the most; without devices, large NUMA nodes need the fewest
+	// spans.
 	second := []key{core, room, near}
 	if len(e.homes) > 0 {
 		second = []key{homes, core, near}
@@ -249,8 +247,8 @@ func (e *enumerator) splitsNear(a int) {
 	}
 }
 
-// give yields the column with cores on all of nodes, evenly or the first ones filled first; first
-// as many as memory is there for, then as there is room for. There are no more nodes than cores.
+// give yields the column with cores on all of nodes, either evenly or filling the first ones. It gives cores with
+// local memory first. There must be at least as many cores as nodes.
 func (e *enumerator) give(nodes []int, even bool) {
 	left := e.r.cores - len(nodes)
 	give := slices.Repeat([]int{1}, len(nodes))
@@ -274,8 +272,8 @@ func (e *enumerator) give(nodes []int, even bool) {
 	}
 }
 
-// giveShares yields the column with the share of its devices on each NUMA node, and the rest on the
-// first ones with room.
+// giveShares yields the column with the share of its devices on each NUMA node, and the remaining cores on the first
+// nodes with room.
 func (e *enumerator) giveShares(order []int) {
 	if e.missing == 0 {
 		return
@@ -302,7 +300,6 @@ func (e *enumerator) giveShares(order []int) {
 	}
 }
 
-// yieldCores yields the column with so many cores on each of some NUMA nodes.
 func (e *enumerator) yieldCores(nodes, give []int) {
 	e.c.cores = e.c.cores[:0]
 	paid, charge := e.paid+scale*e.pathCost(), e.charge
@@ -325,25 +322,25 @@ func (e *enumerator) yieldCores(nodes, give []int) {
 			left -= n
 		}
 		if left > 0 {
-			return // its package keeps them
+			return // its package keeps the rest
 		}
 	}
 	e.s.work.add(int64(len(e.byCost)))
 	e.done(paid, charge, len(nodes))
 }
 
-// quickLabs is how many lab nodes make it worth having a placement before anything else is known.
+// quickLabs is the number of lab nodes from which on a quick placement is made first.
 const quickLabs = 64
 
-// quickPlacement places all lab nodes by dives alone, hardest first, so that a search that is stopped
-// early has something to show. One that fits nowhere any more goes first in the next try.
+// quickPlacement places all lab nodes by dives, hardest first, so that a search that is stopped early has a result. A
+// lab node that does not fit goes first in the next attempt.
 func (t *tree) quickPlacement() {
 	if len(t.order) < quickLabs {
 		return
 	}
 	order := slices.Clone(t.order)
 	for range 4 {
-		// Packing L3 caches takes most of the time; it is looked at once all have their pools.
+		// Packing L3 caches takes most of the time, so it waits until all lab nodes have their pools.
 		t.s.coarse = true
 		stuck := t.placeAll(order, func(i int) *column {
 			e := t.enum(0)
@@ -358,7 +355,7 @@ func (t *tree) quickPlacement() {
 			for _, i := range order {
 				t.s.place(i, found[i])
 			}
-			// Also where the search was stopped, so that this cost may be incomplete: Solve works it out again.
+			// The cost may be incomplete if the search was stopped; Solve computes it again.
 			if cost, _ := t.s.leaf(); cost < t.cost {
 				t.keep(cost)
 			}
@@ -372,8 +369,8 @@ func (t *tree) quickPlacement() {
 	}
 }
 
-// placeAll places lab nodes in an order, each where insert says. It returns how many it placed: the
-// next one does not fit.
+// placeAll places lab nodes in order, with the columns that insert returns, up to the first that does not fit. It
+// returns the number placed.
 func (t *tree) placeAll(order []int, insert func(i int) *column) int {
 	for k, i := range order {
 		c := insert(i)
@@ -385,14 +382,12 @@ func (t *tree) placeAll(order []int, insert func(i int) *column) int {
 	return len(order)
 }
 
-// removeAll takes lab nodes off that were placed in an order.
 func (t *tree) removeAll(order []int) {
 	for _, i := range slices.Backward(order) {
 		t.s.remove(i)
 	}
 }
 
-// moveToFront moves the lab node at a position to the front of an order.
 func moveToFront(order []int, k int) {
 	i := order[k]
 	copy(order[1:k+1], order[:k])

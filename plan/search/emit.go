@@ -10,9 +10,9 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// emit writes columns out as a placement: the least L3 sharing, the lowest core numbers to the
-// first lab nodes, and the cheapest memory. Interchangeable lab nodes get their columns in
-// order. It works on its own account, so that a search that was stopped does not get in its way.
+// emit converts columns into a placement with the least L3 sharing and the cheapest memory. The first lab nodes get
+// the lowest core numbers, and interchangeable lab nodes get their columns in order. It has its own limit of work, so
+// that it is complete even if the search was stopped.
 func (m *model) emit(best []*column) plan.Placement {
 	s := newState(m, &meter{ctx: context.Background(), limit: 1 << 62})
 	best = m.inOrder(best)
@@ -20,7 +20,7 @@ func (m *model) emit(best []*column) plan.Placement {
 		s.place(i, c)
 	}
 	pl := plan.Placement{Nodes: make([]plan.NodePlacement, len(best))}
-	next := make([]int, len(m.cells)) // of each cell: cores given, the lowest numbers first
+	next := make([]int, len(m.cells)) // by cell: number of cores given, lowest core numbers first
 	give := func(who, cell, n int) {
 		cores := m.cells[cell].cores[next[cell]:]
 		pl.Nodes[who].Cores = append(pl.Nodes[who].Cores, cores[:n]...)
@@ -41,7 +41,7 @@ func (m *model) emit(best []*column) plan.Placement {
 	return pl
 }
 
-// inOrder gives the first of interchangeable lab nodes the first of their columns, and so on.
+// inOrder sorts the columns of interchangeable lab nodes.
 func (m *model) inOrder(best []*column) []*column {
 	out := slices.Clone(best)
 	theirs := make(map[int][]*column, len(best))
@@ -58,7 +58,7 @@ func (m *model) inOrder(best []*column) []*column {
 	return out
 }
 
-// layout returns how a component's cores are given: portions of cells in place of pools, the first lab nodes first.
+// layout returns a component's cores by cell instead of pool, in the order of lab nodes.
 func (p *packer) layout(k int, at []portion) []portion {
 	var out []portion
 	m := p.m
@@ -90,7 +90,6 @@ func (p *packer) layout(k int, at []portion) []portion {
 	return out
 }
 
-// pagesOf spreads the memory of all lab nodes.
 func (s *state) pagesOf() [][]plan.NodePage {
 	m := s.m
 	out := make([][]plan.NodePage, len(s.at))
@@ -120,16 +119,14 @@ func (s *state) pagesOf() [][]plan.NodePage {
 	return out
 }
 
-// maxKeepTries bounds the exchanges that are tried for one core. Cores come in their order, and the nearest are among
-// the first.
+// maxKeepTries limits the exchanges tried for one core. The nearest cores are among the first candidates.
 const maxKeepTries = 8
 
-// maxKept bounds the cores for which exchanges are tried.
 const maxKept = 64
 
-// keepForHost leaves cores to the host that are worth more to it, where that costs nothing: it exchanges them for cores
-// that the host would keep. Such a preference is no term of the cost, because a cost must not depend on how CPUs are
-// numbered, nor on what an earlier layout left behind.
+// keepForHost leaves the cores most valuable to the host to the host, if that costs nothing, by exchanging them for
+// cores that the host would keep. This preference is not a cost term, because costs must not depend on how CPUs are
+// numbered or on an earlier layout.
 func keepForHost(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64) {
 	worth := worthToHost(p)
 	tried := 0
@@ -146,10 +143,10 @@ func keepForHost(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64
 	}
 }
 
-// worthToHost returns what cores are worth to the host: 2 for that of CPU 0, 1 for those that a host which isolates
-// CPUs does not isolate, and 0 for others. CPU 0 boots the machine, and on x86 has timers and interrupts that cannot be
-// moved: the kernel takes it out of nohz_full again (kernel/time/tick-sched.c). Cores that are isolated already need no
-// reboot to be used by a lab node, and those that are not are where the host's own work is.
+// worthToHost returns the value of cores to the host: 2 for the core of CPU 0, 1 for a non-isolated core of a host
+// that isolates CPUs, and 0 for others. CPU 0 boots the machine, and on x86 has timers and interrupts that cannot be
+// moved: the kernel removes it from nohz_full (kernel/time/tick-sched.c). Lab nodes can use isolated cores without a
+// reboot; the host's own work runs on the others.
 func worthToHost(p *plan.Problem) map[int]int {
 	isolates := slices.ContainsFunc(p.Cores, func(c plan.Core) bool { return c.Isolated })
 	worth := map[int]int{}
@@ -165,9 +162,10 @@ func worthToHost(p *plan.Problem) map[int]int {
 	return worth
 }
 
-// exchangeCore exchanges a core of a lab node for one that is free and worth less to the host, if that costs nothing.
+// exchangeCore exchanges a core of a lab node for a free core that is less valuable to the host, if that costs
+// nothing.
 func exchangeCore(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64, owner, id int, worth map[int]int) {
-	// Cores of one NUMA node and one L3 are alike: one of each is tried.
+	// Only one core of each kind is tried.
 	type kind struct {
 		node, pkg, l3 int
 		small         bool
@@ -194,11 +192,11 @@ func exchangeCore(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int6
 	}
 }
 
-// maxTieTries bounds the exchanges that are tried for all lab nodes together.
+// maxTieTries limits the exchanges tried for all lab nodes together.
 const maxTieTries = 64
 
-// splitTies splits the cores of a lab node evenly over its NUMA nodes where that costs the same.
-// Columns are tried with full NUMA nodes first, so that a tie would else end lopsided.
+// splitTies splits the cores of each lab node evenly over its NUMA nodes if the cost stays the same. The search tries
+// full NUMA nodes first, so ties would otherwise end lopsided.
 func splitTies(l *plan.Layout, pl *plan.Placement, cost int64) {
 	tries := 0
 	for i := range pl.Nodes {
@@ -220,12 +218,11 @@ func splitTies(l *plan.Layout, pl *plan.Placement, cost int64) {
 	}
 }
 
-// moveCores returns the placement with n cores of lab node i moved from a NUMA node to another one:
-// the last ones, to cores whose L3 cache nobody else uses as far as there are such. It is nil where
-// there are too few.
+// moveCores returns the placement with the last n cores of lab node i on one NUMA node moved to another, preferably
+// to cores in L3 caches without other lab nodes. It returns nil if there are too few.
 func moveCores(l *plan.Layout, pl *plan.Placement, i, n, from, to int) *plan.Placement {
 	next := pl.Exchangeable()
-	others := map[int]bool{} // L3 caches
+	others := map[int]bool{} // L3 caches used by other lab nodes
 	for j := range pl.Nodes {
 		for _, id := range pl.Nodes[j].Cores {
 			others[l.Cores[id].L3] = others[l.Cores[id].L3] || j != i

@@ -6,89 +6,88 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// scale is how much finer prices are than costs, so that whole numbers will do for both.
+// scale is the number of price units per unit of cost, so that both can be integers.
 const scale = 16
 
-// infinite is more than any scaled cost.
+// infinite exceeds any scaled cost.
 const infinite = int64(1) << 60
 
-// An enumerator goes through the columns of one lab node that fit what a state has left and whose
-// reduced cost is below a limit. With relaxed it solves the pricing problem: it finds a lower bound
-// of the least reduced cost. It picks devices one by one (this file), then cores (cores.go).
+// An enumerator enumerates the columns of one lab node that fit the remaining host of a state with a reduced cost
+// below a limit. If relaxed, it solves the pricing problem: a lower bound on the least reduced cost. It picks devices
+// one by one (this file), then cores (cores.go).
 type enumerator struct {
 	s     *state
 	i     int
 	r     *request
 	price *prices
-	// limit is in parts of 1/scale, prices included; yield may lower it. A column at or above it is not wanted.
+	// limit is in units of 1/scale, prices included. yield may lower it. Columns at or above it are skipped.
 	limit int64
 	yield func(c *column, reduced int64) (stop bool)
-	// relaxed asks for a lower bound only: of the cores of a column, coreBound says what they cost at
-	// least, and where. Of equally cheap devices and NUMA nodes each lab node finds other ones
-	// first, so that prices see equal lab nodes side by side.
+	// relaxed asks only for a lower bound: the cores of a column come from coreBound. Different lab nodes try equally
+	// cheap devices and NUMA nodes in different orders, so that the prices see equal lab nodes spread out.
 	relaxed bool
-	// basic leaves out most ways to split cores, but the ones that are likely to be good.
+	// basic restricts the splits of cores to likely ones.
 	basic bool
-	// breakSymmetry leaves out columns that differ from another one in the names of devices only.
+	// breakSymmetry skips columns that differ from another only in the names of devices.
 	breakSymmetry bool
 	group         int  // see keepNear
-	exact         bool // cores have to be on all NUMA nodes that may give some
+	exact         bool // cores must be on all NUMA nodes with room
 
-	c         column // what is picked so far
-	full      column // what is yielded: c in order
-	functions []int  // NICs of the virtual functions of c, in the order in which they were picked
-	picked    []bool // devices of c
-	count     []int  // virtual functions of c by NIC
-	bundle    []int  // of a bundle: how many devices of c are in it
-	homes     []int  // of the devices of c, once for each port
-	homeCount []int  // of a NUMA node: devices of c there
+	c         column // the partial column
+	full      column // the yielded column: c in order
+	functions []int  // NICs of the virtual functions of c, in the order picked
+	picked    []bool // whether a device is in c
+	count     []int  // by NIC: virtual functions in c
+	bundle    []int  // by bundle: devices in c
+	homes     []int  // NUMA nodes of the devices in c, once for each port
+	homeCount []int  // by NUMA node: devices in c
 	mark
-	cut bool // work ran out
+	cut bool // the work ran out
 
 	perNode []nodeCost
-	eff     []nodeCost // perNode with what the devices to come add at least
-	homeMin []int64    // of a NUMA node: least distance to it from one with room; no core can be nearer
-	nextMin []int64    // likewise from another one; infinite where there is none
-	nearest int64      // sum of homeMin over homes, weighed
+	eff     []nodeCost // perNode plus the minimum for devices still to be picked
+	homeMin []int64    // by NUMA node: least distance from a node with room
+	nextMin []int64    // by NUMA node: least distance from another node with room, or infinite
+	nearest int64      // weighted sum of homeMin over homes
 	out     outlook
 
-	byCost  []poolCost // the pools that cores can be given from
-	hybrid  bool       // there are efficiency cores among them
-	caches  bool       // L3 caches shared with tenants count here; else bounds beside those here do that
-	apart   int64      // what a device of c costs at least that has no core next to it
-	perCore int64      // what a core costs at least whose memory is elsewhere
-	rest    []int      // scratch of listVFs and spreadBound
+	byCost  []poolCost // pools with available cores
+	hybrid  bool       // byCost has efficiency cores
+	caches  bool       // L3 caches shared with tenants are counted here, not in separate bounds
+	apart   int64      // minimum cost of a device in c without a local core
+	perCore int64      // minimum cost of a core without local memory
+	rest    []int      // scratch space of listVFs and spreadBound
 
-	// Of how cores are split, see shares.go:
-	missing        int64 // what a core costs that is missing from the share of the devices of c
-	share          []int // of a NUMA node: cores due there, with missing
+	// For the split of cores, see shares.go:
+	missing        int64 // cost of a core missing from the share of the devices in c
+	share          []int // by NUMA node: cores due there, if missing > 0
 	shared         []int // NUMA nodes with a share
-	due            int   // the sum of share
-	widths         []int // room of the NUMA nodes, largest first
-	open           []int // scratch of missingAhead, as are these:
+	due            int   // sum of share
+	widths         []int // room of the NUMA nodes, in descending order
+	open           []int // scratch space of missingAhead, like these:
 	within, beyond []segment
 
-	// Of a dive:
-	trail     []pick  // devices of c in the order in which they were picked
-	far       []int64 // what a device at a NUMA node costs, about
-	nearestTo []int64 // scratch of farNear
+	// For a dive:
+	trail     []pick  // devices in c in the order picked
+	far       []int64 // by NUMA node: estimated cost of a device
+	nearestTo []int64 // scratch space of farNear
 }
 
-// A mark is what the devices of a partial choice cost.
+// A mark is the cost of the devices of a partial choice.
 type mark struct {
 	paid   int64 // paths, ports and prices
-	charge int64 // the part of paid that is prices
+	charge int64 // the prices in paid
 }
 
-// nodeCost is what cores on a NUMA node cost with the devices picked so far.
+// nodeCost is the cost of cores on a NUMA node, given the devices picked so far.
 type nodeCost struct {
-	core   int64 // each core
-	near   int64 // all devices, were they served from here
-	memory int64 // what memory adds to each core, see pages.go
-	folded int64 // what of that is in core already
-	only   int64 // what memory adds where all cores are here
+	core   int64 // per core
+	near   int64 // cost of the distances of all devices, with this node as their nearest
+	memory int64 // memory cost per core, see pages.go
+	folded int64 // the part of memory already in core
+	only   int64 // memory cost if all cores are here
 	room   int
-	local  int // how many cores can have all their memory here at most, where memory counts
+	local  int // most cores with local memory, if memory counts
 }
 
 func newEnumerator(s *state) *enumerator {
@@ -106,11 +105,11 @@ func newEnumerator(s *state) *enumerator {
 	}
 }
 
-// run enumerates lab node i. It reports whether it went through all.
+// run enumerates the columns of lab node i. It reports whether the enumeration was complete.
 func (e *enumerator) run(i int, price *prices, limit int64, yield func(*column, int64) bool) bool {
 	e.begin(i, price, limit, yield)
 	if e.relaxed && e.out.on && e.r.devices > 2 {
-		// A good limit first: there may be many choices.
+		// Dives first give a good limit, because there may be many choices.
 		for _, a := range e.anchors() {
 			stop := e.pickNear(a) && e.devicesDone()
 			e.unpick()
@@ -123,8 +122,8 @@ func (e *enumerator) run(i int, price *prices, limit int64, yield func(*column, 
 	return !e.cut
 }
 
-// lowerBound is the bound of the empty choice: it returns what lab node i costs at least in what is
-// left, without looking at any choice; infinite where it does not fit.
+// lowerBound returns the bound of the empty choice: the minimum cost of lab node i on the remaining host, or infinite
+// if it does not fit. It makes no choices.
 func (e *enumerator) lowerBound(i int, price *prices) int64 {
 	e.begin(i, price, infinite, nil)
 	ahead := e.lookAhead(0, 0)
@@ -134,7 +133,6 @@ func (e *enumerator) lowerBound(i int, price *prices) int64 {
 	return min(infinite, max(ahead+e.coreBound(), e.pairsBound()))
 }
 
-// begin sets the enumerator up for lab node i in what is left.
 func (e *enumerator) begin(i int, price *prices, limit int64, yield func(*column, int64) bool) {
 	m := e.s.m
 	e.i, e.r, e.price, e.limit, e.yield = i, &m.requests[i], price, limit, yield
@@ -160,13 +158,12 @@ func (e *enumerator) begin(i int, price *prices, limit int64, yield func(*column
 	e.prepareSpill()
 }
 
-// keepNear takes away the NUMA nodes that affinity leaves no choice about, and on the others a core
-// for each lab node that has to have one there too. group is how many cores those and this one ask
-// for together.
+// keepNear excludes NUMA nodes that an affinity forbids, and on the others reserves a core for each lab node that
+// must have one there too. group is the total number of cores of these lab nodes and this one.
 //
-// The case that needs it: two lab nodes that take all 168 cores of the 24 NUMA nodes of
-// 192em64t-24n8c2t and have to be on the same ones. Without it no search finds a placement: the
-// first one fills NUMA nodes on which the other needs cores.
+// The case that needs it: two lab nodes that take all 168 cores of the 24 NUMA nodes of 192em64t-24n8c2t and must be
+// on the same nodes. Without it no search finds a placement: the first one fills NUMA nodes on which the other needs
+// cores.
 func (e *enumerator) keepNear() {
 	m := e.s.m
 	others, cores := e.s.waiting(e.i)
@@ -205,8 +202,8 @@ func (e *enumerator) findHomeMin() {
 	}
 }
 
-// want picks the k-th device of want x out of those from position from on. Devices of a want are
-// picked in ascending order, so that each set of them comes up once.
+// want picks the k-th device of want x from its devices from position from on. It picks the devices of a want in
+// ascending order, so that each set comes up once.
 func (e *enumerator) want(x, k, from int) bool {
 	if e.s.work.add(1 + int64(len(e.perNode))/4) {
 		e.cut = true
@@ -218,13 +215,13 @@ func (e *enumerator) want(x, k, from int) bool {
 	w := &e.r.wants[x]
 	if k == w.count {
 		next := 0
-		// Two wants out of the same devices are one; only then does the order of wants not matter.
+		// Two wants for the same devices are treated as one, so that their order does not matter.
 		if x+1 < len(e.r.wants) && e.r.wants[x+1].kind == w.kind && slices.Equal(e.r.wants[x+1].any, w.any) {
 			next = from
 		}
 		return e.want(x+1, 0, next)
 	}
-	// Between two wants out of the same devices nothing was picked since the bound was last found.
+	// Between two wants for the same devices, nothing has changed since the last bound.
 	if k == 0 && x > 0 && from == 0 || k > 0 || x == 0 {
 		ahead := e.lookAhead(x, k)
 		if !e.out.enough || e.paid+ahead+e.coreBound() >= e.limit || e.paid+e.pairsBound() >= e.limit {
@@ -248,8 +245,7 @@ func (e *enumerator) want(x, k, from int) bool {
 				break
 			}
 		}
-		// What was tried is not picked any more: all sets with it are done. The bounds of those to
-		// come get better by it.
+		// All sets with this device are done. Hiding it improves the bounds of later sets.
 		e.hide(x, at, 1)
 	}
 	for at--; at >= from; at-- {
@@ -258,7 +254,6 @@ func (e *enumerator) want(x, k, from int) bool {
 	return stop
 }
 
-// candidate returns the device at a position of a want.
 func (e *enumerator) candidate(w *want, at int) int {
 	if e.relaxed {
 		at = (at + e.i) % len(w.any)
@@ -266,8 +261,8 @@ func (e *enumerator) candidate(w *want, at int) int {
 	return w.any[at]
 }
 
-// units is how often a device can be picked for a want. A NIC serves either as a whole or by virtual
-// functions, and so does all of its bundle.
+// units returns how often a device can be picked for a want. A NIC and its whole bundle are used either as whole
+// devices or by virtual functions.
 func (e *enumerator) units(w *want, d int) int {
 	if w.kind == wantVF {
 		if e.bundle[e.s.m.devices[d].bundle] > 0 {
@@ -281,7 +276,6 @@ func (e *enumerator) units(w *want, d int) int {
 	return 1
 }
 
-// listOf returns the list of devices that were picked for a kind of want.
 func (e *enumerator) listOf(kind wantKind) *[]int {
 	switch kind {
 	case wantGPU:
@@ -292,7 +286,7 @@ func (e *enumerator) listOf(kind wantKind) *[]int {
 	return &e.functions
 }
 
-// add picks a device for a kind of want. It returns what drop has to restore.
+// add picks a device for a kind of want. It returns the mark that drop must restore.
 func (e *enumerator) add(d int, kind wantKind) mark {
 	old, v := e.mark, &e.s.m.devices[d]
 	e.missing = 0
@@ -324,7 +318,7 @@ func (e *enumerator) add(d int, kind wantKind) mark {
 	return old
 }
 
-// drop puts the device back that was picked last.
+// drop puts back the device that was picked last.
 func (e *enumerator) drop(d int, kind wantKind, old mark) {
 	e.missing = 0
 	v := &e.s.m.devices[d]
@@ -341,8 +335,8 @@ func (e *enumerator) drop(d int, kind wantKind, old mark) {
 	e.mark = old
 }
 
-// addHome counts a device at a NUMA node in, or out with sign -1. It keeps perNode up to date with
-// each pick: what cores on a node cost depends on the devices alone.
+// addHome adds a device at a NUMA node or, with sign -1, removes it. It keeps perNode up to date at each pick,
+// because the cost of cores on a node depends only on the devices.
 func (e *enumerator) addHome(home, sign int) {
 	if home < 0 {
 		return
@@ -363,8 +357,8 @@ func (e *enumerator) addHome(home, sign int) {
 	}
 }
 
-// bestPort returns the cost of the cheapest path from a GPU to a port that is picked. Where none is,
-// that is more than any path costs, and little enough to be added up.
+// bestPort returns the cost of the cheapest path from a GPU to a picked port. Without a picked port it returns more
+// than any path costs, but a value small enough to be summed.
 func (e *enumerator) bestPort(g int) int64 {
 	row := e.s.m.pairCost[g*len(e.s.m.devices):]
 	least := infinite / 1024
@@ -377,7 +371,6 @@ func (e *enumerator) bestPort(g int) int64 {
 	return least
 }
 
-// bestGPU returns the cost of the cheapest path from a port to a GPU that is picked.
 func (e *enumerator) bestGPU(d int) int64 {
 	least := infinite
 	for _, g := range e.c.gpus {
@@ -386,8 +379,8 @@ func (e *enumerator) bestGPU(d int) int64 {
 	return least
 }
 
-// pathCost returns what the paths between the GPUs and ports that are picked cost: each of the
-// larger side pays for its best partner.
+// pathCost returns the cost of the paths between the picked GPUs and ports. Each device on the larger side pays for
+// its best partner.
 func (e *enumerator) pathCost() int64 {
 	var sum int64
 	switch {
@@ -407,7 +400,6 @@ func (e *enumerator) pathCost() int64 {
 	return sum
 }
 
-// listVFs counts the virtual functions that are picked by NIC.
 func (e *enumerator) listVFs() {
 	e.rest = append(e.rest[:0], e.functions...)
 	slices.Sort(e.rest)
@@ -421,7 +413,6 @@ func (e *enumerator) listVFs() {
 	}
 }
 
-// devicesReady prepares giving cores to the devices that are picked.
 func (e *enumerator) devicesReady() {
 	e.findShares()
 	e.listVFs()
@@ -433,8 +424,8 @@ func (e *enumerator) devicesReady() {
 	e.apart = scale * e.s.m.p.Weights.DeviceNearest * finite(least)
 }
 
-// devicesDone goes on to the cores. A relaxed run ends here: coreBound is at most what any split of
-// the cores costs, and fill makes a column for the relaxation to count what it takes.
+// devicesDone continues with the cores. A relaxed run ends here, because coreBound is a lower bound on any split of
+// the cores, and fill makes a column with which the relaxation can count resources.
 func (e *enumerator) devicesDone() bool {
 	paid := e.paid + scale*e.pathCost()
 	e.lookAhead(len(e.r.wants), 0)

@@ -8,32 +8,32 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// The case that needs this: examples/h20-vfs.yaml, eight equal lab nodes that no placement makes all
-// equal. It is proved at 16150 in 51,000 steps; without these cases the bound stays at 14800.
+// The case that needs this: examples/h20-vfs.yaml, eight equal lab nodes that no placement makes all equal. It is
+// proved at 16150 in 51,000 steps; without these cases the bound stays at 14800.
 //
-// Equal lab nodes that cost unequal amounts pay for that, and the relaxation of prices looks at
-// each alone and cannot see it. So the cases are told apart: the cheapest lab node of a class costs
-// v, for each v that a column can cost. Then none of them has a cheaper column, which lifts the
-// separable bound, and the dearest one costs at least what counting says, which lifts the term. The
-// least of the cases is a bound.
+// Equal lab nodes with unequal costs pay for the difference, which the relaxation cannot see because it treats each
+// lab node alone. So cases are distinguished: the cheapest lab node of a class costs v, for each possible own cost v
+// of a column. In such a case no lab node of the class has a cheaper column, which raises the separable bound, and
+// the most expensive one costs at least as much as counting shows, which raises the term. The minimum over all cases
+// is a bound.
 
-// Both parts are needed: without what counting says (dearest), or without the prices of commonPortPrice (even), the
-// same lab takes 15 million steps.
+// Both parts are needed: without the counting (dearest), or without the prices of commonPortPrice (even), the same
+// lab takes 15 million steps.
 
-// classOption is the cheapest way, prices included, of a lab node to have an own cost.
+// classOption is the cheapest column of a lab node, prices included, with a given own cost.
 type classOption struct {
 	own     int64
 	reduced int64 // scaled, at the present prices
-	even    int64 // likewise at the prices of commonPortPrice
+	even    int64 // scaled, at the prices of commonPortPrice
 }
 
-// equalSteps bounds the work on all classes together, and quickSteps where the prices are not the last ones.
+// equalSteps limits the work on all classes together, and quickSteps the same work before the final prices.
 const (
 	equalSteps = 100_000
 	quickSteps = 15_000
 )
 
-// boundUnequal returns a bound that knows of the term "unequal", as good as the root bound at least.
+// boundUnequal returns a bound that includes the term "unequal". It is at least the root bound.
 func (t *tree) boundUnequal(steps int64) int64 {
 	root := t.root
 	w := t.m.p.Weights.Unequal
@@ -56,13 +56,13 @@ func (t *tree) boundUnequal(steps int64) int64 {
 		here, there := dearestOf(t.least, members), dearestOf(t.start.least, members)
 		lifted, alone := infinite, infinite
 		for k, v := range options {
-			// Of the options from here on, the cheapest at either prices.
+			// The cheapest of the remaining options, at both sets of prices.
 			reduced, even := v.reduced, v.even
 			for _, o := range options[k+1:] {
 				reduced, even = min(reduced, o.reduced), min(even, o.even)
 			}
 			term := w * (max(0, dearest-v.own) / 100)
-			// One of them has this very option.
+			// One lab node has exactly this option.
 			now := (max(0, v.reduced-here) + (n-1)*max(0, reduced-here)) / scale
 			then := (max(0, v.even-there) + (n-1)*max(0, even-there)) / scale
 			lifted = min(lifted, now+term)
@@ -71,21 +71,22 @@ func (t *tree) boundUnequal(steps int64) int64 {
 		sum += lifted
 		single = max(single, alone)
 	}
-	// now is at the present prices, where the gains of all classes add up. then is at those of
-	// commonPortPrice, which may fit one class better: only the best one of these counts.
+	// now uses the present prices, at which the gains of all classes add up. then uses the prices of commonPortPrice,
+	// which may suit a class better, but only the best of these gains counts.
 	return max(root, min(t.cost, base+max(sum, single)))
 }
 
-// classOptions lists the own costs that lab nodes of a class can have in a placement that is
-// cheaper than the best one known, ascending, and what the dearest of them costs at least. It
-// returns none where there are too many columns to look at.
+// classOptions lists, in ascending order, the own costs that lab nodes of a class can have in a placement cheaper
+// than the best known. It also returns the minimum cost of the most expensive lab node of the class. It returns no
+// options if there are too many columns.
 func (t *tree) classOptions(members []int) (options []classOption, dearest int64) {
 	i := members[0]
-	// A column at or above the limit would use up all that there is between bound and cost: no
-	// placement that is cheaper than the best one has it.
+	// A column at or above the limit would use up the whole gap between bound and cost, so no cheaper placement has
+	// it.
 	limit := dearestOf(t.least, members) + scale*(t.cost-t.bound(t.least))
 	e := t.enum(0)
-	// Not relaxed, for exact own costs; and with all names of devices, since each device has to be seen at its cost.
+	// Not relaxed, to get exact own costs, and without symmetry breaking, because each device must be seen at its
+	// cost.
 	e.relaxed, e.breakSymmetry, e.basic = false, false, false
 	at := map[int64]int{}
 	use := &classUse{gpu: map[int]int64{}, nic: map[int]int64{}, vf: map[int]int64{}}
@@ -107,13 +108,13 @@ func (t *tree) classOptions(members []int) (options []classOption, dearest int64
 	return options, use.dearest(t.m, &t.m.requests[i], len(members))
 }
 
-// dearestOf returns what was found for interchangeable lab nodes: the highest, since a search
-// that was cut short proves less.
+// dearestOf returns the highest reduced cost found for interchangeable lab nodes. Their results may differ because an
+// incomplete search proves less.
 func dearestOf(least []leastColumn, members []int) int64 {
 	return lists.Max(members, func(i int) int64 { return least[i].reduced })
 }
 
-// classUse says at what own cost, at least, a lab node can have a device.
+// classUse holds, by device, the least own cost of a column with it.
 type classUse struct{ gpu, nic, vf map[int]int64 }
 
 func (u *classUse) add(c *column) {
@@ -134,16 +135,15 @@ func lower(least map[int]int64, device int, own int64) {
 	}
 }
 
-// dearest returns what the dearest of n lab nodes like r costs at least: columns that cost less do
-// not have enough devices among them for all. Cores could be counted likewise; that has raised no
-// bound of 300 mixes and the examples.
+// dearest returns the minimum cost of the most expensive of n lab nodes like r: columns that cost less do not have
+// enough devices for all. Counting cores in the same way raised no bound of 300 mixes and the examples.
 func (u *classUse) dearest(m *model, r *request, n int) int64 {
 	one := func(int) int { return 1 }
 	return max(reach(u.gpu, n*r.gpus, one), reach(u.nic, n*r.nics, one),
 		reach(u.vf, n*(r.ports-r.nics), func(d int) int { return m.devices[d].vfs }))
 }
 
-// reach returns the least own cost at which the devices that can be had come to what is needed.
+// reach returns the least own cost at which enough devices are available.
 func reach(least map[int]int64, need int, count func(d int) int) int64 {
 	if need <= 0 {
 		return 0
@@ -154,5 +154,5 @@ func reach(least map[int]int64, need int, count func(d int) int) int64 {
 			return least[d]
 		}
 	}
-	return 0 // not enough in any of them: nothing cheaper exists, and the search will find that out
+	return 0 // not enough at any cost: no cheaper placement exists, as the search will find
 }

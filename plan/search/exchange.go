@@ -8,18 +8,15 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// The case that needs exchanges: two lab nodes with 84 cores each on 192em64t-24n8c2t, on the same
-// NUMA nodes. Splits of so many cores cannot be tried one by one, and the likely ones cost 50102;
-// an exchange of a few cores makes that less.
+// The case that needs exchanges: two lab nodes with 84 cores each on 192em64t-24n8c2t, on the same NUMA nodes. Splits
+// of so many cores cannot be tried one by one, and the likely ones cost 50102; exchanging a few cores lowers that.
 //
-// An exchange keeps the devices of two lab nodes of the best placement and moves cores between two NUMA nodes: one lab
-// node gives some on the first and gets as many on the second, the other the reverse or nothing; or both leave
-// the first one.
+// An exchange keeps the devices of two lab nodes of the best placement and moves cores between two NUMA nodes. One
+// lab node gives some cores on the first and gets as many on the second; the other does the reverse or nothing, or
+// both leave the first.
 
-// exchangeSteps bounds the work on exchanges.
 const exchangeSteps = 2_000_000
 
-// exchange exchanges cores for as long as that helps.
 func (t *tree) exchange() {
 	if t.best == nil {
 		return
@@ -41,7 +38,7 @@ func (t *tree) exchange() {
 	}
 }
 
-// exchangeOf tries the exchanges of lab nodes i and j, which may be the same one; it reports whether one helped.
+// exchangeOf tries exchanges between lab nodes i and j, which may be the same. It reports whether one helped.
 func (t *tree) exchangeOf(i, j int) bool {
 	var others []int
 	for _, k := range t.order {
@@ -74,7 +71,7 @@ func (t *tree) exchangeOf(i, j int) bool {
 	return t.cost < before
 }
 
-// coresOn returns how many cores a lab node of the best placement has on each NUMA node.
+// coresOn returns the number of cores of a lab node of the best placement on each NUMA node.
 func (t *tree) coresOn(i int) []int {
 	on := make([]int, len(t.m.nodes))
 	for _, pc := range t.best[i].cores {
@@ -83,7 +80,7 @@ func (t *tree) coresOn(i int) []int {
 	return on
 }
 
-// moves tries the exchanges between NUMA nodes a and b; it reports whether one helped.
+// moves tries exchanges between NUMA nodes a and b. It reports whether one helped.
 func (t *tree) moves(i, j, a, b int, mine, other []int) bool {
 	move := func(k, l int) bool {
 		now, next := slices.Clone(mine), slices.Clone(other)
@@ -100,7 +97,7 @@ func (t *tree) moves(i, j, a, b int, mine, other []int) bool {
 	return a != b && mine[a]+other[a] > 0 && move(mine[a], other[a])
 }
 
-// rebuild offers the best placement with other cores for two lab nodes; it reports whether that is cheaper.
+// rebuild offers the best placement with other cores for two lab nodes. It reports whether that is cheaper.
 func (t *tree) rebuild(i, j int, mine, other []int) bool {
 	before := t.cost
 	c := t.withCores(i, 0, mine)
@@ -119,7 +116,7 @@ func (t *tree) rebuild(i, j int, mine, other []int) bool {
 	return t.cost < before
 }
 
-// withCores returns lab node i's best column with so many cores on each NUMA node; nil where they do not fit.
+// withCores returns lab node i's column with these numbers of cores on the NUMA nodes, or nil if they do not fit.
 func (t *tree) withCores(i, depth int, on []int) *column {
 	var out *column
 	e := t.withDevices(i, depth, func(c *column, _ int64) bool {
@@ -142,7 +139,7 @@ func (t *tree) withCores(i, depth int, on []int) *column {
 	return out
 }
 
-// withDevices sets an enumerator up with the devices that lab node i has in the best placement, until unpick.
+// withDevices prepares an enumerator with lab node i's devices in the best placement. The caller must call unpick.
 func (t *tree) withDevices(i, depth int, yield func(*column, int64) bool) *enumerator {
 	e := t.enum(depth)
 	e.relaxed, e.basic, e.breakSymmetry = false, false, false
@@ -163,12 +160,12 @@ func (t *tree) withDevices(i, depth int, yield func(*column, int64) bool) *enume
 	return e
 }
 
-// together tries other NUMA nodes for two lab nodes that have to be on the same ones: one less, one
-// more, or another one in place of each. On each set of them the cores go where they cost least.
+// together tries other NUMA nodes for two lab nodes that must be on the same ones: one less, one more, or another in
+// place of each. On each set of NUMA nodes, cores go to the lab node for which they are cheapest.
 func (t *tree) together(i, j int) bool {
 	before := t.cost
 	mine, other := t.coresOn(i), t.coresOn(j)
-	// outside returns the NUMA nodes with room for both that are not among some.
+	// outside returns the NUMA nodes with room for both that are not in some.
 	outside := func(some []int) []int {
 		free := lists.Where(t.s.nodeLeft, func(left int) bool { return left > 1 })
 		return slices.DeleteFunc(free, func(n int) bool { return slices.Contains(some, n) })
@@ -198,7 +195,7 @@ func (t *tree) together(i, j int) bool {
 	return t.cost < before
 }
 
-// coreCosts returns what a core of lab node i costs on each NUMA node with the devices that it has.
+// coreCosts returns the cost of a core of lab node i on each NUMA node, given its present devices.
 func (t *tree) coreCosts(i int) []int64 {
 	e := t.withDevices(i, 0, nil)
 	costs := make([]int64, len(e.perNode))
@@ -209,7 +206,8 @@ func (t *tree) coreCosts(i int) []int64 {
 	return costs
 }
 
-// splitTogether gives two lab nodes cores on all of some NUMA nodes: those that one of them gains most on to that one.
+// splitTogether gives two lab nodes cores on all NUMA nodes in on. Each lab node first gets cores on the nodes with
+// the largest advantage for it.
 func (t *tree) splitTogether(i, j int, on []int, costs [2][]int64, mine, other []int) bool {
 	left := [2]int{t.m.requests[i].cores - len(on), t.m.requests[j].cores - len(on)}
 	if left[0] < 0 || left[1] < 0 {

@@ -8,19 +8,18 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// An ask is what a lab node asks for.
 type ask struct {
-	Cores, Threads  int // Threads 0: 2, or what the host's cores have
+	Cores, Threads  int // Threads 0 means 2, or as many as the host's cores have
 	Pages           int64
 	GPUs, NICs, VFs int
 	GuestNUMA       string
 }
 
-// withAsks adds lab nodes to a problem. Equal ones next to each other or not get the same class.
+// withAsks adds lab nodes to a problem. Equal ones get the same class, adjacent or not.
 func withAsks(p *plan.Problem, asks ...ask) *plan.Problem {
 	classes := map[ask]int{}
 	for i := range p.Requests {
-		p.Requests[i].Class = i // kept apart from those that come now
+		p.Requests[i].Class = i // a class apart from the new requests'
 	}
 	for _, a := range asks {
 		if a.Threads == 0 {
@@ -57,7 +56,6 @@ func withAsks(p *plan.Problem, asks ...ask) *plan.Problem {
 	return p
 }
 
-// times returns n of the same.
 func times(n int, a ask) []ask {
 	return slices.Repeat([]ask{a}, n)
 }

@@ -9,32 +9,30 @@ import (
 	"github.com/rackless/rackless/plan/plantest"
 )
 
-// A shape describes a regular machine.
 type shape struct {
-	Packages, Nodes int // sockets, and NUMA nodes in each
-	// L3 caches in each NUMA node, and cores under each; L3s 0 gives each package one L3, with
-	// Cores in each node
+	Packages, Nodes int // sockets, and NUMA nodes per socket
+	// L3 caches per NUMA node and cores per cache; with L3s 0, each package has one L3 and Cores is per NUMA node
 	L3s, Cores        int
-	Threads           int   // of each core
-	GPUs, NICs        int   // in all, spread evenly over the NUMA nodes
+	Threads           int   // per core
+	GPUs, NICs        int   // total numbers, spread evenly over the NUMA nodes
 	OneNode           bool  // all devices are on the first NUMA node
-	OneBundle         bool  // all devices can only go together
-	VFs               int   // of each NIC
-	Pages             int64 // of each NUMA node; 0 gives as much as anybody could want
-	Far, Near         int   // distances to other packages and within one; 0: 32 and 12
-	EfficiencyCores   int   // small cores more in each NUMA node, one thread each, four under an L3
-	MemoryNodes       int   // NUMA nodes more without cores, each with Pages
-	NoMemoryNodes     int   // the last so many NUMA nodes with cores have no memory
-	Tenants           int   // of cores of each NUMA node, held already
-	Reserve           int   // cores to be left for the host
-	NodeReserve       int   // of each NUMA node
+	OneBundle         bool  // all devices are in one bundle
+	VFs               int   // per NIC
+	Pages             int64 // per NUMA node; 0 means plenty
+	Far, Near         int   // distances to other packages and within one; 0 means 32 and 12
+	EfficiencyCores   int   // additional small cores per NUMA node, one thread each, four per L3
+	MemoryNodes       int   // additional NUMA nodes without cores, each with Pages
+	NoMemoryNodes     int   // number of last NUMA nodes that have cores but no memory
+	Tenants           int   // cores per NUMA node held by tenants
+	Reserve           int   // cores to leave for the host
+	NodeReserve       int   // cores to leave for the host per NUMA node
 	Busy              bool  // the host keeps a core of each package
 	Workload          lab.Workload
 	PairsUnderSwitch  bool // each NIC shares a PCIe switch with its GPUs, as in HGX machines
 	UnknownDeviceHome bool
 }
 
-// Problem returns the machine with nothing asked of it.
+// Problem returns the machine without requests.
 func (s shape) Problem() *plan.Problem {
 	s.Workload = cmp.Or(s.Workload, lab.WorkloadMixed)
 	p := plantest.Empty(s.Workload)
@@ -74,8 +72,7 @@ func (s shape) Problem() *plan.Problem {
 	return p
 }
 
-// addCores numbers cores by NUMA node and L3 cache. Siblings get numbers above those of all first
-// threads, as Linux numbers them.
+// addCores numbers cores by NUMA node and L3 cache. Second threads have numbers above all first threads, as on Linux.
 func (s shape) addCores(p *plan.Problem) {
 	threads := max(1, s.Threads)
 	cores := s.Packages * s.Nodes * max(1, s.L3s) * s.Cores
@@ -113,7 +110,6 @@ func (s shape) addCores(p *plan.Problem) {
 	}
 }
 
-// addDevices adds GPUs, then NICs, and a path for each pair that has a GPU.
 func (s shape) addDevices(p *plan.Problem) {
 	nodes := s.Packages * s.Nodes
 	home := func(k, of int) *int {
@@ -150,7 +146,7 @@ func (s shape) addDevices(p *plan.Problem) {
 	}
 }
 
-// path follows from the NUMA nodes, and from switches where there are some.
+// path derives a path from NUMA nodes and switches.
 func (s shape) path(p *plan.Problem, a, b int) plan.PairPath {
 	q := plan.PairPath{A: a, B: b, Class: "SYS", Steps: 4}
 	x, y := p.Devices[a].NUMANode, p.Devices[b].NUMANode

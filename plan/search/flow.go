@@ -2,23 +2,21 @@ package search
 
 import "slices"
 
-// A flow spreads the memory of the placed lab nodes over the NUMA nodes at least cost: a
-// transportation problem with two arcs from each lab node to each NUMA node. The first carries up
-// to the lab node's share there and costs the distance to the nearest of its cores; the second
-// carries the rest and costs the weight of imbalance on top. Successive shortest paths solve it
-// exactly, since a page is the unit.
+// A flow distributes the memory of the placed lab nodes over the NUMA nodes at least cost, as a transportation
+// problem with two arcs from each lab node to each NUMA node. The first carries up to the lab node's share there and
+// costs the distance to its nearest core; the second carries the rest and adds the weight of imbalance. Successive
+// shortest paths solve it exactly, because a page is the unit.
 type flow struct {
 	s    *state
-	who  []int   // lab nodes
-	arcs []arcs  // of lab node k and NUMA node b at k*N+b
-	used []int64 // pages on each NUMA node
-	left []int64 // pages of each lab node that lie nowhere yet
+	who  []int
+	arcs []arcs // from lab node k to NUMA node b at index k*N+b
+	used []int64
+	left []int64 // by lab node: pages not placed yet
 
 	vertices []vertex // lab nodes first, then NUMA nodes
 	queue    []int
 }
 
-// arcs are those from a lab node to a NUMA node.
 type arcs struct {
 	near  int64 // cost of a page within the share
 	limit int64 // the share
@@ -26,19 +24,18 @@ type arcs struct {
 	over  int64 // pages beyond it
 }
 
-// A vertex is what the search for a shortest path knows of it.
 type vertex struct {
-	cost            int64 // of the shortest path to it
-	from            int   // the vertex before it on that path, -1 where the path starts
+	cost            int64 // of the shortest path to the vertex
+	from            int   // previous vertex on that path, -1 at its start
 	reached, queued bool
 }
 
 func newFlow(s *state) *flow { return &flow{s: s} }
 
-// at returns the arcs from lab node k of who to NUMA node b.
+// at returns the arcs from lab node f.who[k] to NUMA node b.
 func (f *flow) at(k, b int) *arcs { return &f.arcs[k*len(f.used)+b] }
 
-// solve returns the least cost of the memory of all placed lab nodes.
+// solve returns the least memory cost of all placed lab nodes.
 func (f *flow) solve() int64 {
 	f.load()
 	for k := range f.who {
@@ -47,8 +44,8 @@ func (f *flow) solve() int64 {
 	}
 	var sum int64
 	for k, i := range f.who {
-		// Pages that are nobody's share lie beyond one wherever they are: that is the same for
-		// every placement, and costs nothing.
+		// Pages in no share are beyond a share wherever they are. Every placement has the same number of them, so
+		// they cost nothing.
 		r := &f.s.m.requests[i]
 		beyond := -r.pages
 		for b := range f.used {
@@ -61,7 +58,7 @@ func (f *flow) solve() int64 {
 	return sum
 }
 
-// load sets the problem up and puts what costs nothing in place.
+// load initializes the problem and places all pages that cost nothing.
 func (f *flow) load() {
 	s, m := f.s, f.s.m
 	n := len(m.nodes)
@@ -95,7 +92,6 @@ func (f *flow) load() {
 	}
 }
 
-// room returns how many pages a NUMA node can still take.
 func (f *flow) room(b int) int64 {
 	q := &f.s.m.nodes[b]
 	if !q.limited {
@@ -104,15 +100,15 @@ func (f *flow) room(b int) int64 {
 	return q.pages - f.used[b]
 }
 
-// augment moves pages of lab node k along the cheapest path to a NUMA node with room, pushing
-// others' pages aside where that is cheaper.
+// augment moves pages of lab node k along the cheapest path to a NUMA node with room, displacing others' pages if
+// that is cheaper.
 func (f *flow) augment(k int) bool {
 	best := f.shortestPath(k)
 	if best < 0 {
 		return false
 	}
 	node := best - len(f.who)
-	// The narrowest step of the path decides how much goes.
+	// The narrowest step of the path limits the amount.
 	amount := min(f.left[k], f.room(node))
 	for v := best; f.vertices[v].from >= 0; v = f.vertices[v].from {
 		_, _, most := f.step(f.vertices[v].from, v)
@@ -127,8 +123,8 @@ func (f *flow) augment(k int) bool {
 	return true
 }
 
-// step returns the pages that a path changes from vertex u to v, up or down, and by how many at
-// most. From a lab node pages go forth, from a NUMA node they come back: those beyond the share first.
+// step returns the page count that a path changes from vertex u to v, the sign of the change, and its maximum. Steps
+// from a lab node add pages, and steps from a NUMA node remove them, first the pages beyond the share.
 func (f *flow) step(u, v int) (pages *int64, sign, most int64) {
 	labs := len(f.who)
 	if u < labs {
@@ -145,9 +141,8 @@ func (f *flow) step(u, v int) (pages *int64, sign, most int64) {
 	return &a.in, -1, a.in
 }
 
-// shortestPath finds the cheapest paths from lab node k (Bellman and Ford, with a queue, since pages
-// that are pushed aside may save cost). It returns the vertex of the nearest NUMA node with room, -1
-// where there is none.
+// shortestPath finds the cheapest paths from lab node k (Bellman-Ford with a queue, because displacing pages may save
+// cost). It returns the vertex of the nearest NUMA node with room, or -1.
 func (f *flow) shortestPath(k int) int {
 	labs := len(f.who)
 	f.vertices = zero(f.vertices, labs+len(f.used))
@@ -194,7 +189,7 @@ func (f *flow) shortestPath(k int) int {
 	return best
 }
 
-// price is what a page of lab node k on NUMA node b costs, within its share or beyond.
+// price returns the cost of a page of lab node k on NUMA node b, within its share or beyond.
 func (f *flow) price(k, b int, beyond bool) int64 {
 	cost := f.at(k, b).near
 	if beyond {
@@ -203,7 +198,7 @@ func (f *flow) price(k, b int, beyond bool) int64 {
 	return cost
 }
 
-// zero returns a slice of n zeros, in s's memory where that is large enough.
+// zero returns n zeros, reusing the memory of s if possible.
 func zero[T any](s []T, n int) []T {
 	s = slices.Grow(s[:0], n)[:n]
 	clear(s)

@@ -18,10 +18,10 @@ import (
 	"github.com/rackless/rackless/plan/plantest"
 )
 
-// A mip is a planner's problem as a mixed integer program, made from docs/planner.md alone: it
-// shares no code with the search, and HiGHS, which solves it, shares none with us. Every term of
-// the cost is linear but for minima, which the solver finds by itself where it pays for what it
-// chooses, and products of a choice with a number of cores, which a large constant switches off.
+// A mip is a planner's problem as a mixed integer program, derived from docs/planner.md alone. It shares no code with
+// the search, and its solver HiGHS shares none with us. All cost terms are linear except for minima, which the solver
+// finds by minimizing the cost of its choices, and products of a choice with a number of cores, which a large
+// constant switches off.
 type mip struct {
 	p        *plan.Problem
 	rows     bytes.Buffer
@@ -34,22 +34,21 @@ type mip struct {
 	distance func(a, b int) int64
 }
 
-// linear is a number times a variable.
 type linear struct {
 	n int64
 	v string
 }
 
-// A coreGroup is free cores that no rule and no term tells apart.
+// A coreGroup is a set of free cores that are equivalent in all rules and cost terms.
 type coreGroup struct {
 	node, pkg, l3, threads int
 	small                  bool
 	size                   int64
 }
 
-// A unit is a device as one lab node may get it: whole, or one of the virtual functions of a NIC.
+// A unit is a device as a lab node can get it: whole, or as one of the virtual functions of a NIC.
 type unit struct {
-	v      string // the variable: 1 where the lab node has it
+	v      string // variable: 1 if the lab node has it
 	device int
 }
 
@@ -86,7 +85,6 @@ func newMIP(p *plan.Problem) *mip {
 	return m
 }
 
-// row adds a constraint: the sum, which is compared with a number.
 func (m *mip) row(sum []linear, compare string, n int64) {
 	m.count++
 	fmt.Fprintf(&m.rows, " r%d:", m.count)
@@ -97,13 +95,13 @@ func (m *mip) row(sum []linear, compare string, n int64) {
 func write(b *bytes.Buffer, sum []linear) {
 	for k, x := range sum {
 		if k%8 == 7 {
-			b.WriteString("\n  ") // lines of the format are short
+			b.WriteString("\n  ") // the LP format limits the length of lines
 		}
 		fmt.Fprintf(b, " %+d %s", x.n, x.v)
 	}
 }
 
-// choice and number make variables: 0 or 1, and whole numbers from 0.
+// choice adds a variable that is 0 or 1, and number adds one that is a whole number from 0 on.
 func (m *mip) choice(format string, args ...any) string {
 	v := fmt.Sprintf(format, args...)
 	m.binary = append(m.binary, v)
@@ -125,7 +123,8 @@ func vfVar(i, device, nth int) string {
 func ownerVar(i, bundle int) string { return fmt.Sprintf("owner_%d_%d", i, bundle) }
 func pagesVar(i, node int) string   { return fmt.Sprintf("pages_%d_%d", i, node) }
 
-// given is what all lab nodes have of the groups of cores for which in holds.
+// given returns the number of cores that all lab nodes have of the groups for which in holds, and the size of these
+// groups.
 func (m *mip) given(in func(coreGroup) bool) (sum []linear, size int64) {
 	for g, group := range m.groups {
 		if in(group) {
@@ -138,7 +137,7 @@ func (m *mip) given(in func(coreGroup) bool) (sum []linear, size int64) {
 	return sum, size
 }
 
-// reserves states what is left for the host (rules 1 and 2).
+// reserves adds the constraints on cores left for the host (rules 1 and 2).
 func (m *mip) reserves() {
 	for g := range m.groups {
 		sum, size := m.given(func(o coreGroup) bool { return o == m.groups[g] })
@@ -157,7 +156,6 @@ func (m *mip) reserves() {
 	}
 }
 
-// cores states which cores lab node i has.
 func (m *mip) cores(i int) {
 	r := &m.p.Requests[i]
 	var all []linear
@@ -183,7 +181,7 @@ func (m *mip) cores(i int) {
 	}
 }
 
-// devices states which devices lab node i has, and returns what it may have.
+// devices adds the constraints on the devices of lab node i, and returns its possible units.
 func (m *mip) devices(i int) []unit {
 	r := &m.p.Requests[i]
 	var units []unit
@@ -230,7 +228,7 @@ func (m *mip) devices(i int) []unit {
 	return units
 }
 
-// want states that a want gets its count out of the devices that it may have, and of no others.
+// want requires that a want gets its count of the devices that it accepts.
 func (m *mip) want(want plan.Want, get func(d int) string, kind string, i, w int) {
 	sum := []linear{{0, "zero"}}
 	any := map[int]bool{}
@@ -248,8 +246,7 @@ func (m *mip) want(want plan.Want, get func(d int) string, kind string, i, w int
 	}
 }
 
-// limits states that a device has one owner, and prices what the users of a NIC cost each other
-// (rules 4 and 5, nic_shared).
+// limits requires that a device has one owner, and prices the sharing of NICs (rules 4 and 5, nic_shared).
 func (m *mip) limits(units [][]unit) {
 	bundles := map[int][]linear{}
 	for d := range m.p.Devices {
@@ -289,7 +286,7 @@ func (m *mip) limits(units [][]unit) {
 	}
 }
 
-// wiring prices what two lab nodes cost each other by where their ports are (card_shared, unlinked).
+// wiring prices the ports of pairs of lab nodes (card_shared, unlinked).
 func (m *mip) wiring(units [][]unit) {
 	cards, nets, linked := map[string][]int{}, map[int][]int{}, false
 	for d := range m.p.Devices {
@@ -304,7 +301,7 @@ func (m *mip) wiring(units [][]unit) {
 		}
 		nets[net] = append(nets[net], d)
 	}
-	// some is 1 at most, and 0 where lab node i has none of the devices.
+	// some adds a variable that is at most 1, and 0 if lab node i has none of the devices.
 	some := func(sum []linear, i int, devices []int) []linear {
 		for _, u := range units[i] {
 			if slices.Contains(devices, u.device) && m.p.Devices[u.device].Kind == plan.KindNIC {
@@ -353,13 +350,12 @@ func (m *mip) wiring(units [][]unit) {
 	}
 }
 
-// users reports whether lab node i may have virtual functions of a NIC.
 func (m *mip) users(i, d int) bool {
 	_, _, vfs := counts(&m.p.Requests[i])
 	return vfs > 0 && m.p.Devices[d].VFs > 0
 }
 
-// own returns what the devices and cores of lab node i cost: the terms that "unequal" compares.
+// own returns the cost of the devices and cores of lab node i, which are the terms compared by "unequal".
 func (m *mip) own(i int, units []unit) []linear {
 	p, r := m.p, &m.p.Requests[i]
 	w := p.Weights.Of(r)
@@ -409,7 +405,7 @@ func (m *mip) own(i int, units []unit) []linear {
 	return cost
 }
 
-// coresOn is the cores of lab node i on a NUMA node, times n.
+// coresOn returns n times the number of cores of lab node i on a NUMA node.
 func (m *mip) coresOn(i, node int, n int64) (sum []linear) {
 	for g, group := range m.groups {
 		if group.node == node {
@@ -419,8 +415,8 @@ func (m *mip) coresOn(i, node int, n int64) (sum []linear) {
 	return sum
 }
 
-// coreBalance returns what an uneven split of the cores costs: one of so many NUMA nodes is chosen,
-// and each that has cores lacks what it has less than its part.
+// coreBalance returns the cost of an uneven split of the cores: the number of NUMA nodes is chosen, and each node
+// with cores lacks the difference to its part.
 func (m *mip) coreBalance(i int) linear {
 	missing, one, count := m.number("uneven_%d", i), []linear{{0, "zero"}}, []linear{{0, "zero"}}
 	cores := int64(m.p.Requests[i].Cores)
@@ -433,7 +429,7 @@ func (m *mip) coreBalance(i int) linear {
 		all := []linear{{1, missing}}
 		for _, n := range m.p.NUMANodes {
 			lacks := m.number("lacks_%d_%d_%d", i, k, n.ID)
-			// lacks >= part - cores here, where it has cores and the number of nodes is k.
+			// lacks >= part - cores here, if it has cores and the number of nodes is k.
 			m.row(append(m.coresOn(i, n.ID, 1), linear{1, lacks}, linear{-cores, onNodeVar(i, n.ID)},
 				linear{-cores, spans}), ">=", cores/int64(k)-2*cores)
 			all = append(all, linear{-1, lacks})
@@ -445,9 +441,8 @@ func (m *mip) coreBalance(i int) linear {
 	return linear{m.p.Weights.Of(&m.p.Requests[i]).CoreBalance, missing}
 }
 
-// deviceShare returns what cores cost that are missing from the share of devices. Shares go by GPUs
-// where they are on two NUMA nodes or more, else by all devices; the largest distance between two
-// NUMA nodes with devices counts.
+// deviceShare returns the cost of cores missing from the share of devices. Shares go by GPUs if these are on two NUMA
+// nodes or more, else by all devices. The largest distance between two NUMA nodes with devices counts.
 func (m *mip) deviceShare(i int, units []unit) linear {
 	r := &m.p.Requests[i]
 	cores, asked := int64(r.Cores), int64(0)
@@ -457,7 +452,7 @@ func (m *mip) deviceShare(i int, units []unit) linear {
 		}
 	}
 	var missing [2][]linear
-	has := map[int]string{} // a device is at a NUMA node
+	has := map[int]string{} // NUMA node to the variable for a device there
 	several := m.choice("several_%d", i)
 	for set := range missing {
 		here := map[int][]linear{}
@@ -486,7 +481,7 @@ func (m *mip) deviceShare(i int, units []unit) linear {
 			has[n.ID], nodes = at, append(nodes, linear{1, at})
 			share, lacks := m.number("due_%d_%d_%d", i, set, n.ID), m.number("lacking_%d_%d_%d", i, set, n.ID)
 			for k := int64(1); k <= asked; k++ {
-				// k*share > cores*here - k, where k devices have a NUMA node that is known.
+				// k*share > cores*here - k, if k devices have a known NUMA node.
 				row := []linear{{k, share}, {-2 * cores * asked, counts[k]}}
 				for _, x := range here[n.ID] {
 					row = append(row, linear{-x.n, x.v})
@@ -509,7 +504,7 @@ func (m *mip) deviceShare(i int, units []unit) linear {
 			if a.ID == b.ID || far == 0 {
 				continue
 			}
-			// value >= far*missing where both have devices and the set is the one that counts.
+			// value >= far*missing, if both have devices and this set counts.
 			for set, list := range missing {
 				most := 2 * far * cores * int64(len(m.p.NUMANodes))
 				row := []linear{{1, value}, {-most, has[a.ID]}, {-most, has[b.ID]}}
@@ -529,8 +524,8 @@ func (m *mip) deviceShare(i int, units []unit) linear {
 	return linear{m.p.Weights.Of(r).DeviceShare, value}
 }
 
-// paths returns what the paths of lab node i cost: between each two GPUs, and from each of the
-// larger side of GPUs and ports to its best partner.
+// paths returns the cost of the paths of lab node i: between each two GPUs, and from each device on the larger side
+// of GPUs and ports to its best partner.
 func (m *mip) paths(i int, units []unit) []linear {
 	gpus, nics, vfs := counts(&m.p.Requests[i])
 	var cost []linear
@@ -570,7 +565,6 @@ func (m *mip) paths(i int, units []unit) []linear {
 	return cost
 }
 
-// memory states where the pages of lab node i are, and what that costs.
 func (m *mip) memory(i int) {
 	r, w := &m.p.Requests[i], m.p.Weights.Of(&m.p.Requests[i])
 	var all []linear
@@ -613,7 +607,7 @@ func (m *mip) memory(i int) {
 	}
 }
 
-// emulator prices the distance from lab node i to the nearest core that is left for the host.
+// emulator prices the distance from lab node i to the nearest core left for the host.
 func (m *mip) emulator(i int) {
 	asked, free := 0, int64(0)
 	for _, r := range m.p.Requests {
@@ -676,7 +670,6 @@ func (m *mip) caches() {
 	}
 }
 
-// affinity states rule 6.
 func (m *mip) affinity(units [][]unit) {
 	related := func(how, a, b string) {
 		switch how {
@@ -713,8 +706,8 @@ func (m *mip) affinity(units [][]unit) {
 	}
 }
 
-// unequal prices the spread of each class of lab nodes. A solver could make the cheapest of them
-// look dearer by choosing paths that are not the best, but a percent costs more than it would save.
+// unequal prices the spread of each class of lab nodes. The solver could make the cheapest look more expensive by
+// choosing suboptimal paths, but each percent costs more than that would save.
 func (m *mip) unequal(own [][]linear) {
 	classes := map[int][]int{}
 	for i := range m.p.Requests {
@@ -739,7 +732,6 @@ func (m *mip) unequal(own [][]linear) {
 	}
 }
 
-// text writes the program in the LP format.
 func (m *mip) text() []byte {
 	var b bytes.Buffer
 	b.WriteString("Minimize\n cost:")
@@ -751,8 +743,7 @@ func (m *mip) text() []byte {
 	return b.Bytes()
 }
 
-// highsProgram solves the programs that it is given, and prints a line for each: its cost,
-// "infeasible", or what ended the search.
+// highsProgram solves the given programs, and prints a line for each: its cost, "infeasible", or another status.
 const highsProgram = `
 import sys, highspy
 for path in sys.argv[1:]:
@@ -768,7 +759,6 @@ for path in sys.argv[1:]:
     print("=", h.getInfo().objective_function_value if status == "Optimal" else status.lower(), flush=True)
 `
 
-// highs returns the Python that has highspy.
 func highs(t *testing.T) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -786,8 +776,8 @@ func highs(t *testing.T) string {
 	return python
 }
 
-// TestSolveAgreesWithHiGHS compares the least cost, or that there is none, with what another solver
-// makes of a model of its own, on problems too large to try every placement.
+// TestSolveAgreesWithHiGHS compares the least cost, or infeasibility, with another solver's result for a separate
+// model, on problems too large for brute force.
 func TestSolveAgreesWithHiGHS(t *testing.T) {
 	t.Parallel()
 	python := highs(t)
@@ -829,7 +819,7 @@ func TestSolveAgreesWithHiGHS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// HiGHS prints lines of its own first.
+	// HiGHS first prints lines of its own.
 	var answers []string
 	for line := range strings.Lines(string(out)) {
 		if answer, ok := strings.CutPrefix(line, "= "); ok {

@@ -8,12 +8,11 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A good placement makes the tree smaller, and it is all that there is where the search is stopped.
-// The cases that need the local search: mixes 4, 9, 12 and 28 of the tests, too large to be proved,
-// which cost up to ten percent more without it.
+// A good placement makes the tree smaller, and it is the result of a stopped search. The cases that need the local
+// search: mixes 4, 9, 12 and 28 of the tests, too large to be proved, which cost up to ten percent more without it.
 
-// greedy places the lab nodes one by one, each at what costs least beside those before it. One that
-// fits nowhere goes first in the next try.
+// greedy places the lab nodes one by one, each at its least cost beside the earlier ones. A lab node that does not
+// fit goes first in the next attempt.
 func (t *tree) greedy() {
 	order := slices.Clone(t.order)
 	for range order {
@@ -27,19 +26,19 @@ func (t *tree) greedy() {
 
 const (
 	againRounds = 2
-	againSteps  = 10_000 // on one column
+	againSteps  = 10_000 // for each column
 )
 
-// greedyAgain places the lab nodes again, those first that cost most more than they would alone: the squeaky wheel
-// (Joslin and Clements 1999). In one of the mixes of internal/planbench a lab node with four GPUs found those of its
-// package taken by small ones, and no exchange of three gets it there: 17776 in place of 19476.
+// greedyAgain places the lab nodes again, first the ones with the largest cost above their cost alone: the squeaky
+// wheel method (Joslin and Clements 1999). In one of the mixes of plan/planbench small lab nodes took the GPUs of a
+// package that a lab node with four GPUs needs, and no exchange of three repairs that: 17776 instead of 19476.
 func (t *tree) greedyAgain() {
 	if t.best == nil || !t.different() {
 		return
 	}
 	t.oracle = againSteps
 	defer func() { t.oracle = 0 }()
-	regret := make([]int64, len(t.m.requests)) // of all rounds, scaled
+	regret := make([]int64, len(t.m.requests)) // sum over all rounds, scaled
 	order, last := t.order, t.best
 	for round := 0; round < againRounds && t.work.stopped == "" && !t.proved(); round++ {
 		for i, c := range last {
@@ -58,8 +57,8 @@ func (t *tree) greedyAgain() {
 	}
 }
 
-// try places lab nodes in an order, each where it costs least beside those before it, and offers the placement. It
-// returns how many it placed, and where.
+// try places lab nodes in order, each at its least cost beside the earlier ones, and offers the placement. It returns
+// how many it placed, and their columns.
 func (t *tree) try(order []int) (placed int, at []*column) {
 	placed = t.placeAll(order, t.insert)
 	if placed == len(order) {
@@ -70,9 +69,8 @@ func (t *tree) try(order []int) (placed int, at []*column) {
 	return placed, at
 }
 
-// insert returns where lab node i costs least beside those that are placed, nil where it fits
-// nowhere. It looks among the columns that are as cheap as can be first: else it could lose its
-// time with dear ones of the first devices.
+// insert returns lab node i's cheapest column beside the placed ones, or nil if it does not fit. It starts with the
+// cheapest possible columns, to spend no time on expensive ones of the first devices.
 func (t *tree) insert(i int) *column {
 	best := t.insertion(i)
 	if best != nil {
@@ -96,9 +94,9 @@ func (t *tree) insertion(i int) *column {
 	best, cost := t.dive(i, t.steer, base+low, e)
 	end()
 	if best != nil && (len(t.order) == 1 || cost-base <= low) {
-		return best // the tree looks at all the others
+		return best // the tree will examine all others
 	}
-	// The usual answers cost what the bound says, or a span more.
+	// The usual results cost the bound, or a span more.
 	for _, limit := range []int64{low + 1, low + scale*t.m.p.Weights.NUMASpan + 1, infinite} {
 		e.basic, e.breakSymmetry, e.relaxed = true, true, false
 		end := t.work.budget(cmp.Or(t.oracle, oracleSteps))
@@ -112,35 +110,36 @@ func (t *tree) insertion(i int) *column {
 				e.limit = min(e.limit, cost-base)
 			}
 			t.s.remove(i)
-			return cost-base <= low // nothing can be cheaper
+			return cost-base <= low // no column can be cheaper
 		})
 		end()
 		if best != nil && cost-base <= limit {
-			break // all that were left out cost more
+			break // all skipped columns cost more
 		}
 	}
 	return best
 }
 
-// steerPorts sets what a NIC's other users will suffer as a price: that is known, and steers better so.
+// steerPorts sets the price of a NIC to the known cost to its present users, which steers better than the
+// relaxation's price.
 func (t *tree) steerPorts() {
 	for d := range t.m.devices {
 		t.steer.nic[d] = 2 * scale * t.m.p.Weights.NICShared * int64(t.s.users[d])
 	}
 }
 
-// The steps of the local search: a large neighbourhood search that takes two or three lab nodes off
-// and places them again.
+// Limits on the steps of the local search, a large neighbourhood search that removes two or three lab nodes and
+// places them again.
 const (
-	pairSteps     = 5_000_000 // on pairs
-	tripleSteps   = 3_000_000 // on three at a time
-	manySteps     = 9_000_000 // more on three at a time, where there are many lab nodes
-	reinsertSteps = 20_000    // on placing a few again
+	pairSteps     = 5_000_000 // for pairs
+	tripleSteps   = 3_000_000 // for triples
+	manySteps     = 9_000_000 // additional steps for triples with many lab nodes
+	reinsertSteps = 20_000    // for placing one pair or triple
 )
 
-// improveTriples takes three lab nodes off at a time, in an order that is fixed but without a
-// pattern, for as long as the work allows. Where no pair can be bettered, three together sometimes
-// can: mixes 12, 28, 131, 201 and 298 of the tests cost up to 16 percent more without it.
+// improveTriples repeatedly removes and places three lab nodes, in a fixed pseudorandom order, until its limit of
+// steps. Three together can sometimes improve if no pair can: mixes 12, 28, 131, 201 and 298 of the tests cost up to
+// 16 percent more without it.
 func (t *tree) improveTriples() {
 	n := len(t.order)
 	if n < 4 || t.best == nil {
@@ -153,7 +152,8 @@ func (t *tree) improveTriples() {
 	draw := newDraw()
 	for t.work.steps < until && t.work.stopped == "" && !t.proved() {
 		who := []int{draw(n)}
-		// Half of the time with lab nodes of one place, its own or where it would be best: they are in its way.
+		// Half of the time, choose lab nodes at the first one's present or best NUMA node, because they are in its
+		// way.
 		var near []int
 		if draw(2) == 0 {
 			near = t.neighbours(t.order[who[0]], draw)
@@ -177,8 +177,8 @@ func (t *tree) improveTriples() {
 	}
 }
 
-// neighbours returns the positions in the order of the lab nodes on a NUMA node, or with a device
-// there, that lab node i is on or would be on were it alone.
+// neighbours returns the positions in the order of other lab nodes with cores or a device on a NUMA node of lab node
+// i, either in the best placement or in its cheapest column alone.
 func (t *tree) neighbours(i int, draw func(int) int) []int {
 	c := t.best[i]
 	if l := t.least[i].column; l != nil && draw(2) == 0 {
@@ -191,7 +191,6 @@ func (t *tree) neighbours(i int, draw func(int) int) []int {
 	return lists.Where(t.order, func(j int) bool { return j != i && t.isAt(t.best[j], at) })
 }
 
-// isAt reports whether a column has cores or a device at a NUMA node.
 func (t *tree) isAt(c *column, node int) bool {
 	if slices.Contains(t.m.nodesOf(c), node) {
 		return true
@@ -204,7 +203,7 @@ func (t *tree) isAt(c *column, node int) bool {
 	return slices.ContainsFunc(c.vfs, func(v plan.VFCount) bool { return t.m.devices[v.Device].home == node })
 }
 
-// newDraw returns a function that draws numbers below n, the same ones each time.
+// newDraw returns a pseudorandom generator of numbers below n, always with the same sequence.
 func newDraw() func(n int) int {
 	x := uint64(1)
 	return func(n int) int {
@@ -213,7 +212,7 @@ func newDraw() func(n int) int {
 	}
 }
 
-// improvePairs places pairs again as well as possible beside the others, until no pair helps.
+// improvePairs places pairs of lab nodes again as well as possible beside the others, until no pair helps.
 func (t *tree) improvePairs() {
 	if t.best == nil {
 		return
@@ -235,7 +234,7 @@ func (t *tree) improvePairs() {
 	}
 }
 
-// reoptimise places some lab nodes of the best placement again; it reports whether that helped.
+// reoptimise places some lab nodes of the best placement again. It reports whether that helped.
 func (t *tree) reoptimise(who ...int) bool {
 	before := t.cost
 	var others []int

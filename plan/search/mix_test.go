@@ -19,8 +19,8 @@ var (
 	slowest = flag.Duration("slowest", 0, "list labs that take longer")
 )
 
-// TestMixesAreProved stops at a tenth of the usual steps, without -long: a few labs that are not proved take most of
-// the time, and their placements are checked all the same.
+// TestMixesAreProved stops at a tenth of the usual steps, unless -long is set: a few unproved labs take most of the
+// time, and their placements are checked anyway.
 func TestMixesAreProved(t *testing.T) {
 	limit := Options{Steps: DefaultSteps / 10}
 	if *long {
@@ -68,7 +68,6 @@ func TestMixesAreProved(t *testing.T) {
 		open, none, at(50), at(90), at(95), at(99), at(100))
 }
 
-// termSums lists what each term comes to over all lab nodes, where that is not nothing.
 func termSums(terms []plan.Term) string {
 	sums := map[string]int64{}
 	for _, x := range terms {

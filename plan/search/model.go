@@ -9,53 +9,52 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A model is a Problem in the form in which it is searched: indexes in place of IDs, and
-// interchangeable cores counted instead of listed.
+// A model is a Problem in a form suited to the search, with indexes in place of IDs, and with counts of
+// interchangeable cores.
 type model struct {
 	p *plan.Problem
 
-	index    map[int]int // of NUMA node IDs
-	nodes    []node      // in the order of Problem.NUMANodes
-	near     [][]int     // of a NUMA node: all by distance from it; nil where no request needs that
-	dist     []int64     // see far
+	index    map[int]int // NUMA node ID to index of nodes
+	nodes    []node
+	near     [][]int // by NUMA node: all nodes sorted by distance from it; nil if no request needs it
+	dist     []int64 // see far
 	pools    []pool
 	cells    []cell
 	comps    []component
-	spills   []spill // of pools
+	spills   []spill
 	pairings []*pairing
 	packages []pkg
 	l3s      []l3
 	devices  []device
 	bundles  int
 	requests []request
-	classes  [][]int // requests of one class, two at least; ascending
+	classes  [][]int // classes with at least two requests; ascending
 
 	wiring    *plan.Wiring
-	onCard    [][]int // NICs of a card, by the first
-	symmetric []int   // of a device: the last one before it that is interchangeable with it, -1 for none
+	onCard    [][]int // NICs of each card, by its first NIC
+	symmetric []int   // by device: the last interchangeable device before it, or -1
 	pairCost  []int64 // see pair
 	gpuCost   []int64 // see gpuPair
 
-	free, asked int  // cores that no tenant holds, and those asked for
-	emulator    bool // some core will be left for housekeeping, so that there is a distance to it
-	oddLocal    bool // some node's memory is not the nearest to its own cores
-	limited     bool // some node's memory is limited
+	free, asked int  // cores without a tenant, and cores asked for
+	emulator    bool // some core will be left for housekeeping, so distances to it exist
+	oddLocal    bool // some node's memory is farther than 10 from its own cores
+	limited     bool // some node has limited memory
 }
 
 type node struct {
 	id      int
-	free    int   // cores that no tenant holds
-	reserve int   // of them, to be left
-	pages   int64 // that may be given; meaningless where unlimited
+	free    int   // cores without a tenant
+	reserve int   // free cores to leave for the host
+	pages   int64 // available pages; unused if not limited
 	limited bool
 	pools   []int
 }
 
-// most returns how many cores of the node lab nodes can have.
 func (n *node) most() int { return max(0, n.free-n.reserve) }
 
-// A pool is a class of interchangeable free cores: own costs and counts depend only on how many
-// cores of each pool a lab node has, so a search over counts loses nothing.
+// A pool is a class of interchangeable free cores. Own costs and counts depend only on a lab node's number of cores
+// in each pool, so a search over counts loses nothing.
 type pool struct {
 	poolKey
 	free  int
@@ -63,59 +62,57 @@ type pool struct {
 	comp  int
 }
 
-// A poolKey is what the cores of a pool have in common.
 type poolKey struct {
-	node, pkg  int // pkg is -1 where no rule depends on it
-	threads    int // rounded down to what some request asks for
+	node, pkg  int // pkg is -1 if no rule depends on it
+	threads    int // rounded down to a number that some request asks for
 	efficiency bool
 }
 
-// A cell is the cores of a pool under one L3 cache.
+// A cell is a set of cores of one pool and one L3 cache.
 type cell struct {
 	pool  int
-	l3    int   // -1 where unknown
+	l3    int   // -1 if unknown
 	cores []int // IDs, ascending
 }
 
-// An l3 is an L3 cache. One whose cores all belong to tenants has no cells.
+// An l3 is an L3 cache. It has no cells if all of its cores belong to tenants.
 type l3 struct {
 	tenant bool
 	cells  []int
 }
 
-// A component is a connected component of the graph of pools and L3 caches: what L3 caches cost
-// there depends on the cores given there alone.
+// A component is a connected component of the graph of pools and L3 caches. Its cost of sharing L3 caches depends
+// only on its own cores.
 type component struct {
 	pools  []int
 	l3s    []int
-	large  []int // free cores of those without tenants, largest first
-	single bool  // one L3 holds all cores: nothing to pack
+	large  []int // free cores of the caches without tenants, in descending order
+	single bool  // one L3 has all cores, so there is nothing to pack
 }
 
-// A pkg is a package of which the host keeps a core. Others are not told apart.
+// A pkg is a package of which the host keeps a core. Other packages are not distinguished.
 type pkg struct {
 	free, reserve int
 }
 
 type device struct {
-	home   int // node, -1 where unknown
+	home   int // node, or -1 if unknown
 	bundle int
 	whole  bool
 	nic    bool
 	vfs    int
-	port   int64 // what a port of it costs: rate and RDMA
-	card   int   // the first NIC of its card, -1 where it is alone there
-	net    int   // of links, 0 for none
+	port   int64 // cost of using it as a port: rate and RDMA
+	card   int   // the first NIC of its card, or -1 if it is the only one
+	net    int   // group of linked ports, or 0
 }
 
 const (
-	// costLimit is more than any cost may come to, so that sums of scaled costs fit an int64.
+	// costLimit exceeds any cost, so that sums of scaled costs fit an int64.
 	costLimit = 1 << 52
-	// maxDevices bounds the tables of paths.
+	// maxDevices limits the size of the tables of paths.
 	maxDevices = 2048
 )
 
-// newModel checks what the search relies on and indexes the problem.
 func newModel(p *plan.Problem) (*model, error) {
 	m := &model{p: p}
 	for _, step := range []func() error{
@@ -169,13 +166,12 @@ func (m *model) addNodes() error {
 	return nil
 }
 
-// far returns the distance beyond local from NUMA node a to b.
+// far returns the distance from NUMA node a to b, less the local distance of 10.
 func (m *model) far(a, b int) int64 { return m.dist[a*len(m.nodes)+b] }
 
-// A numbering gives keys numbers from 0 on, in the order in which they are first asked for.
+// A numbering numbers keys from 0 on, in order of first use.
 type numbering[K comparable] map[K]int
 
-// of returns the number of a key, and whether the key is new.
 func (n numbering[K]) of(key K) (number int, isNew bool) {
 	number, known := n[key]
 	if !known {
@@ -185,7 +181,6 @@ func (n numbering[K]) of(key K) (number int, isNew bool) {
 	return number, !known
 }
 
-// addCores counts free cores in pools and cells.
 func (m *model) addCores() error {
 	p := m.p
 	busy := numbering[int]{} // package IDs
@@ -197,7 +192,7 @@ func (m *model) addCores() error {
 			m.packages = append(m.packages, pkg{})
 		}
 	}
-	// Cells, pools and caches are numbered by the lowest core ID in them, whatever the order of the problem.
+	// Cells, pools and caches are numbered by their lowest core ID, independent of the order in the problem.
 	cores := make([]*plan.Core, len(p.Cores))
 	for i := range p.Cores {
 		cores[i] = &p.Cores[i]
@@ -222,8 +217,7 @@ func (m *model) addCores() error {
 			m.l3s[l3Of(c)].tenant = true
 		}
 	}
-	// A core with more threads than any request asks for is as good as one with just so many. Fewer
-	// pools mean fewer columns.
+	// Threads beyond the number that any request asks for do not matter, and fewer pools mean fewer columns.
 	levels := lists.Distinct(lists.Map(p.Requests, func(r plan.Request) int { return r.Threads }))
 	pools, cells := numbering[poolKey]{}, numbering[[2]int]{}
 	for _, c := range cores {
@@ -273,7 +267,7 @@ func (m *model) addCores() error {
 	return nil
 }
 
-// addComponent makes the component of a pool: those that can be reached from it over shared caches.
+// addComponent makes the component of a pool: all pools reachable over shared caches.
 func (m *model) addComponent(start int) {
 	c := component{}
 	reach := func(pool int) {
@@ -310,7 +304,6 @@ func (m *model) addComponent(start int) {
 	m.comps = append(m.comps, c)
 }
 
-// largestFirst compares numbers for sorting them in descending order.
 func largestFirst[T cmp.Ordered](a, b T) int { return cmp.Compare(b, a) }
 
 func (m *model) addDevices() error {
@@ -352,7 +345,7 @@ func (m *model) addDevices() error {
 		if q.Steps < 0 || q.Steps > 1<<20 || q.LossPercent != nil && (*q.LossPercent < 0 || *q.LossPercent > 1<<20) {
 			return fmt.Errorf("problem: path between devices %d and %d: steps or loss out of range", q.A, q.B)
 		}
-		// The first one counts where there are several, as in Problem.Path. Both tables are symmetric.
+		// Of several paths the first counts, as in Problem.Path. Both tables are symmetric.
 		if m.gpuPair(q.A, q.B) < 0 {
 			pair, gpus := p.PairCost(q), int64(q.Steps)*p.Weights.GPUGPUPath
 			m.pairCost[q.A*n+q.B], m.pairCost[q.B*n+q.A] = pair, pair
@@ -362,10 +355,10 @@ func (m *model) addDevices() error {
 	return nil
 }
 
-// pair returns what the path between GPU g and NIC d costs, -1 where there is none.
+// pair returns the cost of the path between GPU g and NIC d, or -1 without a path.
 func (m *model) pair(g, d int) int64 { return m.pairCost[g*len(m.devices)+d] }
 
-// gpuPair returns what the path between two GPUs costs, -1 where there is none.
+// gpuPair returns the cost of the path between two GPUs, or -1 without a path.
 func (m *model) gpuPair(g, h int) int64 { return m.gpuCost[g*len(m.devices)+h] }
 
 func (m *model) checkWeights() error {
@@ -381,8 +374,8 @@ func (m *model) checkWeights() error {
 	return nil
 }
 
-// checkRange refuses problems whose cost could leave the range of an int64. The estimate is coarse,
-// and in floating point since that cannot overflow.
+// checkRange rejects problems with costs that could exceed an int64. It uses a coarse estimate in floating point,
+// which cannot overflow.
 func (m *model) checkRange() error {
 	w := &m.p.Weights
 	same := func(cost int64) int64 { return cost }

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// A packer says how the cores of lab nodes lie best under the L3 caches of a component, given how
-// many cores each has of each pool. What it counts is pairs of a lab node and an L3 cache that it
-// shares, with another lab node or a tenant.
+// A packer distributes the cores of lab nodes over the L3 caches of a component, given each lab node's number of
+// cores in each pool. It minimizes the number of shares: pairs of a lab node and an L3 cache that it shares with
+// another lab node or a tenant.
 type packer struct {
 	m     *model
 	work  *meter
@@ -16,34 +16,33 @@ type packer struct {
 	key   []byte
 
 	comp   int
-	items  []portion // to be packed, those of one lab node together, large lab nodes first
-	rests  []rest    // what is left to pack before each item
-	left   []int     // of each cell: free cores
-	own    []int     // of each L3: lab nodes
-	has    []int     // of each L3: the stack of its lab nodes' last, 1 + who
-	give   []int     // of the present distribution: at item*len(cells)+cell
+	items  []portion // items to pack, grouped by lab node, large lab nodes first
+	rests  []rest    // totals of each item and the ones after it
+	left   []int     // by cell: free cores
+	own    []int     // by L3: number of lab nodes
+	has    []int     // by L3: 1 + the lab node that was added last, else 0
+	give   []int     // the present distribution, at item*len(cells)+cell
 	best   []int
-	low    int // proved
-	high   int // found
+	low    int // proved lower bound
+	high   int // best number found
 	until  int64
-	likely bool        // a cell is tried with all that goes into it, or with what is left over from full ones
-	waste  []int       // least idle cores under caches of its own, by size of a lab node; -1 where that is impossible
-	covers []*covering // of each component, nil where nobody asked
+	likely bool        // only try to fill a cell, or to use it for the remainder after full ones
+	waste  []int       // by number of cores: least idle cores in unshared caches, or -1 if impossible
+	covers []*covering // by component, nil until first used
 	asked  []int
 }
 
-// packed is what is known about one packing: between low and high shares.
+// packed has the bounds on the number of shares of one packing.
 type packed struct{ low, high int }
 
 type rest struct{ labs, cores int }
 
-// packSteps bounds the work on one packing; beyond it the bound counts.
+// packSteps limits the work on one packing. After that its lower bound is used.
 const packSteps = 60000
 
-// cacheLimit bounds the memory of remembered packings.
 const cacheLimit = 1 << 16
 
-// bounds returns between what the least shares of a component are: the same where they were found in time.
+// bounds returns bounds on the least number of shares of a component. They are equal if it was found in time.
 func (p *packer) bounds(k int, at []portion) packed {
 	if n, ok := p.easy(k, at); ok {
 		return packed{n, n}
@@ -51,7 +50,6 @@ func (p *packer) bounds(k int, at []portion) packed {
 	return p.find(k, at, false)
 }
 
-// easy solves what needs no search.
 func (p *packer) easy(k int, at []portion) (int, bool) {
 	comp := &p.m.comps[k]
 	if len(at) == 0 || len(comp.l3s) == 0 {
@@ -72,7 +70,7 @@ func (p *packer) easy(k int, at []portion) (int, bool) {
 	return labs, true
 }
 
-// find searches for the least number of shares. With keep, p.best holds the distribution that has p.high of them.
+// find searches for the least number of shares. With keep, p.best holds a distribution with p.high shares.
 func (p *packer) find(k int, at []portion, keep bool) packed {
 	p.load(k, at)
 	key := p.keyOf(k)
@@ -82,7 +80,7 @@ func (p *packer) find(k int, at []portion, keep bool) packed {
 	p.search()
 	r := packed{p.low, p.high}
 	if p.work.stopped != "" {
-		return r // not all that can be known
+		return r // incomplete, so not cached
 	}
 	if len(p.cache) >= cacheLimit {
 		clear(p.cache)
@@ -91,7 +89,6 @@ func (p *packer) find(k int, at []portion, keep bool) packed {
 	return r
 }
 
-// load orders the lab nodes of a component, large ones first.
 func (p *packer) load(k int, at []portion) {
 	p.comp = k
 	p.items = append(p.items[:0], at...)
@@ -112,12 +109,12 @@ func (p *packer) load(k int, at []portion) {
 	})
 }
 
-// keyOf names a packing by component and demands; who is who does not matter. So packings that differ
-// only in the names of lab nodes are searched once, which most of the tree's leaves profit from.
+// keyOf returns a key of a packing: component and demands, without the identity of lab nodes. So equivalent packings
+// are searched once, which helps most leaves of the tree.
 func (p *packer) keyOf(k int) []byte {
 	p.key = binary.AppendUvarint(p.key[:0], uint64(k))
 	for x, q := range p.items {
-		first := byte(1) // of its lab node
+		first := byte(1) // first item of its lab node
 		if x > 0 && p.items[x-1].who == q.who {
 			first = 0
 		}
@@ -128,20 +125,19 @@ func (p *packer) keyOf(k int) []byte {
 	return p.key
 }
 
-// search runs branch and bound over the items.
 func (p *packer) search() {
 	p.reset()
 	p.best = p.best[:0]
 	p.prepare()
-	// Cells are tried in two rounds. The first is exact. If it runs out of steps, the second finds a
-	// good packing among few, and low stays what is proved.
+	// The first round is exact. If it runs out of steps, the second finds a good packing among few, and low stays the
+	// proved bound.
 	p.low, p.high = max(p.ahead(0), p.cover()), 1<<30
 	p.until = p.work.steps + packSteps
 	if !p.item(0, 0) {
 		p.low = p.high
 	} else if p.low < p.high {
-		// There was too much to look at; the likely ways are far fewer. Mixes 35, 70, 105 and 159 of the tests
-		// are proved only because one of these is as good as the bound.
+		// The likely packings are far fewer. Mixes 35, 70, 105 and 159 of the tests are proved only because one of
+		// them meets the bound.
 		p.likely = true
 		p.until = p.work.steps + packSteps
 		p.item(0, 0)
@@ -150,7 +146,6 @@ func (p *packer) search() {
 	}
 }
 
-// reset makes all cells free.
 func (p *packer) reset() {
 	m := p.m
 	p.left, p.own, p.has = zero(p.left, len(m.cells)), zero(p.own, len(m.l3s)), zero(p.has, len(m.l3s))
@@ -162,7 +157,7 @@ func (p *packer) reset() {
 	p.give = zero(p.give, len(p.items)*len(m.cells))
 }
 
-// prepare finds what is left before each item, and the idle cores that a lab node under caches of its own costs.
+// prepare computes the totals from each item on, and the idle cores caused by a lab node in unshared caches.
 func (p *packer) prepare() {
 	m := p.m
 	comp := &m.comps[p.comp]
@@ -180,12 +175,12 @@ func (p *packer) prepare() {
 	}
 	for _, c := range m.pools[comp.pools[0]].cells {
 		if m.cells[c].l3 < 0 {
-			return // cores under no known cache can be shared at no cost
+			return // cores without a known cache can be shared at no cost
 		}
 	}
-	// The case that needs this: mix 258 of the tests. A lab node that is alone under its caches has all of their
-	// cores, so that it wastes the difference to the next sum of cache sizes. reach[n] says that some caches
-	// without tenants have n free cores together.
+	// The case that needs this: mix 258 of the tests. A lab node without shares has all cores of its caches, so it
+	// wastes the difference to the next possible sum of cache sizes. reach[n] is true if some caches without tenants
+	// have n free cores together.
 	free := m.pools[comp.pools[0]].free
 	reach := make([]bool, free+1)
 	reach[0] = true
@@ -208,9 +203,8 @@ func (p *packer) prepare() {
 	}
 }
 
-// ahead returns how many shares are to come at least when items from x on are still to be packed. A
-// lab node has no share only if it is alone under all its caches; their idle cores are then lost to
-// others, and there are only so many cores to lose.
+// ahead returns the minimum number of additional shares for the items from x on. A lab node has no share only if it
+// is alone in all its caches. Their idle cores are lost to others, which the number of free cores limits.
 func (p *packer) ahead(x int) int {
 	if len(p.waste) == 0 {
 		return 0
@@ -221,7 +215,7 @@ func (p *packer) ahead(x int) int {
 	}
 	idle := free - p.rests[x].cores
 	shares := 0
-	// Few lab nodes: picking the least waste again and again needs no sorting.
+	// There are few lab nodes, so repeatedly taking the least waste by counts needs no sorting.
 	var counts [64]int
 	many := 0
 	for _, q := range p.items[x:] {
@@ -248,7 +242,7 @@ func (p *packer) ahead(x int) int {
 	return shares + max(0, many-idle/len(counts))
 }
 
-// item packs items from x on, the shares so far given; it reports whether it was cut short.
+// item packs the items from x on, given the shares so far. It reports whether it was cut short.
 func (p *packer) item(x, shares int) bool {
 	if shares+p.ahead(x) >= p.high {
 		return false
@@ -261,7 +255,7 @@ func (p *packer) item(x, shares int) bool {
 	return p.spread(x, 0, p.items[x].n, shares)
 }
 
-// spread gives n cores of item x to cells from position pos of its pool on.
+// spread gives n cores of item x to the cells from position pos of its pool on.
 func (p *packer) spread(x, pos, n, shares int) bool {
 	if p.work.addHard(1) || p.work.steps > p.until {
 		return true
@@ -277,13 +271,13 @@ func (p *packer) spread(x, pos, n, shares int) bool {
 	if pos == len(cells) {
 		return false
 	}
-	rest := 0 // what the cells to come can take: the others have to go here
+	rest := 0 // capacity of the later cells: the remaining cores must go here
 	for _, c := range cells[pos+1:] {
 		rest += p.left[c]
 	}
 	c := cells[pos]
 	most := min(n, p.left[c])
-	// Of cells in the same state the first gets the most.
+	// Of equivalent cells the first gets the most.
 	if pos > 0 {
 		if b := cells[pos-1]; p.alike(x, b, c) {
 			most = min(most, p.give[x*len(m.cells)+b])
@@ -322,9 +316,8 @@ func (p *packer) spread(x, pos, n, shares int) bool {
 	return false
 }
 
-// joining returns how many shares there are more when one more lab node gets cores under a cache. The first owner of a
-// cache shares with nobody; with the second both have a share, with each one more there is one more share. A tenant is
-// an owner that has none itself.
+// joining returns how many shares one more lab node adds to a cache: the first owner has no share, the second makes
+// two, and each further one adds one. A tenant counts as an owner without a share.
 func (p *packer) joining(l int) int {
 	switch {
 	case p.m.l3s[l].tenant || p.own[l] > 1:
@@ -335,9 +328,9 @@ func (p *packer) joining(l int) int {
 	return 0
 }
 
-// alike reports whether two cells were in the same state before item x: as many free cores under
-// caches with as many owners, and no other pool under these. Then swapping what they get changes
-// nothing, and spread tries one of the two orders.
+// alike reports whether two cells were equivalent before item x: the same number of free cores, caches with the same
+// number of owners, and no other pools in these. Then swapping their contents changes nothing, and spread tries only
+// one order.
 func (p *packer) alike(x, b, c int) bool {
 	m := p.m
 	lb, lc := m.cells[b].l3, m.cells[c].l3

@@ -5,30 +5,27 @@ import (
 	"slices"
 )
 
-// What the memory of a lab node costs were it alone on the host is a bound of what it costs beside
-// others: they can only take pages away. Two bounds go together. pageCost says what each core adds,
-// whatever node it is on. request.alone and aloneSpan say what all of the memory costs, by NUMA
-// node and by how many nodes have cores. A lab node with x cores on a NUMA node is due x/cores of its
-// pages there, rounded down. Each of these pages is there, or is missing, which costs the weight of
-// balance.
+// The cost of a lab node's memory alone on the host is a lower bound on its cost beside others, which can only take
+// pages away. Two bounds are combined: pageCost is the minimum cost per core of each NUMA node, and request.alone and
+// aloneSpan are the cost of the whole memory, by NUMA node and by the number of nodes with cores. A lab node with x
+// cores on a NUMA node is due x/cores of its pages there, rounded down. Each due page is either there or missing, at
+// the weight of balance.
 //
-// The cases that need all this: mixes 41, 141, 152, 178, 198, 205 and 274 of the tests, on machines
-// of several NUMA nodes with little memory, lose their proofs without it. request.alone, together
-// with spill.go, is needed by mix 53, on a machine of eight NUMA nodes ("milan-nps4"): without
-// both, its bound stays at 100 where the cost is 300.
+// The cases that need all this: mixes 41, 141, 152, 178, 198, 205 and 274 of the tests, on machines of several NUMA
+// nodes with little memory, lose their proofs without it. request.alone, together with spill.go, is needed by mix 53,
+// on a machine of eight NUMA nodes ("milan-nps4"): without both, its bound stays at 100 while the cost is 300.
 
-// pageCost is what the memory of a lab node costs at least, in parts of 1/scale.
+// pageCost is the minimum cost of a lab node's memory, in units of 1/scale.
 type pageCost struct {
 	core  []int64 // by NUMA node: for each core there
-	least int64   // what the pages that rounding leaves over pay, in all
+	least int64   // total for the pages left over by rounding
 }
 
-// priceMemory finds the bounds of all requests.
 func (m *model) priceMemory() {
 	if !m.limited {
 		return
 	}
-	var caps []int64 // of all nodes, largest first
+	var caps []int64 // pages of all nodes, in descending order
 	nearest := infinite
 	for a := range m.nodes {
 		pages := int64(1 << 50)
@@ -52,7 +49,7 @@ func (m *model) priceMemory() {
 			continue
 		}
 		if r.pages <= caps[len(caps)-1] && !m.oddLocal {
-			continue // it fits any node
+			continue // it fits on any node
 		}
 		for a := range m.nodes {
 			r.alone = append(r.alone, m.memoryAt(r, a))
@@ -63,7 +60,7 @@ func (m *model) priceMemory() {
 		}
 		left := r.pages
 		for k := range r.aloneSpan {
-			// Of pages that are shared among k nodes, rounding leaves over fewer than k.
+			// If pages are shared among k nodes, rounding leaves over fewer than k.
 			r.aloneSpan[k] = max(0, left-max(0, int64(k)-1))*r.w.MemoryBalance + left*nearest*r.w.MemoryDistance
 			if k < len(caps) {
 				left -= min(left, caps[k])
@@ -75,19 +72,19 @@ func (m *model) priceMemory() {
 	}
 }
 
-// pagesOf returns what each core adds to the cost of memory: nothing, but where its node has no memory at all.
+// pagesOf returns the memory cost of each core. It is 0 unless the core's node has no memory at all.
 func (m *model) pagesOf(r *request) *pageCost {
 	c := &pageCost{core: make([]int64, len(m.nodes))}
 	empty := func(b int) bool { return m.nodes[b].limited && m.nodes[b].pages == 0 }
-	// A core on a node without memory has its pages on another one: they miss their share, and are
-	// as far as the nearest core to any memory at least.
+	// A core on a node without memory has its pages on another one. They are missing from its share, and at least as
+	// far as the core nearest to any memory.
 	away := infinite
 	for b := range m.nodes {
 		if !empty(b) {
 			away = min(away, scale*r.w.MemoryDistance*m.nearestCore(b))
 		}
 	}
-	away = finite(away) // no memory at all: such a problem has no placement with pages
+	away = finite(away) // a host without any memory has no placement with pages
 	for b := range m.nodes {
 		if empty(b) {
 			c.core[b] = r.pages / int64(r.cores) * (away + scale*r.w.MemoryBalance)
@@ -97,7 +94,7 @@ func (m *model) pagesOf(r *request) *pageCost {
 	return c
 }
 
-// nearestCore returns the distance of a NUMA node's memory to the nearest core that a lab node may have.
+// nearestCore returns the distance of a NUMA node's memory to the nearest core without a tenant.
 func (m *model) nearestCore(b int) int64 {
 	least := infinite
 	for a := range m.nodes {
@@ -108,8 +105,8 @@ func (m *model) nearestCore(b int) int64 {
 	return finite(least)
 }
 
-// memoryAt returns the least cost of a lab node's memory with all its cores on NUMA node a and
-// nobody else there: the cheapest pages first.
+// memoryAt returns the least cost of a lab node's memory alone on the host with all its cores on NUMA node a, taking
+// the cheapest pages first.
 func (m *model) memoryAt(r *request, a int) int64 {
 	price := func(b int) int64 {
 		c := m.far(a, b) * r.w.MemoryDistance
@@ -131,9 +128,9 @@ func (m *model) memoryAt(r *request, a int) int64 {
 	return sum
 }
 
-// nodeCost returns what cores on a NUMA node cost before devices are picked. Only a relaxed run
-// counts memory as a part of each core. In others a column that is yielded has to cost exactly what
-// it is counted with, and memory is worked out for all lab nodes together (flow.go).
+// nodeCost returns the cost of cores on a NUMA node before devices are picked. Only a relaxed run includes memory in
+// the cost of a core. Otherwise the cost of a yielded column must be exact, and memory is computed for all lab nodes
+// together (flow.go).
 func (e *enumerator) nodeCost(n int) nodeCost {
 	q := nodeCost{core: e.price.node[n]}
 	if e.r.alone != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/rackless/rackless/plan/verify"
 )
 
-// hostOf makes the host that a problem could be of, so that the checker can read it: what the problem
-// knows is there, what it does not know is not.
+// hostOf builds a host that fits a problem, for the checker. It has exactly the properties known to the problem.
 func hostOf(p *plan.Problem) *topology.Host {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceSynthetic, Name: p.Host}}
 	tenants := map[string]topology.CPUSet{}
@@ -40,7 +39,7 @@ func hostOf(p *plan.Problem) *topology.Host {
 		h.CPUs.Online = h.CPUs.Online.Union(c.CPUs)
 		h.Cores = append(h.Cores, c)
 	}
-	for name, cpus := range tenants { // one at most
+	for name, cpus := range tenants { // at most one
 		h.Tenants = append(h.Tenants, topology.Tenant{Name: name, VCPUs: 1, Pins: []topology.Pin{{CPUs: cpus}}})
 	}
 	for i := range p.Packages {
@@ -65,7 +64,6 @@ func hostOf(p *plan.Problem) *topology.Host {
 	return h
 }
 
-// labOfProblem makes the lab that a problem could be of.
 func labOfProblem(p *plan.Problem) *lab.Lab {
 	l := &lab.Lab{Name: p.Lab, Workload: p.Workload, Hugepages: lab.Hugepages1GiB, Tenants: lab.TenantsRead}
 	l.Reserve.Cores, l.Reserve.Memory = &p.ReserveCores, new(lab.Bytes(0))
@@ -73,7 +71,7 @@ func labOfProblem(p *plan.Problem) *lab.Lab {
 		r := &p.Requests[i]
 		n := lab.Node{Name: r.Name, CPUs: r.VCPUs, Memory: lab.Bytes(r.Pages) * lab.Bytes(p.PageBytes), SMT: lab.Auto,
 			GuestNUMA: lab.On}
-		if r.GuestNUMA == string(lab.Off) { // auto of a problem shows what there is, auto of a lab need not
+		if r.GuestNUMA == string(lab.Off) { // in a problem, auto shows NUMA nodes; in a lab it need not
 			n.GuestNUMA = lab.Off
 		}
 		for _, w := range r.GPUs {
@@ -99,9 +97,9 @@ func labOfProblem(p *plan.Problem) *lab.Lab {
 	return l
 }
 
-// fillIn adds what the search does not look at and a plan needs, the indexes of virtual functions,
-// and undoes what no problem of build.Problem has: a node that is away from itself. It reports whether
-// the problem could be one of a lab, which has no lab node without memory.
+// fillIn adds the indexes of virtual functions, which a plan needs but the search ignores, and removes nonlocal
+// distances within a node, which build.Problem never makes. It returns false if the problem has a lab node without
+// memory, which no lab can have.
 func fillIn(p *plan.Problem) bool {
 	for i := range p.NUMANodes {
 		p.NUMANodes[i].Distances[i] = 10
@@ -120,8 +118,8 @@ func fillIn(p *plan.Problem) bool {
 	return true
 }
 
-// Thousands of random problems, as odd as they come: whatever the search finds makes a plan in
-// which the checker, which shares no code with it, finds no fault.
+// On thousands of odd random problems, the search's result must make a plan without faults for the checker, which
+// shares no code with it.
 func TestRandomProblemsMakePlansThatPassCheck(t *testing.T) {
 	t.Parallel()
 	const small, mixed = 8000, 300
@@ -164,7 +162,6 @@ func TestRandomProblemsMakePlansThatPassCheck(t *testing.T) {
 	}
 }
 
-// judge checks a plan of what was found, and the same plan read back from its JSON.
 func judge(t *testing.T, seed uint64, h *topology.Host, l *lab.Lab, p *plan.Problem, r *Result) {
 	t.Helper()
 	pl := plan.Assemble(h, l, p, r.Outcome)

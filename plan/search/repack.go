@@ -1,17 +1,14 @@
 package search
 
-// The case that needs this: eight lab nodes on a machine of 16 L3 caches (AMD-19h-Zen3-2xEpyc-7763)
-// under each of which a tenant has some cores. It is proved at 1500; the branch and bound of
-// pack.go finds 1700 in its time.
+// The case that needs this: eight lab nodes on a machine of 16 L3 caches (AMD-19h-Zen3-2xEpyc-7763), each with some
+// cores of a tenant. It is proved at 1500; the branch and bound of pack.go finds 1700 in its time.
 //
-// Packing lab nodes one after another is quick where each takes the caches that cost it least and that it fills best: a
-// knapsack problem. Which one comes first decides what is found, so many orders are tried, each a little different
-// from the best one so far.
+// Packing lab nodes one after another is quick if each takes the caches that cost it least and that it fills best, a
+// knapsack problem. The result depends on the order, so many orders are tried, each slightly different from the best
+// one so far.
 
-// repackTries is how many orders are tried.
 const repackTries = 200
 
-// repack looks for a better packing than the one known.
 func (p *packer) repack() {
 	order := make([]int, len(p.items))
 	for x := range order {
@@ -39,7 +36,8 @@ func (p *packer) repack() {
 	}
 }
 
-// packInOrder packs the items one after another; it returns their shares. Of equal caches those from one on come first.
+// packInOrder packs the items one after another and returns the number of shares. It prefers equal caches from index
+// from on.
 func (p *packer) packInOrder(order []int, from int) (shares int, ok bool) {
 	p.reset()
 	for _, x := range order {
@@ -52,13 +50,14 @@ func (p *packer) packInOrder(order []int, from int) (shares int, ok bool) {
 	return shares, true
 }
 
-// packItem gives an item the caches that cost least, of those the ones that it fills with least left over.
+// packItem gives an item the caches that cost least; of equal ones it takes the caches with the least left over.
 func (p *packer) packItem(x, from int) (shares int, ok bool) {
 	m := p.m
 	cells, n := m.pools[p.items[x].pool].cells, p.items[x].n
 	who := p.items[x].who
 	const none = 1 << 40
-	// rows[k][j]: the least cost of j cores in some of the first k caches; the last one may keep some cores.
+	// rows[k][j] is the least cost of j cores in some of the first k caches. Only the last cache may have cores left
+	// over.
 	rows := make([][]int, len(cells)+1)
 	for k := range rows {
 		rows[k] = make([]int, n+1)
@@ -107,7 +106,7 @@ func (p *packer) packItem(x, from int) (shares int, ok bool) {
 	return shares, true
 }
 
-// more returns how many shares there are more when an item gets cores of a cell.
+// more returns how many shares an item adds by getting cores of a cell.
 func (p *packer) more(c, x, who int) int {
 	l := p.m.cells[c].l3
 	if l < 0 || p.has[l] == who+1 || p.holds(l, who, x) {
@@ -116,7 +115,7 @@ func (p *packer) more(c, x, who int) int {
 	return p.joining(l)
 }
 
-// holds reports whether a lab node has cores under a cache by an item before x or after it.
+// holds reports whether a lab node has cores in a cache from items other than x.
 func (p *packer) holds(l, who, x int) bool {
 	for y := range p.items {
 		if y == x || p.items[y].who != who {
@@ -131,7 +130,6 @@ func (p *packer) holds(l, who, x int) bool {
 	return false
 }
 
-// occupy gives an item cores of a cell.
 func (p *packer) occupy(c, x, n int) {
 	who := p.items[x].who
 	if l := p.m.cells[c].l3; l >= 0 && p.has[l] != who+1 && !p.holds(l, who, x) {

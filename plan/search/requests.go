@@ -9,30 +9,30 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A request is what a lab node asks for, with what its devices and its memory cost at least.
+// A request is the request of a lab node, with lower bounds on the cost of its devices and memory.
 type request struct {
 	cores, threads int
 	pages          int64
 	class          int
-	rep            int // its representative: the first request that it is interchangeable with, or itself
+	rep            int // representative: the first interchangeable request, possibly itself
 	w              plan.NodeWeights
 	wants          []want
-	devices        int // asked for in all
-	gpus, ports    int // of them
-	nics           int // of the ports, whole
+	devices        int // total number of devices
+	gpus, ports    int // of all devices
+	nics           int // whole NICs of the ports
 	*pairing
-	peers   []peer     // what affinity says about this one and earlier or later ones
-	pools   []bool     // from which it may have cores
-	apart   *apartness // see shares.go; nil where nothing is known
-	outlook bool       // whether the devices to come are looked at closely, see ahead.go
+	peers   []peer     // affinities to earlier and later requests
+	pools   []bool     // by pool: whether it may have cores of it
+	apart   *apartness // see shares.go; nil if it does not apply
+	outlook bool       // whether devices still to be picked are bounded, see ahead.go
 
-	// What memory costs at least, see pages.go; each is nil where that is nothing.
-	alone     []int64   // with all cores on a NUMA node
-	aloneSpan []int64   // with cores on k NUMA nodes, at k
-	memory    *pageCost // by cores on each node
+	// Lower bounds on the cost of memory, see pages.go. Each is nil if it is zero.
+	alone     []int64   // by NUMA node with all cores
+	aloneSpan []int64   // by number of NUMA nodes with cores
+	memory    *pageCost // by number of cores on each node
 }
 
-// A want asks for count of any; of kind.
+// A want asks for count devices of any, of one kind.
 type want struct {
 	kind  wantKind
 	count int
@@ -47,7 +47,6 @@ const (
 	wantVF
 )
 
-// A peer is another request in an affinity with this one.
 type peer struct {
 	other     int
 	numa, nic string
@@ -135,20 +134,20 @@ func (m *model) addAffinity() error {
 	return nil
 }
 
-// A pairing is what paths cost at least for requests that choose so many GPUs, and any ports, out
-// of the same devices. Most requests of a lab share one.
+// A pairing holds lower bounds on the cost of paths for requests that choose the same number of GPUs, and ports, from
+// the same devices. Most requests of a lab share one.
 type pairing struct {
-	count    int   // GPUs that a lab node gets
-	gpuList  []int // all that it may get, ascending
-	portList []int // NICs that it may have ports of, by want
+	count    int   // number of GPUs per lab node
+	gpuList  []int // possible GPUs, ascending
+	portList []int // possible NICs for ports, by want
 
-	minPair    []int64   // of a GPU or NIC: its cheapest path to one of the other kind, 0 where it has none
-	leastPair  int64     // least path cost of a GPU and a NIC
-	secondPair int64     // see helpPaths: the least cost of a GPU's second best port
-	half       [][]int64 // of a GPU of gpuList: its k cheapest paths to others of them, at k; see gpusAhead
+	minPair    []int64   // by GPU or NIC: cheapest path to the other kind, or 0
+	leastPair  int64     // least cost of a path between a GPU and a NIC
+	secondPair int64     // least cost of a GPU's second best port; see helpPaths
+	half       [][]int64 // by index of gpuList: sums of the k cheapest paths to other GPUs, at k; see gpusAhead
 }
 
-// addPairing finds the pairing of a request. It makes sure that there is every path that the cost may ask for.
+// addPairing finds the pairing of a request. It returns an error if a needed path is missing.
 func (m *model) addPairing(r *request, name string) error {
 	q := &pairing{count: r.gpus}
 	for _, w := range r.wants {
@@ -159,7 +158,7 @@ func (m *model) addPairing(r *request, name string) error {
 		}
 	}
 	q.gpuList = lists.Distinct(q.gpuList)
-	// A lab of 64 equal requests would otherwise look at all pairs of devices 64 times.
+	// Without sharing, a lab of 64 equal requests would examine all pairs of devices 64 times.
 	k := slices.IndexFunc(m.pairings, func(o *pairing) bool {
 		return o.count == q.count && slices.Equal(o.gpuList, q.gpuList) && slices.Equal(o.portList, q.portList)
 	})
@@ -214,7 +213,7 @@ func (m *model) pricePaths(q *pairing, name string) error {
 	return nil
 }
 
-// finite returns a minimum, 0 where there was nothing to take it of.
+// finite returns a minimum, or 0 if it is infinite because there were no values.
 func finite(least int64) int64 {
 	if least == infinite {
 		return 0
@@ -236,7 +235,7 @@ func (m *model) priceGPUs(q *pairing) {
 	}
 }
 
-// cheapest adds up the cheapest of costs, which it sorts: none, one, and so on up to k; all where there are fewer.
+// cheapest sorts costs and returns the sums of the cheapest 0, 1, ... up to k, or of all if there are fewer.
 func cheapest(costs []int64, k int) []int64 {
 	slices.Sort(costs)
 	sums := []int64{0}
@@ -249,8 +248,8 @@ func cheapest(costs []int64, k int) []int64 {
 	return sums
 }
 
-// foresee prepares the bounds of ahead.go for requests with several devices. With one device each
-// choice is looked at anyway.
+// foresee prepares the bounds of ahead.go for requests with several devices. With a single device each choice is
+// examined anyway.
 func (m *model) foresee() {
 	n := len(m.nodes)
 	if n > outlookNodes {
@@ -273,7 +272,7 @@ func (m *model) foresee() {
 	}
 }
 
-// orderedNodes returns the NUMA nodes in an order, equal ones as they are numbered.
+// orderedNodes returns the indexes of NUMA nodes sorted by compare, and then by index.
 func (m *model) orderedNodes(compare func(x, y int) int) []int {
 	order := make([]int, len(m.nodes))
 	for b := range order {

@@ -6,21 +6,20 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// The cases that need this: mixes of 64 lab nodes of internal/planbench. Seed 0 costs 11448 in place of 12408, which
-// taking off two or three at a time and exchanges of cores made in as much time.
+// The cases that need this: mixes of 64 lab nodes of plan/planbench. Seed 0 costs 11448 instead of 12408, the result
+// of removing two or three at a time and exchanging cores in the same time.
 //
-// Ruin and recreate (Schrimpf and others 2000): a few lab nodes that are near each other are taken off and put back one
-// by one, each by a dive, where it costs least beside the others. Dearer placements are gone on from as well, at first
-// those within a hundredth of the best one, in the end none: that leads out of placements that no small change betters.
+// Ruin and recreate (Schrimpf and others 2000): a few lab nodes that are near each other are removed and placed again
+// one by one, each by a dive at its least cost beside the others. More expensive placements are also accepted, at
+// first within a hundredth of the best cost, at the end not at all. This leads out of local optima.
 
 const (
-	// mostRuined is how many lab nodes are taken off at most.
+	// mostRuined is the most lab nodes removed at once.
 	mostRuined = 8
-	// dearest is the part of the best cost that a placement may cost more at first.
+	// 1/dearest is the fraction above the best cost that is accepted at first.
 	dearest = 100
 )
 
-// recreate looks for a better placement for all steps that are left.
 func (t *tree) recreate() {
 	if t.best == nil || t.proved() {
 		return
@@ -28,7 +27,7 @@ func (t *tree) recreate() {
 	s, draw := t.s, newDraw()
 	until := t.work.limit
 	steps := until - t.work.steps
-	// Lab nodes come off a stack from its top: those that were put back last come first.
+	// State removes lab nodes in stack order, so the most recently placed are on top.
 	now, cost := slices.Clone(t.best), t.cost
 	var stack []int
 	for i, c := range now {
@@ -64,13 +63,13 @@ func (t *tree) recreate() {
 			}
 		}
 		stack = append(stack, who...)
-		t.work.steps -= (t.work.steps - before) / 2 // these are short ones: 25 ns each, others 50 to 100
+		t.work.steps -= (t.work.steps - before) / 2 // these steps are short: 25 ns each, others take 50 to 100
 	}
 	s.turn = 0
 	t.removeAll(stack)
 }
 
-// ruined draws lab nodes that have cores or devices at one of two NUMA nodes.
+// ruined draws lab nodes with cores or devices on one of two NUMA nodes.
 func (t *tree) ruined(now []*column, draw func(int) int) []int {
 	a, b := draw(len(t.m.nodes)), draw(len(t.m.nodes))
 	who := lists.Where(now, func(c *column) bool { return t.isAt(c, a) || t.isAt(c, b) })
@@ -81,7 +80,7 @@ func (t *tree) ruined(now []*column, draw func(int) int) []int {
 	return who[:min(len(who), 2+draw(mostRuined-1))]
 }
 
-// lift takes lab nodes off, wherever in the stack they are, and returns the rest of it.
+// lift removes lab nodes from anywhere in the stack, and returns the remaining stack.
 func (t *tree) lift(stack, who []int, now []*column) []int {
 	k := len(stack)
 	for left := len(who); left > 0; {

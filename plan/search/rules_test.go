@@ -7,7 +7,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// violation returns the first rule that a placement breaks, empty where it keeps all.
+// violation returns the first rule that a placement breaks, or "".
 func violation(p *plan.Problem, pl *plan.Placement) string {
 	if v := coresWrong(p, pl); v != "" {
 		return v
@@ -164,7 +164,6 @@ func counts(r *plan.Request) (gpus, nics, vfs int) {
 	return gpus, nics, vfs
 }
 
-// devicesWrong looks at the devices of the first so many lab nodes.
 func devicesWrong(p *plan.Problem, pl *plan.Placement, nodes int) string {
 	whole, bundle, vfs := map[int]int{}, map[int]int{}, map[int]int{}
 	for i := range nodes {
@@ -201,7 +200,7 @@ func devicesWrong(p *plan.Problem, pl *plan.Placement, nodes int) string {
 	return ""
 }
 
-// wantsMet reports whether the devices can be handed out to the wants so that each has its count.
+// wantsMet reports whether the devices can be assigned to the wants so that each has its count.
 func wantsMet(r *plan.Request, n *plan.NodePlacement, virtual bool) bool {
 	var functions []int
 	for _, v := range n.VFs {

@@ -11,26 +11,26 @@ import (
 
 // Options limit a search.
 type Options struct {
-	// Steps is how many units of work the search may take, [DefaultSteps] where it is 0. Steps are
-	// counted, not timed, so that a search that was stopped stops at the same point again.
+	// Steps limits the units of work of the search; 0 means [DefaultSteps]. Work is counted, not timed, so that a
+	// stopped search always stops at the same point.
 	Steps int64
 }
 
-// A Result is the best placement that was found.
+// A Result is the best placement found.
 type Result struct {
 	// Outcome.Stopped is "step limit N", [TimeLimit], "cancelled", or a limit of a part of the search.
 	plan.Outcome
-	Cost  int64 // of Placement, by plan.Evaluate, in basis points
-	Steps int64 // taken
+	Cost  int64 // from plan.Evaluate for Placement, in basis points
+	Steps int64 // units of work used
 }
 
-// ErrInfeasible says that it is proved that no placement keeps the rules.
+// ErrInfeasible means that no placement keeps the rules, which is proved.
 var ErrInfeasible = errors.New("no placement keeps all rules")
 
-// ErrStopped says that the search was stopped before it found a placement, or the proof that there is none.
+// ErrStopped means that the search was stopped before it found a placement or a proof that none exists.
 var ErrStopped = errors.New("search stopped before it found a placement")
 
-// Fits reports whether there is a placement. An error means that it could not tell in so many steps.
+// Fits reports whether a placement exists. It returns an error if the limit of steps was too low to tell.
 func Fits(ctx context.Context, p *plan.Problem, steps int64) (bool, error) {
 	_, err := Solve(ctx, p, Options{Steps: steps})
 	if errors.Is(err, ErrInfeasible) {
@@ -39,8 +39,8 @@ func Fits(ctx context.Context, p *plan.Problem, steps int64) (bool, error) {
 	return err == nil, err
 }
 
-// Solve returns the cheapest placement of a problem. Errors are [ErrInfeasible], [ErrStopped], or
-// about numbers in the problem that cannot be.
+// Solve returns the cheapest placement of a problem. The error is [ErrInfeasible], [ErrStopped], or about invalid
+// numbers in the problem.
 func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	m, err := newModel(p)
 	if err != nil {
@@ -64,7 +64,7 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	r := &Result{Outcome: plan.Outcome{Placement: m.emit(t.best), Stopped: work.stopped}, Steps: work.steps}
 	l := plan.NewLayout(p)
 	r.Cost = l.Cost(&r.Placement)
-	if ctx.Err() == nil { // who cancels has no time for what is nice to have
+	if ctx.Err() == nil { // these are optional improvements, skipped on cancellation
 		splitTies(l, &r.Placement, r.Cost)
 		keepForHost(l, p, &r.Placement, r.Cost)
 	}
@@ -74,13 +74,12 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	case r.Optimal:
 		r.Stopped = ""
 	case r.Stopped == "":
-		// the tree came to its end, with bounds in place of some packings
+		// the tree was complete, but with bounds in place of some packings
 		r.Stopped = "limit of the packing of L3 caches"
 	}
 	return r, nil
 }
 
-// countsAllow reports whether counts alone allow a placement.
 func (m *model) countsAllow() bool {
 	if m.asked+max(0, m.p.ReserveCores) > m.free {
 		return false
@@ -89,7 +88,7 @@ func (m *model) countsAllow() bool {
 	for i := range m.nodes {
 		n := &m.nodes[i]
 		if n.free < n.reserve {
-			return false // nothing can be left that is not there
+			return false // the reserve exceeds the free cores
 		}
 		cores += n.most()
 		pages += n.pages
@@ -99,26 +98,25 @@ func (m *model) countsAllow() bool {
 	return m.asked <= cores && (pages >= 0 || !limited)
 }
 
-// DefaultSteps is the limit where Options.Steps is 0: about a second of work.
+// DefaultSteps is the limit if Options.Steps is 0: about a second of work.
 const DefaultSteps = 30_000_000
 
-// TimeLimit is what stops a search whose context has a deadline.
+// TimeLimit is the value of Result.Stopped if the context's deadline expired.
 const TimeLimit = "time limit"
 
-// A meter counts steps and says when to stop. Steps and not time decide, so that a search does the
-// same on any machine; the context ends it in between, and is looked at now and then only.
+// A meter counts steps and decides when to stop. It counts steps instead of time, so that a search is the same on any
+// machine. The context can end it too, but is checked only every lookEvery steps.
 type meter struct {
 	ctx     context.Context
 	steps   int64
 	limit   int64
-	look    int64 // when to look at the context next
+	look    int64 // number of steps at which to check the context next
 	stopped string
-	// soft is where a part of the work gives up so that another gets its turn; the search as a whole goes on.
+	// soft is the number of steps at which a part of the work gives up; the search as a whole continues.
 	soft int64
 }
 
-// budget bounds the part of the work that follows, until what it returns is called; a part of a part has no more than
-// the whole.
+// budget limits the following part of the work, until end is called. A nested part cannot exceed the limit around it.
 func (w *meter) budget(n int64) (end func()) {
 	whole := w.soft
 	if until := w.steps + n; whole == 0 || until < whole {
@@ -127,10 +125,10 @@ func (w *meter) budget(n int64) (end func()) {
 	return func() { w.soft = whole }
 }
 
-// lookEvery is how many steps pass between looks at the context: well under a millisecond.
+// lookEvery is the number of steps between checks of the context, well under a millisecond.
 const lookEvery = 8192
 
-// add counts n steps and reports whether to stop, this part of the work or all of it.
+// add counts n steps and reports whether to stop this part of the work, or all of it.
 func (w *meter) add(n int64) bool { return w.addHard(n) || w.soft > 0 && w.steps >= w.soft }
 
 // addHard counts n steps and reports whether to stop all work.

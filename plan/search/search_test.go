@@ -15,7 +15,6 @@ import (
 	"github.com/rackless/rackless/plan/plantest"
 )
 
-// solve returns the cost of a problem, and whether it has a placement.
 func solve(t testing.TB, p *plan.Problem) (int64, bool) {
 	t.Helper()
 	r, err := Solve(context.Background(), p, Options{})
@@ -211,22 +210,21 @@ func TestACancelledSearchStops(t *testing.T) {
 	p := largeUnequal(1, 64)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	r, err := Solve(ctx, p, Options{Steps: 1 << 40}) // days, were it not cancelled
+	r, err := Solve(ctx, p, Options{Steps: 1 << 40}) // would take days if not cancelled
 	if err != nil && !errors.Is(err, ErrStopped) || err == nil && (r.Stopped != TimeLimit ||
 		r.Bound > r.Cost) {
 		t.Errorf("Solve = %+v, %v; want it stopped in time", r, err)
 	}
 }
 
-// small draws a problem that is quickly solved.
 func small(t *rapid.T) *plan.Problem { return plantest.Small(rapid.Uint64().Draw(t, "seed")) }
 
 func TestMoreIsNeverWorse(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := small(t)
-		// The host keeps a core, as build.Problem sees to: where none is left there is no housekeeping
-		// to be far from, and a core more would make some.
+		// The host keeps a core, as build.Problem ensures. Otherwise there may be no housekeeping core, and adding a
+		// core would create a distance to one.
 		p.ReserveCores = max(1, p.ReserveCores)
 		before, ok := quick(t, p)
 		if !ok {
@@ -242,7 +240,7 @@ func TestMoreIsNeverWorse(t *testing.T) {
 				}
 			}
 		case "core":
-			// Under a cache of its own, on the package of nobody: it binds nobody and reserves nothing.
+			// In its own cache and package, so that it neither shares nor reserves anything.
 			p.Cores = append(p.Cores, plan.Core{ID: 1000, CPUs: []int{1000, 1001}, NUMANode: p.NUMANodes[0].ID,
 				Package: -1, L3: 1000})
 		case "reserve":
@@ -274,7 +272,8 @@ func TestNamesDoNotMatter(t *testing.T) {
 			}
 		}
 		slices.SortFunc(p.Cores, func(a, b plan.Core) int { return a.ID - b.ID })
-		// Only numbers that keep their order: the order of NUMA nodes decides where odd pages are due.
+		// Renumber without changing the order, because the order of NUMA nodes decides on which node odd pages are
+		// due.
 		homes := map[int]int{}
 		for i := range p.NUMANodes {
 			homes[p.NUMANodes[i].ID] = 2*p.NUMANodes[i].ID + shift
@@ -291,7 +290,7 @@ func TestNamesDoNotMatter(t *testing.T) {
 		for i := range p.Cores {
 			p.Cores[i].NUMANode = homes[p.Cores[i].NUMANode]
 		}
-		// Requests the other way round.
+		// Reverse the requests.
 		n := len(p.Requests)
 		slices.Reverse(p.Requests)
 		for k := range p.Affinity {
@@ -320,7 +319,7 @@ func quick(t *rapid.T, p *plan.Problem) (int64, bool) {
 	return r.Cost, true
 }
 
-// FuzzSolve changes numbers of problems to whatever comes: Solve must neither panic nor break a rule, and has to stop.
+// FuzzSolve changes numbers of problems arbitrarily. Solve must not panic or break a rule, and must stop.
 func FuzzSolve(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(seed, int64(seed)-3, uint8(seed))

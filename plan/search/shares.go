@@ -6,14 +6,13 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// How the cores of a lab node are split over NUMA nodes has a cost of its own. Cores are missing
-// from the share of the devices on a NUMA node (device_share), or from an even split
-// (core_balance). Both are convex: with the linear price of a core they are filled exactly by
-// taking the cheapest core first, where a core within the share of its NUMA node saves what is
-// lost without it.
+// The split of a lab node's cores over NUMA nodes has costs of its own: for cores missing from the share of the
+// devices on a NUMA node (device_share), or from an even split (core_balance). Both are convex. Together with the
+// linear price of a core they are minimized exactly by taking the cheapest core first, if a core within the share of
+// its NUMA node is cheaper by the cost of a missing one.
 
-// findShares finds how many cores are due on each NUMA node with the devices picked, and what each
-// missing one costs: nothing where all devices are on one NUMA node, or are not all picked yet.
+// findShares finds how many cores are due on each NUMA node for the picked devices, and the cost of each missing one.
+// The cost is 0 if all devices are on one NUMA node, and add and drop reset it to 0.
 func (e *enumerator) findShares() {
 	m := e.s.m
 	e.missing = 0
@@ -37,7 +36,7 @@ func (e *enumerator) findShares() {
 	all := 0
 	for k, list := range [][]int{e.c.gpus, e.c.nics, e.functions} {
 		if k == 1 && len(e.shared) > 1 {
-			break // GPUs on several NUMA nodes decide alone
+			break // GPUs on several NUMA nodes alone decide
 		}
 		for _, d := range list {
 			h := m.devices[d].home
@@ -56,7 +55,6 @@ func (e *enumerator) findShares() {
 	}
 }
 
-// shareOf returns the cores that are due on a NUMA node.
 func (e *enumerator) shareOf(node int) int {
 	if e.missing == 0 {
 		return 0
@@ -64,7 +62,7 @@ func (e *enumerator) shareOf(node int) int {
 	return e.share[node]
 }
 
-// splitCost returns what the split of the cores of a whole column costs, beside the price of each.
+// splitCost returns the cost of the split of a complete column's cores, in addition to the price of each core.
 func (e *enumerator) splitCost(spans int) int64 {
 	var cost int64
 	if e.missing > 0 {
@@ -75,8 +73,8 @@ func (e *enumerator) splitCost(spans int) int64 {
 	return cost + e.uneven(spans, e.r.cores, false)
 }
 
-// uneven returns what an uneven split costs at least with cores on so many NUMA nodes, of which
-// given are given so far. The last of those that have some is open where it may get more.
+// uneven returns the minimum cost of an uneven split over a number of NUMA nodes, with given cores given so far. If
+// open, the last node with cores may get more.
 func (e *enumerator) uneven(nodes, given int, open bool) int64 {
 	if e.r.w.CoreBalance == 0 || nodes < 2 {
 		return 0
@@ -95,13 +93,13 @@ func (e *enumerator) uneven(nodes, given int, open bool) int64 {
 		}
 		missing += max(0, even-n)
 	}
-	// Those still to be filled share what is left.
+	// The remaining nodes share the remaining cores.
 	missing += max(0, even*(nodes-have)-(e.r.cores-given))
 	return scale * e.r.w.CoreBalance * int64(missing)
 }
 
-// unevenRoom returns what an uneven split over so many NUMA nodes costs at least because of the
-// room on them: widths has that, largest first.
+// unevenRoom returns the minimum cost of an uneven split over a number of NUMA nodes that follows from their room,
+// using widths.
 func (e *enumerator) unevenRoom(nodes int) int64 {
 	if e.r.w.CoreBalance == 0 || nodes > len(e.widths) {
 		return 0
@@ -113,7 +111,6 @@ func (e *enumerator) unevenRoom(nodes int) int64 {
 	return scale * e.r.w.CoreBalance * int64(missing)
 }
 
-// findWidths sorts the room of the NUMA nodes, largest first.
 func (e *enumerator) findWidths() {
 	e.widths = e.widths[:0]
 	if e.r.w.CoreBalance == 0 {
@@ -125,16 +122,15 @@ func (e *enumerator) findWidths() {
 	slices.SortFunc(e.widths, largestFirst)
 }
 
-// A segment is cores at one price.
 type segment struct {
 	cost  int64
 	cores int
 }
 
-// missingAhead returns what left cores cost at least from position pos of byCost on with the share
-// of devices, and what those given so far lack of it.
+// missingAhead returns the minimum cost of left cores from position pos of byCost on, including the cost of cores
+// missing from the share of devices.
 func (e *enumerator) missingAhead(pos, left int) int64 {
-	// Due, and not given, on each NUMA node with devices.
+	// Cores due but not yet given on each NUMA node with devices.
 	e.open = zero(e.open, len(e.perNode))
 	var cost int64
 	for _, h := range e.shared {
@@ -152,7 +148,7 @@ func (e *enumerator) missingAhead(pos, left int) int64 {
 			e.beyond = append(e.beyond, segment{q.core, q.room - due})
 		}
 	}
-	// Both are sorted, as byCost is.
+	// Both are sorted, because byCost is.
 	for x, y := 0, 0; left > 0; {
 		var q segment
 		switch {
@@ -172,23 +168,22 @@ func (e *enumerator) missingAhead(pos, left int) int64 {
 	return cost
 }
 
-// Before all devices are picked nobody knows the shares. But the weight of missing cores is not
-// below that of their distance to devices, so that no split costs less than one by the shares: with
-// s cores due for each GPU, s times the distances from each GPU to each device.
+// The shares are unknown until all devices are picked. But a missing core weighs at least as much as its distance to
+// devices, so no split costs less than the one by shares: with s cores due for each GPU, s times the distances from
+// each GPU to each device.
 
-// An apartness is what devices cost that are apart, as seen from the cores that follow them.
+// An apartness holds lower bounds on the cost of distances between devices, for cores that follow the GPUs.
 type apartness struct {
-	each  int64     // what a unit of distance from a GPU to a device costs at least, scaled
-	half  [][]int64 // as pairing.half, with the distances between the GPUs, scaled
-	ports [][]int64 // of a device: the k least distances to it from GPUs, added up, at k
+	each  int64     // minimum cost per unit of distance from a GPU to a device, scaled
+	half  [][]int64 // like pairing.half, but including the distances between GPUs, scaled
+	ports [][]int64 // by device: sums of the k least distances to it from GPUs, at k
 }
 
-// findApart prepares pairsBound for a request that picks several GPUs.
 func (m *model) findApart(r *request) {
 	if r.gpus < 2 || r.half == nil || r.w.DeviceShare < r.w.DeviceDistance {
 		return
 	}
-	// Where all GPUs can be on one NUMA node, shares may go by all devices.
+	// If all GPUs can be on one NUMA node, shares may go by all devices.
 	at, most := make([]int, len(m.nodes)), 0
 	for _, g := range r.gpuList {
 		if h := m.devices[g].home; h < 0 {
@@ -221,7 +216,8 @@ func (m *model) findApart(r *request) {
 	r.apart = a
 }
 
-// apart returns the distances between two devices, both ways; apartFrom returns that from the first to the second.
+// apart returns the sum of the distances between two devices in both directions, and apartFrom returns the distance
+// from the first to the second.
 func (m *model) apart(a, b int) int64 { return m.apartFrom(a, b) + m.apartFrom(b, a) }
 
 func (m *model) apartFrom(a, b int) int64 {
@@ -232,8 +228,8 @@ func (m *model) apartFrom(a, b int) int64 {
 	return m.far(x, y)
 }
 
-// pairsBound returns what follows at least from the devices picked, beside what is paid for them,
-// and from those to come, where cores follow the GPUs. It needs lookAhead.
+// pairsBound returns a lower bound on the further cost of the picked devices and the ones still to be picked, if
+// cores follow the GPUs. It must be called after lookAhead.
 func (e *enumerator) pairsBound() int64 {
 	r, o, m := e.r, &e.out, e.s.m
 	a := r.apart
@@ -252,7 +248,7 @@ func (e *enumerator) pairsBound() int64 {
 		if left == 0 || o.gone[g] {
 			continue
 		}
-		// Paths to those picked count whole, those to each other half, as each has two ends.
+		// Paths to picked GPUs count fully, and paths to each other half, because each has two ends.
 		cost := 2*scale*o.pairs[g] + a.half[x][left-1]
 		for _, h := range e.c.gpus {
 			cost += 2 * a.each * m.apart(g, h)

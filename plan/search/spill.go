@@ -2,22 +2,19 @@ package search
 
 import "slices"
 
-// Needed together with the memory of a lab node alone: see pages.go for the case. Mix 152 of the tests costs 1605 in
-// place of 1406 without it.
+// Needed together with the bounds on the memory of a lab node alone: see pages.go for the case. Mix 152 of the tests
+// costs 1605 instead of 1406 without it.
 //
-// What a lab node's memory and L3 caches cost it were it alone beside the tenants is known as soon
-// as its cores are, and can be added to what is placed already: whatever the others do, they do not
-// make it cheaper. Core splits are bounded by it, or splits that lose much memory would be tried
-// one by one.
+// The cost of memory and L3 caches of a lab node alone beside the tenants is known as soon as its cores are, and is a
+// lower bound, because other lab nodes do not make it cheaper. It bounds core splits; otherwise splits that lose much
+// memory would be tried one by one.
 
-// A spill is what is known about the L3 caches of a pool.
 type spill struct {
-	clean  int   // cores under no tenant's cache
-	dirty  []int // free cores of the caches of tenants, largest first
-	simple bool  // the caches are no other pool's
+	clean  int   // cores in caches without a tenant
+	dirty  []int // free cores of caches with a tenant, in descending order
+	simple bool  // no other pool has cores in these caches
 }
 
-// findDirty finds the L3 caches of each pool that tenants use.
 func (m *model) findDirty() {
 	m.spills = make([]spill, len(m.pools))
 	for k := range m.pools {
@@ -35,7 +32,7 @@ func (m *model) findDirty() {
 	}
 }
 
-// sharesL3 returns how many L3 caches of tenants a lab node with n cores in a pool has a part of, at least.
+// sharesL3 returns the minimum number of tenants' L3 caches in which a lab node with n cores in a pool has cores.
 func (m *model) sharesL3(pl, n int) int64 {
 	q := &m.spills[pl]
 	if !q.simple {
@@ -53,17 +50,15 @@ func (m *model) sharesL3(pl, n int) int64 {
 	return shares
 }
 
-// prepareSpill finds how many cores of each NUMA node can have all their memory next to them. With
-// x of the lab node's cores on a NUMA node, x/cores of its pages are due there; what the node
-// cannot hold of them pays for balance.
+// prepareSpill finds how many cores of each NUMA node can have local memory. If x of a lab node's cores are on a NUMA
+// node, x/cores of its pages are due there; pages that do not fit pay for balance.
 func (e *enumerator) prepareSpill() {
 	e.perCore = 0
 	if e.r.alone == nil {
 		return
 	}
 	pages, cores := e.r.pages, int64(e.r.cores)
-	// Each core beyond those has so many pages elsewhere at least; one more core counts as having
-	// its own, for what rounding may give.
+	// Each further core has at least this many pages elsewhere. One core is added to allow for rounding.
 	e.perCore = scale * (pages / cores) * e.r.w.MemoryBalance
 	for n := range e.perNode {
 		q := &e.perNode[n]
@@ -74,8 +69,8 @@ func (e *enumerator) prepareSpill() {
 	}
 }
 
-// spilled returns what the cores given so far cost beside paid, at least, memory and L3 caches.
-// Shares are rounded as in plan.Shares, and what lies elsewhere pays for balance at least.
+// spilled returns the minimum cost of memory and L3 caches of the cores given so far, which paid does not include.
+// Shares are rounded as in plan.Shares, and pages elsewhere pay at least for balance.
 func (e *enumerator) spilled() int64 {
 	m := e.s.m
 	var sum int64

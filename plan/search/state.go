@@ -8,19 +8,19 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A column is where one lab node goes, as far as its own cost knows.
+// A column is the assignment of one lab node: its cores by pool and its devices.
 type column struct {
-	cores  []poolCount // by pool
-	gpus   []int       // ascending, as are nics
+	cores  []poolCount
+	gpus   []int // ascending, like nics
 	nics   []int
-	vfs    []plan.VFCount // by device
-	own    int64          // what its devices and cores cost, as in plan.Evaluate up to "unequal"
-	charge int64          // the prices of what it takes, in parts of 1/scale
+	vfs    []plan.VFCount
+	own    int64 // cost of its devices and cores, as in plan.Evaluate up to "unequal"
+	charge int64 // sum of the prices of its resources, in units of 1/scale
 }
 
 type poolCount struct{ pool, n int }
 
-// set returns a copy of d: in c's memory, unless c is nil.
+// set copies d into c, or into a new column if c is nil.
 func (c *column) set(d *column) *column {
 	if c == nil {
 		c = &column{}
@@ -33,7 +33,7 @@ func (c *column) set(d *column) *column {
 	return c
 }
 
-// whole goes through the devices that the column takes whole.
+// whole yields the devices that the column takes whole.
 func (c *column) whole(yield func(d int) bool) {
 	for _, list := range [...][]int{c.gpus, c.nics} {
 		for _, d := range list {
@@ -44,51 +44,51 @@ func (c *column) whole(yield func(d int) bool) {
 	}
 }
 
-// A state is a placement of some of the lab nodes, with what is left and what it costs. Every part
-// of its cost can only grow when a lab node is added: own costs are not negative, a class can only
-// spread further, more users of a port or an L3 cache only share more, memory and housekeeping cores
-// only get fewer. So the cost of a state is a lower bound of all that can come of it.
+// A state is a placement of some of the lab nodes, with its cost and the remaining host. No part of its cost can fall
+// if a lab node is added: own costs are not negative, the spread within a class, the users of a port and of an L3
+// cache only grow, and free memory and housekeeping cores only shrink. So its cost is a lower bound for every
+// placement that extends it.
 type state struct {
 	m *model
 
 	poolLeft  []int
-	nodeLeft  []int // cores that may still be given
-	nodeFree  []int // cores not given, those to be left for the host included
+	nodeLeft  []int // cores that can still be given
+	nodeFree  []int // cores not given, including the host's reserve
 	pkgLeft   []int
-	owner     []int // of a bundle: 1 + the lab node that has it whole, 0 for nobody
+	owner     []int // by bundle: 1 + the lab node that has it whole, or 0
 	taken     []bool
 	vfLeft    []int
-	users     []int // of a NIC: lab nodes with virtual functions of it
-	bundleVFs []int // virtual functions given of the NICs of a bundle
+	users     []int // by NIC: number of lab nodes with virtual functions of it
+	bundleVFs []int // by bundle: virtual functions given of its NICs
 	demand    []int64
 
-	at     []*column // of each lab node, nil where it is not placed
+	at     []*column // by lab node: nil if it is not placed
 	placed int
 
 	totals
-	saved    []totals  // before each lab node that is placed
-	crowding [][]int64 // of a NIC with so many users: what it adds to the bound, see tree.applyPrices
-	byVF     []int64   // of a bundle: what its NICs add to the bound as they are used
-	whole    []int64   // of a bundle: its price
+	saved    []totals  // totals before each placed lab node
+	crowding [][]int64 // by NIC and number of users: its part of the bound, see tree.applyPrices
+	byVF     []int64   // by bundle: its NICs' part of the bound, given their use
+	whole    []int64
 
-	compCost []int64     // of each component
-	compAt   [][]portion // of each component, what lab nodes have there
-	compLow  []bool      // compCost is a lower bound only
+	compCost []int64     // by component
+	compAt   [][]portion // by component: cores of lab nodes
+	compLow  []bool      // compCost is only a lower bound
 	packs    *packer
 	flow     *flow
 	shares   []share
-	ports    []int // of priceWiring, as others
+	ports    []int // scratch space of priceWiring, like others
 	others   []int
 	work     *meter
-	enough   int64 // what costs so much is not wanted, so that its memory is not looked at; 0 for all
-	turn     int   // the NUMA node that dives begin with
-	coarse   bool  // L3 caches are not looked at: see tree.quickPlacement
+	enough   int64 // cost from which on a placement is useless, so that its memory is not computed; 0 means no limit
+	turn     int   // index of the NUMA node from which dives start
+	coarse   bool  // L3 caches are ignored, see tree.quickPlacement
 }
 
-// A portion is a lab node's cores of a pool.
+// A portion is a lab node's number of cores in a pool.
 type portion struct{ who, pool, n int }
 
-// totals are sums over all that is placed. The terms of the cost are as in plan.Evaluate.
+// totals are sums over all placed lab nodes. The terms of the cost are as in plan.Evaluate.
 type totals struct {
 	own, shared, unequal, memory, emulator, l3 int64
 
@@ -131,11 +131,10 @@ func newState(m *model, work *meter) *state {
 	return s
 }
 
-// cost is what the placed lab nodes cost together.
 func (s *state) cost() int64 { return s.own + s.shared + s.unequal + s.memory + s.emulator + s.l3 }
 
-// room respects what the host keeps of the NUMA node and the package. It returns how many cores of
-// a pool a lab node may still get.
+// room returns how many cores of a pool a lab node can still get, considering the reserve of the NUMA node and the
+// package.
 func (s *state) room(pl int) int {
 	q := &s.m.pools[pl]
 	left := min(s.poolLeft[pl], s.nodeLeft[q.node])
@@ -145,20 +144,17 @@ func (s *state) room(pl int) int {
 	return max(0, left)
 }
 
-// freeWhole reports whether lab node i may get the device whole.
 func (s *state) freeWhole(i, d int) bool {
 	b := s.m.devices[d].bundle
 	return !s.taken[d] && (s.owner[b] == 0 || s.owner[b] == i+1) && s.bundleVFs[b] == 0
 }
 
-// untouched reports whether nobody has anything of the device's bundle. Devices of an untouched
-// bundle cannot be told apart by who has what.
+// untouched reports whether no lab node has a device or virtual function of the device's bundle.
 func (s *state) untouched(d int) bool {
 	b := s.m.devices[d].bundle
 	return s.owner[b] == 0 && s.bundleVFs[b] == 0
 }
 
-// vfsFree returns how many virtual functions of the NIC may still be given.
 func (s *state) vfsFree(d int) int {
 	if s.taken[d] || s.owner[s.m.devices[d].bundle] != 0 {
 		return 0
@@ -166,7 +162,6 @@ func (s *state) vfsFree(d int) int {
 	return s.vfLeft[d]
 }
 
-// still reports whether what is left has room for c.
 func (s *state) still(i int, c *column) bool {
 	for d := range c.whole {
 		if !s.freeWhole(i, d) {
@@ -177,8 +172,8 @@ func (s *state) still(i int, c *column) bool {
 		!slices.ContainsFunc(c.vfs, func(v plan.VFCount) bool { return s.vfsFree(v.Device) < v.Count })
 }
 
-// waiting returns how many lab nodes are not placed yet that have to be on the NUMA nodes of lab
-// node i, and their cores.
+// waiting returns the number of lab nodes not yet placed that must be on the NUMA nodes of lab node i, and their
+// total number of cores.
 func (s *state) waiting(i int) (others, cores int) {
 	peers := s.m.requests[i].peers
 	for k, q := range peers {
@@ -192,14 +187,14 @@ func (s *state) waiting(i int) (others, cores int) {
 	return others, cores
 }
 
-// fits reports whether lab node i may have c beside its peers.
+// fits reports whether lab node i can have c beside its peers.
 func (s *state) fits(i int, c *column) bool {
 	if others, cores := s.waiting(i); others > 0 {
 		for _, n := range s.m.nodesOf(c) {
 			cores -= s.nodeLeft[n]
 		}
 		if cores > -s.m.requests[i].cores {
-			return false // c leaves them too few
+			return false // c leaves too few cores for its peers
 		}
 	}
 	for _, q := range s.m.requests[i].peers {
@@ -217,7 +212,7 @@ func (s *state) fits(i int, c *column) bool {
 	return true
 }
 
-// related reports whether two sorted sets are as the affinity asks.
+// related reports whether two sorted sets satisfy an affinity.
 func (m *model) related(how string, a, b []int) bool {
 	if how == plan.Same {
 		return slices.Equal(a, b)
@@ -225,7 +220,6 @@ func (m *model) related(how string, a, b []int) bool {
 	return !slices.ContainsFunc(a, func(x int) bool { return slices.Contains(b, x) })
 }
 
-// nodesOf returns the NUMA nodes of a column's cores, ascending.
 func (m *model) nodesOf(c *column) []int {
 	nodes := make([]int, 0, len(c.cores))
 	for _, pc := range c.cores {
@@ -235,17 +229,16 @@ func (m *model) nodesOf(c *column) []int {
 	return slices.Compact(nodes)
 }
 
-// nicsOf returns the NICs that serve a column, ascending.
 func nicsOf(c *column) []int {
 	nics := lists.Map(c.vfs, func(v plan.VFCount) int { return v.Device })
 	return lists.Distinct(append(nics, c.nics...))
 }
 
-// placeSteps is how much more than a step it is to place a lab node.
+// placeSteps is the number of steps charged for placing a lab node.
 const placeSteps = 10
 
-// place puts lab node i at c, which has to fit what is left. Sums are saved and not worked out again
-// by remove, so lab nodes are removed in the opposite order.
+// place places lab node i at c, which must fit. remove restores saved sums, so lab nodes must be removed in reverse
+// order.
 func (s *state) place(i int, c *column) {
 	m := s.m
 	s.work.steps += placeSteps + int64(len(m.comps))
@@ -268,7 +261,7 @@ func (s *state) place(i int, c *column) {
 		s.recrowd(b, func() { s.owner[b] = i + 1 })
 	}
 	for _, v := range c.vfs {
-		// Both the newcomer and each of the others see one more.
+		// The new user and each of the others share with one more.
 		s.shared += 2 * int64(s.users[v.Device]) * m.p.Weights.NICShared
 		b := m.devices[v.Device].bundle
 		s.recrowd(b, func() { s.useVFs(v, b, 1) })
@@ -284,7 +277,7 @@ func (s *state) place(i int, c *column) {
 	s.priceMemory(i, c)
 }
 
-// priceWiring adds what c and those that are placed cost each other by where their ports are.
+// priceWiring adds the cost between the ports of c and the ports of placed lab nodes.
 func (s *state) priceWiring(c *column) {
 	w, weights := s.m.wiring, &s.m.p.Weights
 	if w == nil || len(c.nics)+len(c.vfs) == 0 {
@@ -301,7 +294,7 @@ func (s *state) priceWiring(c *column) {
 	}
 }
 
-// portsOf appends the NIC of each port of a column: whole ones, and once for each virtual function.
+// portsOf appends the NIC of each port of a column: whole NICs, and one for each virtual function.
 func portsOf(c *column, ports []int) []int {
 	ports = append(ports, c.nics...)
 	for _, v := range c.vfs {
@@ -312,7 +305,7 @@ func portsOf(c *column, ports []int) []int {
 	return ports
 }
 
-// recrowd keeps crowd up to date over a change of how a bundle is used.
+// recrowd updates crowd for a change in the use of a bundle.
 func (s *state) recrowd(b int, change func()) {
 	if s.crowding == nil {
 		change()
@@ -323,7 +316,7 @@ func (s *state) recrowd(b int, change func()) {
 	s.crowd += s.bundleTerm(b)
 }
 
-// useVFs gives a lab node virtual functions of a NIC, or takes them back with sign -1.
+// useVFs gives a lab node virtual functions of a NIC or, with sign -1, takes them back.
 func (s *state) useVFs(v plan.VFCount, b, sign int) {
 	s.vfLeft[v.Device] -= sign * v.Count
 	s.bundleVFs[b] += sign * v.Count
@@ -335,7 +328,7 @@ func (s *state) useVFs(v plan.VFCount, b, sign int) {
 	}
 }
 
-// remove takes lab node i off again; it has to be the one that was placed last.
+// remove removes lab node i, which must be the last one placed.
 func (s *state) remove(i int) {
 	m := s.m
 	c := s.at[i]
@@ -351,7 +344,7 @@ func (s *state) remove(i int) {
 	}
 	for d := range c.whole {
 		s.taken[d] = false
-		s.owner[m.devices[d].bundle] = 0 // a bundle has one owner: it is free when any of its devices comes back
+		s.owner[m.devices[d].bundle] = 0 // a bundle has one owner, so it becomes free with any of its devices
 	}
 	for _, v := range c.vfs {
 		s.useVFs(v, m.devices[v.Device].bundle, -1)
@@ -362,11 +355,10 @@ func (s *state) remove(i int) {
 	s.totals = s.saved[len(s.saved)-1]
 	s.saved = s.saved[:len(s.saved)-1]
 	for _, pc := range c.cores {
-		s.compCost[m.pools[pc.pool].comp] = -1 // to be found again, usually in the packer's cache
+		s.compCost[m.pools[pc.pool].comp] = -1 // computed again when needed, usually from the packer's cache
 	}
 }
 
-// priceUnequal adds what the spread within i's class costs more by i.
 func (s *state) priceUnequal(i int) {
 	w := s.m.p.Weights.Unequal
 	if w == 0 {
@@ -379,8 +371,8 @@ func (s *state) priceUnequal(i int) {
 	}
 }
 
-// spread returns whole percents between the dearest and the cheapest of the lab nodes that are
-// placed, without one of them.
+// spread returns the difference between the most and the least expensive placed lab nodes, except one, in whole
+// percent.
 func (s *state) spread(members []int, without int) int64 {
 	least, most := infinite, int64(0)
 	for _, j := range members {
@@ -391,15 +383,15 @@ func (s *state) spread(members []int, without int) int64 {
 	return max(0, most-least) / 100
 }
 
-// A share is a lab node's part of its memory that goes with its cores on a NUMA node.
+// A share is the part of a lab node's memory that belongs to its cores on a NUMA node.
 type share struct {
 	node  int
 	cores int64
 	pages int64
-	whole int64 // of pages, what the cost counts: the share rounded down
+	whole int64 // the share in the cost model: pages rounded down
 }
 
-// sharesOf splits lab node i's pages among the nodes of c as plan.Shares does. The result is good until the next call.
+// sharesOf splits lab node i's pages among the nodes of c like plan.Shares. The result is valid until the next call.
 func (s *state) sharesOf(i int, c *column) []share {
 	m := s.m
 	s.shares = s.shares[:0]
@@ -434,7 +426,6 @@ func (s *state) sharesOf(i int, c *column) []share {
 	return s.shares
 }
 
-// addDemand counts the shares of lab node i in, or out with sign -1.
 func (s *state) addDemand(i int, c *column, sign int64) {
 	if !s.m.limited && !s.m.oddLocal {
 		return
@@ -444,7 +435,7 @@ func (s *state) addDemand(i int, c *column, sign int64) {
 	}
 }
 
-// sharesFit reports whether every lab node's share of memory has room beside its cores, and belongs there.
+// sharesFit reports whether every lab node's share of memory fits beside its cores, at no distance.
 func (s *state) sharesFit() bool {
 	if s.m.oddLocal {
 		return false
@@ -457,7 +448,7 @@ func (s *state) sharesFit() bool {
 	return true
 }
 
-// priceMemory finds what the memory of all that is placed costs at least. Where everyone's share fits, that is nothing.
+// priceMemory computes a lower bound on the memory cost of all placed lab nodes. It is 0 if every share fits.
 func (s *state) priceMemory(i int, c *column) {
 	s.addDemand(i, c, 1)
 	if s.sharesFit() {
@@ -465,18 +456,17 @@ func (s *state) priceMemory(i int, c *column) {
 		return
 	}
 	if s.enough > 0 && s.cost() >= s.enough {
-		return // too dear whatever its memory costs
+		return // too expensive even without the memory
 	}
 	if s.flow == nil {
 		s.flow = newFlow(s)
 	}
-	// The least cost cannot fall; a flow that was cut short may say less than is known.
+	// The least cost cannot fall, but a flow that was cut short may return less.
 	s.memory = max(s.memory, s.flow.solve())
 }
 
-// priceEmulator adds lab node i's distance to housekeeping, and looks at the others again where a
-// node has none left. Nodes with cores left so far count as having one in the end, so that the sum
-// is a lower bound before all are placed.
+// priceEmulator adds lab node i's distance to housekeeping, or computes all distances again if a node has no core
+// left. It assumes that nodes with cores left keep one, so the sum is a lower bound until all lab nodes are placed.
 func (s *state) priceEmulator(i int, emptied bool) {
 	if !s.m.emulator || s.m.p.Weights.EmulatorDistance == 0 {
 		return
@@ -511,7 +501,7 @@ func (s *state) emulatorOf(c *column) int64 {
 	return finite(least)
 }
 
-// priceL3 brings up to date what L3 caches cost that c's cores are near.
+// priceL3 updates the cost of L3 caches in the components of c's cores.
 func (s *state) priceL3(c *column) {
 	if s.m.p.Weights.L3Shared == 0 || s.coarse {
 		return

@@ -2,15 +2,15 @@ package search
 
 import "slices"
 
-// Symmetry breaking: of placements that differ only in the names of interchangeable lab nodes or
-// devices, one is tried. This is valid because swapping the names changes no cost and no rule.
+// Symmetry breaking: of placements that differ only in the names of interchangeable lab nodes or devices, only one is
+// tried. This is valid because swapping the names changes no cost and no rule.
 //
-// The case that needs it for devices: four lab nodes with whole NICs on a machine where most NICs
-// are alike (openshift-must-gather, bare metal). It is proved at 21190; without it the search is
-// stopped at 25150, since it tries the same placement under many names.
+// The case that needs it for devices: four lab nodes with whole NICs on a machine with mostly equal NICs
+// (openshift-must-gather, bare metal). It is proved at 21190; without symmetry breaking the search is stopped at
+// 25150, because it tries the same placement under many names.
 
-// findRepresentatives finds the requests that are interchangeable. Those of one class should be, but
-// a class that is wrong must not make the search wrong.
+// findRepresentatives finds interchangeable requests. Requests of one class should be interchangeable, but it
+// verifies that, so that a wrong class cannot make the search wrong.
 func (m *model) findRepresentatives() {
 	for i := range m.requests {
 		m.requests[i].rep = i
@@ -35,12 +35,12 @@ func (r *request) interchangeable(o *request) bool {
 		})
 }
 
-// symmetryWork bounds the search for interchangeable devices, in comparisons.
+// symmetryWork limits the search for interchangeable devices, in comparisons.
 const symmetryWork = 20_000_000
 
-// findSymmetries finds devices that are interchangeable: alone in their bundles, alike in
-// themselves, wanted by the same lab nodes, and with the same paths to all other devices. The
-// relation is transitive, so each device only needs to know the last one before it.
+// findSymmetries finds interchangeable devices: alone in their bundles, with equal properties, wanted by the same lab
+// nodes, and with the same paths to all other devices. The relation is transitive, so each device only stores the
+// last one before it.
 func (m *model) findSymmetries() {
 	n := len(m.devices)
 	m.symmetric = slices.Repeat([]int{-1}, n)
@@ -48,7 +48,7 @@ func (m *model) findSymmetries() {
 	for d := range m.devices {
 		size[m.devices[d].bundle]++
 	}
-	wanted := make([][]bool, n) // by want, over all lab nodes
+	wanted := make([][]bool, n) // by want of all lab nodes
 	for i := range m.requests {
 		if m.requests[i].rep != i {
 			continue
@@ -63,7 +63,7 @@ func (m *model) findSymmetries() {
 	work := 0
 	for d := range m.devices {
 		if work > symmetryWork {
-			break // a symmetry that is not known costs time only
+			break // a missed symmetry only costs time
 		}
 		if size[m.devices[d].bundle] > 1 {
 			continue
@@ -82,7 +82,8 @@ func (m *model) findSymmetries() {
 	m.partCards()
 }
 
-// partCards takes ports of two cards for interchangeable only where the cards are: of one size, with all ports alike.
+// partCards drops the symmetry of ports of two cards unless the cards are interchangeable: of one size, with all
+// ports alike.
 func (m *model) partCards() {
 	m.onCard = make([][]int, len(m.devices))
 	uniform, alike := map[int]bool{}, slices.Clone(m.symmetric)
@@ -104,7 +105,6 @@ func (m *model) partCards() {
 	}
 }
 
-// alike reports whether two devices are the same but for their names.
 func (m *model) alike(a, b int) bool {
 	x, y := m.devices[a], m.devices[b]
 	x.bundle, x.card = y.bundle, y.card
@@ -119,22 +119,22 @@ func (m *model) alike(a, b int) bool {
 	return true
 }
 
-// redundant reports whether device d only renames a choice: an interchangeable device before it is
-// still free, and nobody has told the two apart by using anything of their bundles.
+// redundant reports whether device d only renames a choice: an interchangeable earlier device is still free, and both
+// bundles are unused.
 func (e *enumerator) redundant(d int) bool {
 	t := e.s.m.symmetric[d]
 	if !e.breakSymmetry || t < 0 || !e.untouched(t) || !e.s.untouched(d) {
 		return false
 	}
 	card := e.s.m.devices[d].card
-	if other := e.s.m.devices[t].card; card != other { // cards are swapped whole
+	if other := e.s.m.devices[t].card; card != other { // cards are swapped as a whole
 		touched := func(o int) bool { return !e.untouched(o) }
 		return !slices.ContainsFunc(e.s.m.onCard[card], touched) && !slices.ContainsFunc(e.s.m.onCard[other], touched)
 	}
 	return true
 }
 
-// untouched reports whether nobody has anything of a device's bundle, this choice included.
+// untouched reports whether a device's bundle is unused, including by this choice.
 func (e *enumerator) untouched(d int) bool {
 	return e.s.untouched(d) && !e.picked[d] && e.count[d] == 0
 }

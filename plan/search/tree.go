@@ -7,35 +7,35 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A tree is branch and bound over the lab nodes.
+// A tree is a branch and bound over the lab nodes.
 type tree struct {
 	m        *model
 	s        *state
 	work     *meter
 	price    *prices
-	steer    *prices // of insert
+	steer    *prices // prices used by insert
 	order    []int   // all lab nodes, hardest first
 	least    []leastColumn
 	enums    []*enumerator
 	depth    []level
 	best     []*column
-	cost     int64      // of best
-	root     int64      // proved
-	start    relaxation // as it was before the subgradient method, see equal.go
-	coverAll int64      // what cover proves that all L3 caches cost
+	cost     int64
+	root     int64      // proved lower bound
+	start    relaxation // state before the subgradient method, see equal.go
+	coverAll int64      // proved cost of sharing L3 caches, from cover
 	inexact  bool
-	oracle   int64 // in place of oracleSteps, unless 0
-	basic    bool  // only likely splits of cores are tried
+	oracle   int64 // replaces oracleSteps unless 0
+	basic    bool  // try only likely splits of cores
 }
 
 // leastColumn is the cheapest column of a lab node alone, prices included.
 type leastColumn struct {
 	reduced int64
-	column  *column // nil where none was found
-	cut     bool    // the work ended first: reduced is a bound only
+	column  *column // nil if none was found
+	cut     bool    // the work ran out, so reduced is only a bound
 }
 
-// A level is what one depth of the tree needs.
+// A level holds the data of one depth of the tree.
 type level struct {
 	column column
 	least  []leastColumn
@@ -46,11 +46,11 @@ func newTree(m *model, work *meter) *tree {
 	for i := range m.requests {
 		t.order = append(t.order, i)
 	}
-	// Hardest first; interchangeable ones stay together.
+	// Hardest first, with interchangeable lab nodes adjacent.
 	slices.SortStableFunc(t.order, func(a, b int) int {
 		x, y := &m.requests[a], &m.requests[b]
 		return cmp.Or(
-			cmp.Compare(y.nics, x.nics), // a NIC with users of virtual functions cannot be had whole any more
+			cmp.Compare(y.nics, x.nics), // a NIC with virtual functions in use cannot be given whole
 			cmp.Compare(y.devices, x.devices), cmp.Compare(y.cores, x.cores), cmp.Compare(x.rep, y.rep))
 	})
 	t.coverAll = m.cover() * m.p.Weights.L3Shared
@@ -59,13 +59,13 @@ func newTree(m *model, work *meter) *tree {
 	return t
 }
 
-// solve returns a proved bound and whether a placement was found. The steps go from cheap to dear, and
-// each ends the search where cost and bound meet.
+// solve returns a proved bound and whether a placement was found. The steps go from cheap to expensive, and the
+// search ends as soon as cost and bound meet.
 func (t *tree) solve() (int64, bool) {
 	t.applyPrices()
 	t.quickPlacement()
 	if !t.cheapest() {
-		return 0, false // some lab node fits nowhere, even alone
+		return 0, false // some lab node does not fit even alone
 	}
 	t.root = t.bound(t.least)
 	if len(t.order) > 1 {
@@ -75,7 +75,7 @@ func (t *tree) solve() (int64, bool) {
 	t.greedy()
 	t.greedyAgain()
 	if t.best == nil && len(t.m.p.DeviceClashes()) > 0 {
-		return 0, false // counted only now, since most labs have a place
+		return 0, false // counted late, because most labs have a placement
 	}
 	if t.proved() {
 		return t.cost, true
@@ -87,12 +87,12 @@ func (t *tree) solve() (int64, bool) {
 		}
 	}
 	if t.different() {
-		// Prices and exchanges of two or three get nowhere in their time.
+		// Prices and exchanges of two or three do not help within their limits.
 		t.recreate()
 		return min(t.root, t.cost), t.best != nil
 	}
 	if len(t.order) > 1 {
-		// One lab node competes with nobody.
+		// A single lab node has no competitors.
 		if t.ascend(); t.proved() {
 			return t.cost, true
 		}
@@ -102,13 +102,13 @@ func (t *tree) solve() (int64, bool) {
 	if t.proved() {
 		return t.cost, true
 	}
-	// Most trees are small; where this one is not, a better placement makes it smaller. Trees of many
-	// lab nodes are large.
+	// Most trees are small. If this one is not, a better placement makes it smaller. Trees of many lab nodes are
+	// large.
 	if len(t.order) <= quickLabs/2 && t.tryAll(firstSteps) {
 		return t.cost, t.best != nil
 	}
 	t.improveTriples()
-	// Longer and longer tries: what exchanges make of a better placement makes the tree smaller.
+	// Try with increasing limits, because a better placement from exchanges makes the tree smaller.
 	for steps := int64(4 * firstSteps); !t.proved() && t.work.stopped == ""; steps *= 4 {
 		t.exchange()
 		if t.proved() || t.tryAll(steps) {
@@ -119,15 +119,16 @@ func (t *tree) solve() (int64, bool) {
 }
 
 const (
-	// tinySteps bounds a try at the tree before prices are found, for up to tinyNodes lab nodes:
-	// small trees are searched in less time than those take.
+	// tinySteps limits a try at the tree before prices are found, for up to tinyNodes lab nodes: searching a small
+	// tree takes less time than finding prices.
 	tinySteps = 20_000
 	tinyNodes = 16
-	// firstSteps bounds the first try with prices.
+	// firstSteps limits the first try with prices.
 	firstSteps = 500_000
 )
 
-// tryAll searches the whole tree, in so many steps unless 0; it reports whether the best placement is proved.
+// tryAll searches the whole tree, in at most this many steps unless 0. It reports whether the best placement is
+// proved.
 func (t *tree) tryAll(steps int64) bool {
 	t.inexact = false
 	if steps > 0 {
@@ -139,7 +140,7 @@ func (t *tree) tryAll(steps int64) bool {
 // proved reports whether the best placement costs no more than the bound.
 func (t *tree) proved() bool { return t.best != nil && t.cost <= t.root }
 
-// different reports whether there are many lab nodes that all ask for something else.
+// different reports whether there are many lab nodes with different requests.
 func (t *tree) different() bool {
 	reps := 0
 	for i := range t.m.requests {
@@ -150,10 +151,9 @@ func (t *tree) different() bool {
 	return reps > quickLabs/2
 }
 
-// up rounds a scaled bound up to a cost.
+// up converts a scaled bound to a cost, rounding up.
 func up(scaled int64) int64 { return (scaled + scale - 1) / scale }
 
-// enum returns the enumerator of a depth.
 func (t *tree) enum(k int) *enumerator {
 	for len(t.enums) <= k {
 		t.enums = append(t.enums, newEnumerator(t.s))
@@ -161,10 +161,10 @@ func (t *tree) enum(k int) *enumerator {
 	return t.enums[k]
 }
 
-// cheapest finds the cheapest column of each lab node alone at the present prices; false where one has none.
+// cheapest finds the cheapest column of each lab node alone at the present prices. It returns false if one has none.
 func (t *tree) cheapest() bool {
 	if len(t.order) == 1 {
-		// Prices do not matter, and the tree looks at all columns anyway.
+		// Prices do not matter here, and the tree examines all columns anyway.
 		t.least[0] = leastColumn{reduced: t.enum(0).lowerBound(0, t.price)}
 		return t.least[0].reduced < infinite
 	}
@@ -181,15 +181,14 @@ func (t *tree) cheapest() bool {
 	return true
 }
 
-// oracleSteps bounds the search for one cheapest column.
+// oracleSteps limits the search for one cheapest column.
 const oracleSteps = 300_000
 
-// cheapestOf solves the pricing problem of lab node i: it finds the column of least reduced cost in
-// what is left, below limit; infinite where there is none. Where the work is cut short, the bound of the
-// empty choice holds.
+// cheapestOf solves the pricing problem of lab node i: it finds the column of least reduced cost below limit on the
+// remaining host, or returns infinite. If the work ran out, it returns the bound of the empty choice.
 func (t *tree) cheapestOf(i int, price *prices, limit int64, e *enumerator) leastColumn {
 	l := leastColumn{reduced: infinite}
-	e.relaxed, e.breakSymmetry, e.basic = true, false, false // prices may tell interchangeable devices apart
+	e.relaxed, e.breakSymmetry, e.basic = true, false, false // prices may differ between interchangeable devices
 	defer func() { e.relaxed = false }()
 	defer t.work.budget(cmp.Or(t.oracle, oracleSteps))()
 	if !e.run(i, price, limit, func(c *column, reduced int64) bool {
@@ -202,11 +201,11 @@ func (t *tree) cheapestOf(i int, price *prices, limit int64, e *enumerator) leas
 	return l
 }
 
-// refineSteps bounds the work on all cheapest columns that were not found in oracleSteps.
+// refineSteps limits the work on all cheapest columns that were not found in oracleSteps.
 const refineSteps = 10_000_000
 
-// refine finds cheapest columns that the work did not last for, once. Mixes of 64 lab nodes have one or two with
-// many devices, whose bound is else that of the empty choice: it proves 20894 of 26702 in place of 25384.
+// refine searches again, once, for cheapest columns for which the work ran out. Mixes of 64 lab nodes have one or two
+// with many devices, otherwise bounded only by the empty choice: refine proves 25384 of 26702, instead of 20894.
 func (t *tree) refine() {
 	defer t.work.budget(refineSteps)()
 	t.oracle = refineSteps
@@ -223,8 +222,7 @@ func (t *tree) refine() {
 	t.root = max(t.root, t.bound(t.least))
 }
 
-// search tries all columns of the lab nodes in order beside those that are placed; it reports
-// whether it went through to the end.
+// search tries all columns of the lab nodes in order beside the placed ones. It reports whether it was complete.
 func (t *tree) search(order []int) bool {
 	for len(t.depth) <= len(order) {
 		t.depth = append(t.depth, level{least: make([]leastColumn, len(t.m.requests))})
@@ -236,15 +234,14 @@ func (t *tree) search(order []int) bool {
 	return t.descend(order, 0)
 }
 
-// refresh finds the cheapest columns in what is left of the lab nodes from position k on, from
-// those of the depth; what still fits is still the cheapest. It reports false where they prove that
-// nothing better than the best placement is to be had from here.
+// refresh updates the cheapest columns of the lab nodes from position k on for the remaining host. A column that
+// still fits is still the cheapest. It returns false if they prove that no better placement can follow.
 func (t *tree) refresh(order []int, k int) bool {
 	least := t.depth[k].least
 	t.work.steps += int64(len(order)-k) / 4
-	// A column that no longer fits has to be replaced by a dearer one. So the sum of the cheapest columns can only
-	// rise, and it is enough to look at those that do not fit any more.
-	slack := scale*(t.cost-t.sharesLeft()) - t.base() // what all lab nodes to come may cost together
+	// A column that no longer fits is replaced by a more expensive one. So the sum of the cheapest columns can only
+	// rise, and only columns that no longer fit must be found again.
+	slack := scale*(t.cost-t.sharesLeft()) - t.base() // most that the remaining lab nodes may cost together
 	var sum int64
 	for _, i := range order[k:] {
 		sum += least[i].reduced
@@ -256,7 +253,7 @@ func (t *tree) refresh(order []int, k int) bool {
 		if l := &least[i]; l.column != nil && !t.s.still(i, l.column) {
 			old := l.reduced
 			now := leastColumn{}
-			// Interchangeable lab nodes are neighbours, and have the same cheapest column.
+			// Interchangeable lab nodes are adjacent, and have the same cheapest column.
 			if x > 0 && t.m.requests[order[k+x-1]].rep == t.m.requests[i].rep {
 				now = least[order[k+x-1]]
 			} else {
@@ -266,7 +263,7 @@ func (t *tree) refresh(order []int, k int) bool {
 				}
 			}
 			if now.column == nil || now.reduced < old {
-				continue // cut short
+				continue // the work ran out
 			}
 			*l = now
 			sum += now.reduced - old
@@ -278,14 +275,14 @@ func (t *tree) refresh(order []int, k int) bool {
 	return true
 }
 
-// base is a lower bound of what the lab nodes placed so far cost, prices included. What ports cost
-// that are shared is in crowd, with what they earn, and is not counted twice.
+// base returns a lower bound on the cost of the placed lab nodes, prices included. The cost of shared ports is in
+// crowd, together with their earnings, and must not be counted twice.
 func (t *tree) base() int64 {
 	s := t.s
 	return scale*(s.cost()-s.shared) + s.charge + s.crowd - t.price.fixed
 }
 
-// descend places the lab nodes from position k on; it reports whether it went through to the end.
+// descend places the lab nodes from position k on. It reports whether it was complete.
 func (t *tree) descend(order []int, k int) bool {
 	if k == len(order) {
 		exact := t.offer()
@@ -293,20 +290,20 @@ func (t *tree) descend(order []int, k int) bool {
 		return t.work.stopped == ""
 	}
 	i := order[k]
-	var after *column // of interchangeable lab nodes, the first goes first
+	var after *column // column of the previous interchangeable lab node, which must come first
 	if k > 0 && t.m.requests[order[k-1]].rep == t.m.requests[i].rep {
 		after = t.s.at[order[k-1]]
 	}
-	// The columns of this depth are enumerated to what the best placement leaves for it. A better one
-	// that is found below lowers the limit for those still to come.
+	// The cost of the best placement limits the columns of this depth. A better placement found below lowers the
+	// limit for the remaining columns.
 	e := t.enum(k)
 	here := &t.depth[k].column
 	var rest int64
 	for _, j := range order[k+1:] {
 		rest += t.depth[k].least[j].reduced
 	}
-	// What the columns of this depth may cost is what the best placement costs, less what is placed, less the cheapest
-	// columns of those to come, less the L3 caches that all together share at least.
+	// The limit for columns of this depth is the cost of the best placement, minus the placed lab nodes, minus the
+	// cheapest columns of the remaining ones, minus the least cost of sharing L3 caches.
 	base := t.base() + rest + scale*t.sharesLeft()
 	whole := true
 	e.breakSymmetry, e.basic = true, t.basic
@@ -329,7 +326,6 @@ func (t *tree) descend(order []int, k int) bool {
 	return done && whole
 }
 
-// keep remembers the present placement as the best.
 func (t *tree) keep(cost int64) {
 	t.cost = cost
 	t.best = t.best[:0]
@@ -338,8 +334,8 @@ func (t *tree) keep(cost int64) {
 	}
 }
 
-// offer keeps the present placement if it is the cheapest so far. It reports whether its cost is
-// known, and the least for its columns.
+// offer keeps the present placement if it is the cheapest so far. It reports whether its cost is known to be the
+// least for its columns.
 func (t *tree) offer() (exact bool) {
 	cost, exact := t.s.leaf()
 	if t.work.stopped != "" {
@@ -351,8 +347,8 @@ func (t *tree) offer() (exact bool) {
 	return exact
 }
 
-// leaf returns the cost of a full state, and whether that is the least for its columns. The state
-// counts lower bounds of packings; a placement pays for the packing that was found.
+// leaf returns the cost of a complete state, and whether it is the least for its columns. The state counts lower
+// bounds of packings, but a placement pays for the packing that was found.
 func (s *state) leaf() (cost int64, exact bool) {
 	cost, exact = s.cost(), true
 	for k := range s.m.comps {
@@ -364,8 +360,8 @@ func (s *state) leaf() (cost int64, exact bool) {
 	return cost, exact
 }
 
-// compareColumns orders columns: pools first, then devices. Of interchangeable lab nodes the earlier
-// one has the column that comes first, which breaks their symmetry.
+// compareColumns orders columns by pools and then by devices. Of interchangeable lab nodes the earlier one gets the
+// first column, which breaks their symmetry.
 func compareColumns(a, b *column) int {
 	if c := slices.CompareFunc(a.cores, b.cores, func(x, y poolCount) int {
 		return cmp.Or(cmp.Compare(x.pool, y.pool), cmp.Compare(y.n, x.n))

@@ -8,9 +8,9 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// misplace gives each lab node the place of another one, on other NUMA nodes. The host need not be
-// prepared again for it: the same CPUs are isolated, and the same pages set aside. Where no such
-// exchange is possible, each goes to housekeeping cores of the NUMA node that is farthest from it.
+// misplace gives each lab node the place of another one on other NUMA nodes. The host need not be prepared again,
+// because the same CPUs are isolated and the same pages set aside. If no such exchange is possible, each lab node
+// gets housekeeping cores of the farthest NUMA node.
 func (a *arranger) misplace() error {
 	nodes := a.plan.Nodes
 	for shift := 1; shift < len(nodes); shift++ {
@@ -28,8 +28,8 @@ func (a *arranger) misplace() error {
 	return nil
 }
 
-// exchange lets each lab node take the place of the one so many further on, if they can change
-// places and that is on other NUMA nodes than the one that they take the place of.
+// exchange gives each lab node the place of the one shift positions later. It returns false if two of them cannot
+// change places, or have a NUMA node in common.
 func (a *arranger) exchange(shift int) bool {
 	before := a.plan.Nodes
 	after := slices.Clone(before)
@@ -48,20 +48,19 @@ func (a *arranger) exchange(shift int) bool {
 	return true
 }
 
-// sameForm reports whether two lab nodes can change places: the sizes of their NUMA nodes may
-// differ, their number and what they add up to not.
+// sameForm reports whether two lab nodes can change places. The sizes of their NUMA nodes may differ, but not their
+// number or total.
 func sameForm(a, b *plan.Node) bool {
 	return a.Threads == b.Threads && a.GuestNUMA == b.GuestNUMA && a.MemoryBytes == b.MemoryBytes &&
 		len(a.VCPUs) == len(b.VCPUs) && len(a.Cells) == len(b.Cells)
 }
 
-// homes are the NUMA nodes that a lab node is on, as a set.
+// homes returns the set of a lab node's NUMA nodes.
 func homes(n *plan.Node) topology.CPUSet {
 	return topology.UnionOf(n.Cells, func(c plan.Cell) topology.CPUSet { return topology.CPUs(c.NUMANodes...) })
 }
 
-// housekeeping returns the cores of the host that nobody has, by NUMA node, all but the first of
-// each: the host keeps one there.
+// housekeeping returns the spare housekeeping cores by NUMA node: all but the first, which the host keeps.
 func (a *arranger) housekeeping() map[int][]*topology.Core {
 	free := map[int][]*topology.Core{}
 	for i := range a.host.Cores {
@@ -76,8 +75,7 @@ func (a *arranger) housekeeping() map[int][]*topology.Core {
 	return free
 }
 
-// move puts a lab node on housekeeping cores of the farthest NUMA node that has enough of them, and
-// takes them out of free.
+// move moves a lab node to spare cores of the farthest NUMA node with enough of them, and removes these from free.
 func (a *arranger) move(n *plan.Node, free map[int][]*topology.Core) error {
 	if len(n.Cells) > 1 {
 		return fmt.Errorf("it is on %d NUMA nodes itself", len(n.Cells))
@@ -107,7 +105,7 @@ func (a *arranger) move(n *plan.Node, free map[int][]*topology.Core) error {
 	return nil
 }
 
-// pageSize returns the size of a lab node's pages, 0 for none.
+// pageSize returns the size of a lab node's pages, or 0 without memory.
 func pageSize(n *plan.Node) uint64 {
 	if len(n.Memory) == 0 {
 		return 0
@@ -115,7 +113,7 @@ func pageSize(n *plan.Node) uint64 {
 	return n.Memory[0].PageBytes
 }
 
-// room reports whether a NUMA node has free memory for a lab node, in its pages.
+// room reports whether a NUMA node has enough free memory for a lab node, in pages of its size.
 func room(node *topology.NUMANode, n *plan.Node) bool {
 	page := pageSize(n)
 	if page == 0 {
@@ -125,7 +123,7 @@ func room(node *topology.NUMANode, n *plan.Node) bool {
 	return pool != nil && pool.Free != nil && *pool.Free*page >= n.MemoryBytes
 }
 
-// distance is that of the host's table; NUMA nodes that it does not list are as far as can be.
+// distance returns the distance in the host's table. NUMA nodes missing from the table are at the largest distance.
 func (a *arranger) distance(from, to int) int {
 	n := a.host.NUMANode(from)
 	k := slices.IndexFunc(a.host.NUMANodes, func(n topology.NUMANode) bool { return n.ID == to })
@@ -135,7 +133,7 @@ func (a *arranger) distance(from, to int) int {
 	return n.Distances[k]
 }
 
-// cards says for each device of a lab node which cell is now the nearest.
+// cards sets the nearest cell of each device of a lab node.
 func (a *arranger) cards(n *plan.Node) {
 	for i := range n.Cards {
 		if card := &n.Cards[i]; card.Cell != nil && card.NUMANode != nil {

@@ -1,8 +1,7 @@
-// Package variant arranges the lab nodes of a plan as a study compares them: with the same cores,
-// the same memory and the same devices, but pinned or not, with guest NUMA nodes or without, with
-// siblings shown or not, or in the wrong place. The levels are those of 6erun/vcpu_benchmarks,
-// whose author found out by them what pinning and guest NUMA are worth on six hosts, and one that
-// shows what a wrong NUMA node costs.
+// Package variant rearranges the lab nodes of a plan for comparison in a study: with the same cores, memory and
+// devices, but pinned or not, with or without guest NUMA nodes, with or without visible siblings, or in the wrong
+// place. The levels are taken from 6erun/vcpu_benchmarks, which measured pinning and guest NUMA on six hosts;
+// wrong-numa is added.
 package variant
 
 import (
@@ -16,23 +15,22 @@ import (
 
 // Levels of placement.
 const (
-	// nothing is pinned or bound, and the guest sees one NUMA node: what libvirt makes of a domain
-	// that says nothing
+	// neither pinned nor bound, with one guest NUMA node, as libvirt does by default
 	Default   = "default"
-	Pin       = "pin"          // each virtual CPU on a core of the plan; memory comes from where the kernel takes it
-	PinNUMA   = "pin+numa"     // that, memory bound, and the guest sees the NUMA nodes
-	PinSMT    = "pin+numa+smt" // that, with all threads of the cores, shown as siblings
+	Pin       = "pin"          // virtual CPUs pinned to cores of the plan; memory from wherever the kernel takes it
+	PinNUMA   = "pin+numa"     // as pin, with bound memory and visible NUMA nodes
+	PinSMT    = "pin+numa+smt" // as pin+numa, with all threads of the cores, shown as siblings
 	WrongNUMA = "wrong-numa"   // as pin+numa, on cores and memory of another NUMA node than the plan's
 )
 
-// Levels are all levels of placement, the plainest first.
+// Levels returns all levels of placement, the plainest first.
 func Levels() []string { return []string{Default, Pin, PinNUMA, PinSMT, WrongNUMA} }
 
-// Of returns the plan with its lab nodes arranged as a level says. At all levels a lab node has the
-// cores of the plan: one virtual CPU on each, at pin+numa+smt one on each of their threads. The
-// plan itself stays as it is. What cannot be had on this host is an error that says why.
+// Of returns a copy of the plan with its lab nodes arranged at a level. At all levels a lab node has the cores of the
+// plan, with one virtual CPU on each, or at pin+numa+smt on each thread. It returns an error if the host cannot
+// provide the level.
 //
-// Cost, bound and terms are left out: they are those of the plan, not of the variant.
+// The copy has no cost, bound or terms, because they would describe the plan and not the variant.
 func Of(p *plan.Plan, h *topology.Host, level string) (*plan.Plan, error) {
 	if !slices.Contains(Levels(), level) {
 		return nil, fmt.Errorf("placement %q: want one of %v", level, Levels())
@@ -55,7 +53,7 @@ func Of(p *plan.Plan, h *topology.Host, level string) (*plan.Plan, error) {
 	return v, nil
 }
 
-// Pages returns the plan with the memory of its lab nodes in pages of so many bytes; 0 means no hugepages.
+// Pages returns the plan with the memory of its lab nodes in pages of this size, or without hugepages if it is 0.
 func Pages(p *plan.Plan, bytes uint64) (*plan.Plan, error) {
 	v := copyOf(p)
 	for i := range v.Nodes {
@@ -72,7 +70,7 @@ func Pages(p *plan.Plan, bytes uint64) (*plan.Plan, error) {
 	return v, nil
 }
 
-// copyOf copies a plan as deep as this package changes it.
+// copyOf copies a plan as deeply as this package changes it.
 func copyOf(p *plan.Plan) *plan.Plan {
 	v := *p
 	v.Optimal, v.Cost, v.Bound, v.Terms = false, 0, 0, []plan.Term{}
@@ -86,7 +84,7 @@ func copyOf(p *plan.Plan) *plan.Plan {
 	return &v
 }
 
-// pools adds up the hugepages that lab nodes need. What others hold is as in the plan.
+// pools adds up the hugepages of lab nodes. Pages held by others stay as in the plan.
 func pools(nodes []plan.Node, before []plan.Hugepages) []plan.Hugepages {
 	all := []plan.Hugepages{}
 	for _, n := range nodes {
@@ -111,18 +109,16 @@ func pools(nodes []plan.Node, before []plan.Hugepages) []plan.Hugepages {
 	return all
 }
 
-// samePool reports whether pages are of one size and NUMA node.
 func samePool(node int, bytes uint64) func(plan.Hugepages) bool {
 	return func(p plan.Hugepages) bool { return p.NUMANode == node && p.PageBytes == bytes }
 }
 
-// An arranger arranges the nodes of a plan.
 type arranger struct {
 	host *topology.Host
 	plan *plan.Plan
 }
 
-// arrange gives one lab node its virtual CPUs and what the guest sees.
+// arrange sets the virtual CPUs and the visible topology of a lab node.
 func (a *arranger) arrange(n *plan.Node, level string) error {
 	threads := 1
 	if level == PinSMT {
@@ -141,7 +137,7 @@ func (a *arranger) arrange(n *plan.Node, level string) error {
 			if err != nil {
 				return err
 			}
-			if core != last { // siblings are neighbours in a plan
+			if core != last { // siblings are adjacent in a plan
 				own := slices.Collect(core.CPUs.All())
 				vcpus = append(vcpus, own[:min(threads, len(own))]...)
 			}
@@ -167,7 +163,6 @@ func (a *arranger) arrange(n *plan.Node, level string) error {
 	return nil
 }
 
-// core returns the core of a CPU that a plan names.
 func (a *arranger) core(cpu int) (*topology.Core, error) {
 	core := a.host.Core(cpu)
 	if core == nil {
@@ -176,7 +171,6 @@ func (a *arranger) core(cpu int) (*topology.Core, error) {
 	return core, nil
 }
 
-// threads returns how many threads each core of a lab node has.
 func (a *arranger) threads(n *plan.Node) (int, error) {
 	threads := 0
 	for _, cpu := range n.VCPUs {
@@ -195,7 +189,6 @@ func (a *arranger) threads(n *plan.Node) (int, error) {
 	return threads, nil
 }
 
-// flatten lets the guest see one NUMA node.
 func flatten(n *plan.Node) {
 	n.GuestNUMA = false
 	one := plan.Cell{VCPUs: len(n.VCPUs), Distances: []int{10}}

@@ -18,7 +18,6 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// planned places a lab on a host of the examples.
 func planned(t *testing.T, host, text string) (*plan.Plan, *topology.Host) {
 	t.Helper()
 	h, err := inspect.ReadFile(context.Background(), filepath.Join("..", "..", "examples", "hosts", host))
@@ -49,7 +48,6 @@ func encoded(t *testing.T, p *plan.Plan) string {
 	return string(text)
 }
 
-// cores returns the cores behind CPUs, by their first CPU.
 func cores(t *testing.T, h *topology.Host, cpus []int) []int {
 	t.Helper()
 	var all []int
@@ -65,8 +63,8 @@ func cores(t *testing.T, h *topology.Host, cpus []int) []int {
 	return all
 }
 
-// Whatever the level: each lab node has as many cores, all of its memory and its own devices, and
-// what it does not share it still does not.
+// At every level, each lab node has the same number of cores, all of its memory and its own devices, and nothing
+// becomes shared.
 func TestEveryLevelHasTheSameToWorkWith(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, host, lab string }{
@@ -150,7 +148,7 @@ func TestLevelsThatCannotBeHadSayWhy(t *testing.T) {
 	}
 	small, _ := planned(t, "epyc-7551p.ttar", "name: a\nnodes:\n  vm: {count: 1, cpus: 4, memory: 4GiB, nics: 0, "+
 		"smt: off}\n")
-	empty := *h // nobody has set pages aside
+	empty := *h // no pages are set aside
 	empty.NUMANodes = slices.Clone(h.NUMANodes)
 	for i := range empty.NUMANodes {
 		empty.NUMANodes[i].Hugepages = nil
@@ -183,7 +181,7 @@ func TestLevelsThatCannotBeHadSayWhy(t *testing.T) {
 	}
 }
 
-// A lab node alone goes to the farthest NUMA node where the host can spare cores and has memory.
+// A single lab node goes to the farthest NUMA node with memory and spare cores.
 func TestALabNodeAloneGoesFarAway(t *testing.T) {
 	t.Parallel()
 	p, h := planned(t, "epyc-7551p.ttar", "name: a\nhugepages: off\nnodes:\n  vm: {count: 1, cpus: 4, memory: 4GiB, "+

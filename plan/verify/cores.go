@@ -11,13 +11,13 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// vcpus checks how many virtual CPUs there are and that each has a host CPU of its own, on cores of
-// its own, siblings side by side: rule 1 of docs/planner.md.
+// vcpus checks the number of virtual CPUs, and that each has a host CPU of its own, on cores of its own, with
+// adjacent siblings: rule 1 of docs/planner.md.
 //
-// It marks whose each core is, and everything after it works from these marks: NUMA nodes, caches,
-// what is left over. The number of cores that the plan states is compared and otherwise not believed.
+// It marks the owner of each core, and all later checks of NUMA nodes, caches and leftover cores use these marks. The
+// number of cores that the plan states is only compared.
 func (c *checker) vcpus() {
-	holder := map[int]int{} // of each CPU
+	holder := map[int]int{} // CPU to lab node
 	for i, n := range c.placed() {
 		r, node := &c.p.Requests[i], &c.l.Nodes[i]
 		if len(n.VCPUs) != r.VCPUs {
@@ -41,8 +41,8 @@ func (c *checker) vcpus() {
 				c.of(i, "vcpu %d: host CPU %d is not there or not online", v, cpu)
 				continue
 			}
-			// A CPU that is named twice is marked once. Its second owner is a fault, and to mark it
-			// again would make faults of everything that follows from the mark.
+			// A CPU that is named twice is marked once. Its second owner is a fault; marking it again would cause
+			// further faults that follow from the mark.
 			if other, taken := holder[cpu]; taken {
 				c.of(i, "vcpu %d: host CPU %d is that of another virtual CPU already, of %s", v, cpu, c.name(other))
 				continue
@@ -65,10 +65,9 @@ func (c *checker) vcpus() {
 	}
 }
 
-// siblings checks that virtual CPUs come in groups of threads of one core, each group a core of its
-// own. The guest is told a topology of so many threads a core, by position: with siblings elsewhere
-// its scheduler would take two whole cores for one. One fault is said for a lab node, since a shift
-// by one makes all that follow wrong.
+// siblings checks that virtual CPUs come in groups of threads of one core, and each group has a core of its own. The
+// guest sees a topology by position, so with displaced siblings its scheduler would take two cores for one. Only one
+// fault is reported for each lab node, because a shift by one makes all later groups wrong.
 func (c *checker) siblings(i int, n *plan.Node) {
 	t := n.Threads
 	if t < 1 || len(n.VCPUs)%t != 0 {
@@ -99,8 +98,7 @@ func (c *checker) siblings(i int, n *plan.Node) {
 	}
 }
 
-// tenantCores names the tenants that hold cores of a lab node. It says so by CPU, since that is what an
-// operator finds in the tenant's XML.
+// tenantCores reports the tenants with cores of a lab node. It names CPUs, as in a tenant's XML.
 func (c *checker) tenantCores(i int) {
 	held := map[string][]int{}
 	for _, k := range c.found[i].cores {
@@ -113,9 +111,8 @@ func (c *checker) tenantCores(i int) {
 	}
 }
 
-// housekeeping checks that the host keeps all that is left over, and enough of it: rule 2. A package
-// that is busy keeps a core only if tenants leave one there. What the lab file reserves is read from
-// the lab as well as from the problem, whichever is more.
+// housekeeping checks that the host keeps all leftover cores, and enough of them: rule 2. A busy package keeps a core
+// only if tenants leave one there. The reserve is the maximum of the lab's and the problem's.
 func (c *checker) housekeeping() {
 	var free, tenants topology.CPUSet
 	cores := 0
@@ -173,8 +170,7 @@ func (c *checker) housekeeping() {
 	c.ownThreads(free)
 }
 
-// extra says of CPUs that should not be in a set of the host's whose they are: one line for each owner,
-// and not one for each CPU.
+// extra reports CPUs that should not be in a set of the host's, one line for each owner.
 func (c *checker) extra(set string, cpus topology.CPUSet) {
 	whose := map[string][]int{}
 	for cpu := range cpus.All() {
@@ -183,7 +179,7 @@ func (c *checker) extra(set string, cpus topology.CPUSet) {
 		switch {
 		case !online || k == nil && len(c.h.Cores) > 0:
 			by = "are not there or not online"
-		case k == nil: // a host that tells of no cores
+		case k == nil: // the host lists no cores
 		case k.owner >= 0:
 			by = "are threads of cores of " + c.name(k.owner)
 		case k.tenant != "":
@@ -197,8 +193,8 @@ func (c *checker) extra(set string, cpus topology.CPUSet) {
 	}
 }
 
-// ownThreads checks where QEMU's own threads run: on housekeeping CPUs, and on the nearest of them.
-// On a CPU of a lab node they would take its time, which is what isolation is there to prevent.
+// ownThreads checks that QEMU's own threads run on housekeeping CPUs, and its emulator threads on the nearest. On a
+// CPU of a lab node they would take its time, which isolation must prevent.
 func (c *checker) ownThreads(free topology.CPUSet) {
 	for i, n := range c.placed() {
 		for _, set := range []struct {
@@ -222,7 +218,7 @@ func (c *checker) ownThreads(free topology.CPUSet) {
 	}
 }
 
-// farOf returns the least distance beyond local from NUMA nodes to CPUs.
+// farOf returns the least distance, less the local distance, from NUMA nodes to CPUs.
 func (c *checker) farOf(from []int, cpus topology.CPUSet) int64 {
 	var to []int
 	for cpu := range cpus.All() {

@@ -11,10 +11,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// devices checks who gets which: as asked, from those that may be given, each to one lab node, with
-// all that cannot be taken apart.
+// devices checks the devices of each lab node: as requested, available, each for one lab node, and together with all
+// that cannot be separated.
 func (c *checker) devices() {
-	// By kind and ID: on hosts that are known by a GPU matrix alone, IDs are names, and a name may be of both kinds.
+	// By kind and ID: if a host is only known by a GPU matrix, IDs are names, and a GPU and a NIC may have the same.
 	index := map[[2]string]int{}
 	for d := range c.p.Devices {
 		index[[2]string{c.p.Devices[d].Kind, c.p.Devices[d].ID}] = d
@@ -38,7 +38,7 @@ func (c *checker) devices() {
 	c.virtual()
 }
 
-// cards reads the devices of a lab node and checks each of them alone.
+// cards reads the devices of a lab node and checks each of them separately.
 func (c *checker) cards(i int, n *plan.Node, index map[[2]string]int) {
 	f := &c.found[i]
 	order := []string{plan.KindGPU, plan.KindNIC, plan.KindVF}
@@ -78,12 +78,12 @@ func (c *checker) cards(i int, n *plan.Node, index map[[2]string]int) {
 		c.place(i, n, &card, dev)
 	}
 	for _, list := range lists {
-		slices.Sort(*list) // duplicates stay: exclusive tells of them
+		slices.Sort(*list) // keep duplicates, which exclusive reports
 	}
 }
 
-// onHost checks that a device is on the host still, and where the problem has it. On a machine of
-// one NUMA node the problem puts every device on it, whatever the host says; there is nothing to compare.
+// onHost checks that a device is still on the host, on the NUMA node stated by the problem. On a machine with one
+// NUMA node the problem puts every device there, so there is nothing to compare.
 func (c *checker) onHost(i int, dev *plan.Device) {
 	found := false
 	var node *int
@@ -106,9 +106,8 @@ func (c *checker) onHost(i int, dev *plan.Device) {
 	}
 }
 
-// place checks the NUMA nodes of a card, of the host and of the guest. The guest sees the card behind
-// the cell that stands for the card's node or, where none does, behind the nearest one. Of equally near
-// cells any will do.
+// place checks the NUMA nodes of a card on the host and in the guest. The guest must see the card in the cell of the
+// card's NUMA node, or else in a nearest cell.
 func (c *checker) place(i int, n *plan.Node, card *plan.NodeDevice, dev *plan.Device) {
 	if known(card.NUMANode) != known(dev.NUMANode) {
 		c.of(i, "cards: %s: have NUMA node %s, want %s", card.ID, known(card.NUMANode), known(dev.NUMANode))
@@ -148,12 +147,12 @@ func known(n *int) string {
 	return strconv.Itoa(*n)
 }
 
-// answer checks that devices are those that were asked for: as many, and each want with its own.
+// answer checks that devices match the wants in number and kind.
 //
-// It is a matching of devices to wants, not a count for each want: a device that answers two wants
-// must not be counted for the one that others could answer too.
+// It matches devices with wants instead of counting for each want, because a device that matches two wants must not
+// be used for the one that other devices could satisfy.
 func (c *checker) answer(i int, what string, have []int, wants []plan.Want) {
-	var units []*plan.Want // a want for each device
+	var units []*plan.Want // one want per device
 	for k := range wants {
 		for range min(wants[k].Count, len(have)+1) {
 			units = append(units, &wants[k])
@@ -164,7 +163,7 @@ func (c *checker) answer(i int, what string, have []int, wants []plan.Want) {
 		c.of(i, "%s: have %d, want %d", what, len(have), asked)
 		return
 	}
-	// Kuhn's matching: a device that blocks another moves on to a different want if it can.
+	// Kuhn's algorithm: a blocking device moves to another want if possible.
 	taker := make([]int, len(units))
 	for k := range taker {
 		taker[k] = -1
@@ -193,11 +192,10 @@ func augment(d int, have []int, units []*plan.Want, taker []int, tried []bool) b
 	return false
 }
 
-// functions checks that Devices and Cards name the same functions: all of the bundles, none twice.
-// Devices is what is bound to vfio-pci, Cards is what people read. A function of a bundle that is in
-// neither would stay with the host, and vfio would refuse the whole group.
+// functions checks that Devices and Cards name the same functions: all of the bundles, none twice. Devices is bound
+// to vfio-pci, Cards is for readers. vfio would refuse a group if a function of the bundle stayed with the host.
 func (c *checker) functions(i int, n *plan.Node) {
-	want := map[string]string{} // function to the card that it is of
+	want := map[string]string{} // function to its card
 	for _, d := range slices.Concat(c.found[i].gpus, c.found[i].nics) {
 		dev := &c.p.Devices[d]
 		for _, fn := range dev.Functions {
@@ -246,8 +244,8 @@ func (c *checker) functions(i int, n *plan.Node) {
 	c.inOrder(i, n)
 }
 
-// inOrder checks that the devices themselves come in the order of the cards: ports of the lab node are
-// named after their place, so that another order would swap the addresses of two networks.
+// inOrder checks that devices come in the order of the cards. Ports of the lab node are named by position, so another
+// order would swap the addresses of two networks.
 func (c *checker) inOrder(i int, n *plan.Node) {
 	last := -1
 	for _, card := range n.Cards {
@@ -261,11 +259,11 @@ func (c *checker) inOrder(i int, n *plan.Node) {
 	}
 }
 
-// exclusive checks that nothing goes to two lab nodes: functions, devices and bundles (rule 4).
+// exclusive checks that no function, device or bundle goes to two lab nodes (rule 4).
 func (c *checker) exclusive() {
 	owner := map[string]int{}
-	bundle := map[int]int{}  // lab node
-	through := map[int]int{} // device by which it has the bundle
+	bundle := map[int]int{}  // bundle to lab node
+	through := map[int]int{} // bundle to the device with which the lab node has it
 	for i, n := range c.placed() {
 		for _, fn := range n.Devices {
 			if other, taken := owner[fn]; taken && other != i {

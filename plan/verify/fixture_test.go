@@ -9,13 +9,12 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A checkCase is a host, a lab, the problem of both and a plan for it, all written out by hand.
+// A checkCase is a host, a lab, their problem and a plan, all written by hand.
 //
-// The host has two packages, which are its NUMA nodes 0 and 1, of 6 cores each; core c has the CPUs
-// c and c+12; three cores share an L3. On node 0 are GPU 06:00.0 with its audio function 06:00.1
-// and GPU 07:00.0, tied by IOMMU group 14, and NIC 05:00.0; on node 1 GPU 81:00.0 and NIC 41:00.0
-// with virtual functions. Tenant web has core 3 and virtual function 0. The host boots from an NVMe
-// disk on node 0.
+// The host has two packages, NUMA nodes 0 and 1, with 6 cores each; core c has the CPUs c and c+12; three cores share
+// an L3. On node 0 are GPU 06:00.0 with its audio function 06:00.1 and GPU 07:00.0, tied by IOMMU group 14, and NIC
+// 05:00.0; on node 1 GPU 81:00.0 and NIC 41:00.0 with virtual functions. Tenant web has core 3 and virtual function
+// 0. The host boots from an NVMe disk on node 0.
 type checkCase struct {
 	h  *topology.Host
 	l  *lab.Lab
@@ -166,9 +165,8 @@ func checkProblem() *plan.Problem {
 	return p
 }
 
-// checkPlan is worked out with pencil and paper from docs/planner.md. vm00 is all on node 0, vm01
-// on node 1, and vm02 and vm03 have a core on each; the memory of vm03 is all on node 0, so that
-// its guest has one cell.
+// checkPlan was computed by hand from docs/planner.md. vm00 is on node 0, vm01 on node 1, and vm02 and vm03 have a
+// core on each; the memory of vm03 is all on node 0, so that its guest has one cell.
 func checkPlan() *plan.Plan {
 	memory := func(pages ...uint64) []plan.NodeMemory {
 		var all []plan.NodeMemory
@@ -257,7 +255,7 @@ func checkPlan() *plan.Plan {
 	term("vm00", plan.TermNICRDMA, 0, 2000)
 	term("vm00", plan.TermMemoryDistance, 0, 75) // 300 over 4 pages
 	term("vm00", plan.TermMemoryBalance, 0, 250)
-	term("vm00", plan.TermL3Shared, 0, 100) // L3 0 is shared with housekeeping alone
+	term("vm00", plan.TermL3Shared, 0, 100) // L3 0 is only shared with housekeeping
 	term("vm00", plan.TermEmulatorDistance, 0, 20)
 	term("vm01", plan.TermGPUNICPath, 3+3, 600) // two ports, each to the one GPU, NODE
 	term("vm01", plan.TermDeviceNearest, 0, 200)
@@ -274,7 +272,7 @@ func checkPlan() *plan.Plan {
 	term("vm01", plan.TermEmulatorDistance, 0, 20)
 	for _, vm := range []string{"vm02", "vm03"} {
 		term(vm, plan.TermDeviceNearest, 0, 200)
-		term(vm, plan.TermDeviceDistance, 11, 50) // from the core on node 0
+		term(vm, plan.TermDeviceDistance, 11, 50) // distance from the core on node 0
 		term(vm, plan.TermDeviceShare, 0, 100)
 		term(vm, plan.TermNUMASpan, 1, 200)
 		term(vm, plan.TermCoreBalance, 0, 0)
@@ -286,8 +284,8 @@ func checkPlan() *plan.Plan {
 			term(vm, plan.TermMemoryBalance, 0, 500)
 			term(vm, plan.TermL3Shared, 2, 100) // L3 1 with vm03 and web, L3 2 with vm01
 		} else {
-			term(vm, plan.TermMemoryBalance, 1, 500) // the page that is missing on node 1
-			term(vm, plan.TermL3Shared, 1, 100)      // L3 1 with vm02 and web; L3 3 with housekeeping alone
+			term(vm, plan.TermMemoryBalance, 1, 500) // the page missing on node 1
+			term(vm, plan.TermL3Shared, 1, 100)      // L3 1 with vm02 and web; L3 3 is only shared with housekeeping
 		}
 		term(vm, plan.TermEmulatorDistance, 0, 20)
 	}

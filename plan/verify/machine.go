@@ -13,40 +13,39 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A machineView is the host as the checker sees it: read from the host itself, and from the problem
-// only where the host does not tell.
+// A machineView is the host as seen by the checker: from the host itself, and from the problem only if the host does
+// not tell.
 type machineView struct {
 	cores  []*coreView       // by ID
-	byCPU  map[int]*coreView // of online CPUs
+	byCPU  map[int]*coreView // by online CPU
 	online topology.CPUSet
 	nodes  []int // numbers of NUMA nodes, ascending
 	slit   map[[2]int]int
 	hybrid bool
 }
 
-// A coreView is a physical core.
 type coreView struct {
 	id      int
 	cpus    []int
 	node    int
-	pkg, l3 int // -1: not known
+	pkg, l3 int // -1 if unknown
 	small   bool
 	tenant  string
-	owner   int // request, -1: none
+	owner   int // request, or -1
 }
 
 func (k *coreView) numaNode() int { return k.node }
 
-// SLIT distances (ACPI specification, System Locality Information Table): to the node itself, to
-// another where the host does not tell, and the most that fits the table's bytes.
+// SLIT distances (ACPI specification, System Locality Information Table): to the node itself, to another node if the
+// host does not tell, and the largest in the table's bytes.
 const (
 	localDistance  = 10
 	remoteDistance = 20
 	maxDistance    = 255
 )
 
-// distance returns the SLIT distance from one NUMA node to another, 10 to itself. The table need not be
-// symmetric; rows are those of the cores.
+// distance returns the SLIT distance from one NUMA node to another, 10 to itself. The table need not be symmetric;
+// its rows are the nodes of the cores.
 func (m *machineView) distance(from, to int) int {
 	if from == to {
 		return localDistance
@@ -57,8 +56,8 @@ func (m *machineView) distance(from, to int) int {
 	return remoteDistance
 }
 
-// nearest returns the least distance beyond local from some NUMA nodes to others; 0 and false where
-// either are none.
+// nearest returns the least distance, less the local distance, from some NUMA nodes to others. It returns false if
+// either list is empty.
 func (m *machineView) nearest(from []int, to ...int) (int64, bool) {
 	least, any := int64(0), false
 	for _, a := range from {
@@ -71,8 +70,8 @@ func (m *machineView) nearest(from []int, to ...int) (int64, bool) {
 	return least, any
 }
 
-// readMachine builds the checker's own view of the host. The order matters: cores need to know which
-// NUMA nodes there are, tenants need to know which core has a CPU.
+// readMachine builds the checker's own view of the host. Order matters: cores depend on NUMA nodes, and tenants on
+// cores.
 func (c *checker) readMachine() {
 	m := &c.m
 	m.byCPU, m.slit = map[int]*coreView{}, map[[2]int]int{}
@@ -90,9 +89,8 @@ func (c *checker) readMachine() {
 	c.readTenants()
 }
 
-// readNodes takes NUMA nodes and distances from the host. Only a host that lists no node at all, such
-// as one known by its GPU matrix, leaves them to the problem. A row of distances that does not fit the
-// number of nodes says nothing, and a distance below 10 is none (ACPI reserves those values).
+// readNodes reads NUMA nodes and distances from the host, or from the problem if the host lists no nodes, as with a
+// GPU matrix alone. It ignores rows of distances with a wrong length, and distances below 10, which ACPI reserves.
 func (c *checker) readNodes() {
 	m := &c.m
 	known := map[int]bool{}
@@ -100,10 +98,10 @@ func (c *checker) readNodes() {
 		known[n.ID] = true
 		m.nodes = append(m.nodes, n.ID)
 		if len(n.Distances) != len(c.h.NUMANodes) {
-			continue // a row that does not fit says nothing
+			continue // ignore rows of the wrong length
 		}
 		for k, d := range n.Distances {
-			if d < localDistance { // reserved by ACPI: no distance
+			if d < localDistance { // reserved by ACPI, so not a distance
 				d = remoteDistance
 			}
 			m.slit[[2]int{n.ID, c.h.NUMANodes[k].ID}] = min(d, maxDistance)
@@ -124,9 +122,8 @@ func (c *checker) readNodes() {
 	slices.Sort(m.nodes)
 }
 
-// readCores takes the cores from the host, and from the problem what the host leaves open. Where both
-// tell of a core and differ, one line names the first difference: the cost of every placement would
-// be computed for another machine.
+// readCores reads cores from the host, and missing facts from the problem. If the two differ on a core, it reports
+// the first difference, because all costs would be computed for another machine.
 func (c *checker) readCores() {
 	m := &c.m
 	stated := make(map[int]*plan.Core, len(c.p.Cores))
@@ -159,11 +156,11 @@ func (c *checker) readCores() {
 			k.node = s.NUMANode
 		}
 		if s == nil {
-			// The problem leaves out cores none of whose CPUs is online.
+			// The problem omits cores without online CPUs.
 			if onNode && len(k.cpus) > 0 {
 				c.fault("problem: core %d of the host (CPUs %s) is missing", k.id, hc.CPUs)
 			}
-			continue // a core that is on no NUMA node cannot be given
+			continue // a core without a NUMA node cannot be given
 		}
 		m.cores = append(m.cores, k)
 		switch {
@@ -188,8 +185,8 @@ func (c *checker) readCores() {
 	}
 }
 
-// slowest marks the cores that are small ones by their highest frequencies: where every core has one
-// and no core a kind, those below the widest step, if that is a fifth or more (docs/planner.md).
+// slowest marks small cores by their highest frequencies. If every core has one and none has a kind, cores below the
+// widest step are small, if that step is a fifth or more (docs/planner.md).
 func slowest(cores []topology.Core) []bool {
 	slow := make([]bool, len(cores))
 	order := make([]int, len(cores))
@@ -212,8 +209,7 @@ func slowest(cores []topology.Core) []bool {
 	return slow
 }
 
-// onlineOf returns those of cpus that are online, as far as the host tells. A host that lists no online
-// CPUs is taken to have all of them online.
+// onlineOf returns the CPUs that are online. A host that lists no online CPUs is assumed to have all of them online.
 func (c *checker) onlineOf(cpus topology.CPUSet) []int {
 	if !c.h.CPUs.Online.IsEmpty() {
 		cpus = cpus.Intersect(c.h.CPUs.Online)
@@ -224,15 +220,15 @@ func (c *checker) onlineOf(cpus topology.CPUSet) []int {
 	return slices.Collect(cpus.All())
 }
 
-// believesTenants reports whether the host's own tenants count: not where the lab ignores them or
-// names a file of others, which only the problem knows.
+// believesTenants reports whether the host's own tenants count: not if the lab ignores them, or names a file that
+// only the problem knows.
 func (c *checker) believesTenants() bool { return c.l.Tenants == lab.TenantsRead || c.l.Tenants == "" }
 
-// readTenants marks the cores that tenants hold: as the problem has it, and as the host has it now.
-// The second is what catches a tenant that was pinned to a core after the plan was made.
+// readTenants marks the cores held by tenants according to the problem, and to the present host. The latter detects a
+// tenant that was pinned to a core after the plan was made.
 func (c *checker) readTenants() {
 	m := &c.m
-	// A core of several tenants is the first one's: for the lab it is taken in any case, and one name is enough.
+	// A core of several tenants is marked for the first one. One name is enough, because it is unavailable anyway.
 	hold := func(tenant string, cpus iter.Seq[int]) {
 		for cpu := range cpus {
 			if k := m.byCPU[cpu]; k != nil && k.tenant == "" {
@@ -254,13 +250,12 @@ func (c *checker) readTenants() {
 
 func tenantName(t *topology.Tenant) string { return cmp.Or(t.Name, t.UUID, "without a name") }
 
-// coreCPUs returns the CPUs of all cores.
 func (m *machineView) coreCPUs() topology.CPUSet {
 	return topology.UnionOf(m.cores, func(k *coreView) topology.CPUSet { return topology.ValidCPUs(k.cpus) })
 }
 
-// heldBy returns the CPUs that a tenant is pinned to, whether it runs or not. To be pinned to all
-// CPUs of the host is to be pinned to none.
+// heldBy returns the CPUs to which a tenant is pinned, running or not. A tenant pinned to all CPUs of the host counts
+// as unpinned.
 func (c *checker) heldBy(t *topology.Tenant) topology.CPUSet {
 	all, held := c.m.coreCPUs(), topology.CPUSet{}
 	sets := []*topology.CPUSet{t.EmulatorCPUs, t.IOThreadCPUs}
@@ -270,7 +265,7 @@ func (c *checker) heldBy(t *topology.Tenant) topology.CPUSet {
 		sets = append(sets, &t.Pins[i].CPUs)
 	}
 	if t.VCPUs > len(pinned) {
-		sets = append(sets, t.Floating) // where virtual CPUs without a pin of their own may run
+		sets = append(sets, t.Floating) // CPUs of virtual CPUs without a pin of their own
 	}
 	for _, set := range sets {
 		if set != nil && !all.IsSubsetOf(*set) {
@@ -280,9 +275,8 @@ func (c *checker) heldBy(t *topology.Tenant) topology.CPUSet {
 	return held
 }
 
-// kernelArgs checks that the kernel's arguments say the same as the plan, as far as they are there:
-// a host may be prepared without them. Source of their form:
-// Documentation/admin-guide/kernel-parameters.txt.
+// kernelArgs checks that the plan's kernel arguments, if it has any, match the rest of it: a host can be prepared
+// without them. Their format: Documentation/admin-guide/kernel-parameters.txt.
 func (c *checker) kernelArgs() {
 	if len(c.pl.KernelWhy) != len(c.pl.KernelArgs) {
 		c.fault("kernel_args: have %d reasons for %d arguments", len(c.pl.KernelWhy), len(c.pl.KernelArgs))
@@ -293,11 +287,11 @@ func (c *checker) kernelArgs() {
 			given = given.Union(topology.ValidCPUs(k.cpus))
 		}
 	}
-	// Tenants that are isolated now stay so.
+	// Tenants that are isolated now must stay isolated.
 	if isolated := c.h.CPUs.Isolated; isolated != nil {
 		given = given.Union(isolated.Intersect(c.pl.Housekeeping.TenantCPUs))
 	}
-	page := uint64(0) // of "hugepages=", as the last "hugepagesz=" before it says
+	page := uint64(0) // page size of "hugepages=", from the last "hugepagesz=" before it
 	for _, arg := range strings.Fields(strings.Join(c.pl.KernelArgs, " ")) {
 		name, value, _ := strings.Cut(arg, "=")
 		switch name {
@@ -315,9 +309,8 @@ func (c *checker) kernelArgs() {
 	}
 }
 
-// cpuArg checks an argument with a list of CPUs. The three arguments name the same CPUs: a CPU that
-// is isolated from the scheduler and not from RCU callbacks or the tick is still disturbed. The list
-// of isolcpus may have flags before it:
+// cpuArg checks an argument with a list of CPUs. The three arguments must name the same CPUs, because a CPU isolated
+// from the scheduler alone is still disturbed by RCU callbacks or the tick. The list of isolcpus may follow flags:
 // isolcpus=managed_irq,domain,2-31.
 func (c *checker) cpuArg(arg, name, value string, given topology.CPUSet) {
 	list := value
@@ -335,7 +328,7 @@ func (c *checker) cpuArg(arg, name, value string, given topology.CPUSet) {
 	}
 }
 
-// sizeArg reads a size as the kernel's memparse does: a number with K, M or G.
+// sizeArg parses a size like the kernel's memparse: a number with K, M or G.
 func sizeArg(s string) (uint64, bool) {
 	shift := 0
 	for suffix, bits := range map[string]int{"K": 10, "M": 20, "G": 30} {
@@ -348,10 +341,9 @@ func sizeArg(s string) (uint64, bool) {
 	return n << shift, err == nil
 }
 
-// pagesArg checks "hugepages=": by NUMA node (0:16,1:16), since Linux 5.16, or one number, which
-// the kernel spreads evenly over the nodes with memory, the first ones getting what is left over. The
-// argument sets the whole pool, so pages that are in use have to be in it: with fewer, the tenant
-// that uses them would not start after the reboot.
+// pagesArg checks "hugepages=": either by NUMA node (0:16,1:16), since Linux 5.16, or one number, which the kernel
+// spreads evenly over the nodes with memory, with the remainder on the first ones. The argument sets the whole pool,
+// so it must include pages in use; otherwise the tenant that uses them would not start after a reboot.
 func (c *checker) pagesArg(arg, value string, page uint64) {
 	want := map[int]int64{}
 	for _, pool := range c.pl.Hugepages {
@@ -387,7 +379,7 @@ func (c *checker) pagesArg(arg, value string, page uint64) {
 	}
 }
 
-// withMemory returns the NUMA nodes that have memory, or may have.
+// withMemory returns the NUMA nodes that have, or may have, memory.
 func (c *checker) withMemory() []int {
 	return slices.DeleteFunc(slices.Clone(c.m.nodes), func(node int) bool {
 		n := c.h.NUMANode(node)

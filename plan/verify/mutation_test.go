@@ -12,13 +12,14 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// checkMutations break one rule each. want is a part of the line that must say so; the whole text is in testdata/check.
+// checkMutations break one rule each. want is a part of the line that must report it; the whole text is in
+// testdata/check.
 var checkMutations = []struct {
 	name   string
 	mutate func(c *checkCase)
 	want   string
 }{
-	// What the plan is of.
+	// The plan's subject.
 	{"the schema is another", func(c *checkCase) {
 		c.pl.Schema = "rackless/plan/v0"
 	}, `schema: have "rackless/plan/v0", want "rackless/plan/v1"`},

@@ -16,9 +16,8 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// drawHost draws a host with everything that a term or rule is about: several NUMA nodes to a
-// package, distances or none, L3 caches, small cores, CPUs that are offline, tenants, devices on
-// any node or none, IOMMU groups, virtual functions.
+// drawHost draws a host with everything that terms and rules use: several NUMA nodes per package, distances or none,
+// L3 caches, small cores, offline CPUs, tenants, devices on any node or none, IOMMU groups, virtual functions.
 func drawHost(t *rapid.T) *topology.Host {
 	shape := rapid.SampledFrom([]string{
 		"pack:1 numa:1 l3:2 core:4 pu:2", "pack:2 numa:2 l3:2 core:2 pu:2", "pack:2 numa:1 l3:2 core:3 pu:1",
@@ -124,7 +123,7 @@ func drawHost(t *rapid.T) *topology.Host {
 	return h
 }
 
-// drawLab draws a lab of a few lab nodes that ask for no more than a host has, each by itself.
+// drawLab draws a lab of a few lab nodes, each of which alone asks for no more than the host has.
 func drawLab(t *rapid.T, h *topology.Host) *lab.Lab {
 	nics, vfs := 0, 0
 	for i := range h.NICs {
@@ -152,8 +151,8 @@ func drawLab(t *rapid.T, h *topology.Host) *lab.Lab {
 	return l
 }
 
-// drawPlacement draws a placement that keeps the rules but is good for nothing else: any cores, any
-// memory, any devices. It fails where luck does.
+// drawPlacement draws a placement that keeps the rules but is otherwise arbitrary. It returns false if it was
+// unlucky.
 func drawPlacement(t *rapid.T, p *plan.Problem) (*plan.Placement, bool) {
 	pl := &plan.Placement{}
 	var free []int
@@ -250,8 +249,7 @@ func drawPlacement(t *rapid.T, p *plan.Problem) (*plan.Placement, bool) {
 	return pl, len(free) >= p.ReserveCores
 }
 
-// TestCheckAgreesWithEvaluateAndAssemble compares two independent readings of docs/planner.md on
-// plans that nobody chose.
+// TestCheckAgreesWithEvaluateAndAssemble compares two independent implementations of docs/planner.md on random plans.
 func TestCheckAgreesWithEvaluateAndAssemble(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -278,13 +276,13 @@ func TestCheckAgreesWithEvaluateAndAssemble(t *testing.T) {
 			t.Fatalf("faults of a plan without any:\n%v\n%s", err, text)
 		}
 	}
-	for range 10 { // four in five draws are of labs that have no room, or of placements without luck
+	for range 10 { // four in five draws give labs without room or unlucky placements
 		rapid.Check(t, one)
 	}
 	t.Logf("%d plans", checked)
 }
 
-// TestCheckSaysWhatIsMissing leaves out or mixes up what Plan is given.
+// TestCheckSaysWhatIsMissing omits or mixes up the arguments of Plan.
 func TestCheckSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	c := newCheckCase()
@@ -326,8 +324,8 @@ func TestCheckStopsCountingFaults(t *testing.T) {
 	}
 }
 
-// FuzzCheckPlan hands Plan plans of any content. An input is an edit of a plan, since go test takes a minute to make
-// an input of some KiB smaller.
+// FuzzCheckPlan passes arbitrary plans to Plan. An input is an edit of a plan, because go test takes a minute to
+// minimize an input of some KiB.
 func FuzzCheckPlan(f *testing.F) {
 	plans := [][]byte{}
 	add := func(pl *plan.Plan) {

@@ -15,8 +15,8 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// TestThePlansOfTheSearchPassTheChecker has the checker, which shares no code with it, judge the
-// search on drawn hosts and labs.
+// TestThePlansOfTheSearchPassTheChecker checks the search's plans for random hosts and labs. The checker shares no
+// code with the search.
 func TestThePlansOfTheSearchPassTheChecker(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -44,8 +44,8 @@ func TestThePlansOfTheSearchPassTheChecker(t *testing.T) {
 	t.Logf("%d plans", checked)
 }
 
-// TestTheCheckerJudgesPlansForRealMachines takes one machine whose cores and addresses are known,
-// and one that is known by its GPU matrix alone.
+// TestTheCheckerJudgesPlansForRealMachines uses one machine with known cores and addresses, and one known only by its
+// GPU matrix.
 func TestTheCheckerJudgesPlansForRealMachines(t *testing.T) {
 	t.Parallel()
 	for _, m := range []struct {
@@ -75,7 +75,7 @@ func TestTheCheckerJudgesPlansForRealMachines(t *testing.T) {
 		if err := Plan(h, l, p, pl); err != nil {
 			t.Errorf("%s: %v", m.file, err)
 		}
-		// The same plan with the GPUs of two lab nodes swapped is not the same.
+		// Swapping the GPUs of two lab nodes must be noticed.
 		a, b := &pl.Nodes[0], &pl.Nodes[1]
 		a.Cards, b.Cards, a.Devices, b.Devices = b.Cards, a.Cards, b.Devices, a.Devices
 		a.VCPUs[0]++

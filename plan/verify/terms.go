@@ -10,8 +10,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// terms computes every term of the cost from the plan's CPUs, memory and devices, as
-// docs/planner.md defines them, and compares each and their sum.
+// terms computes every cost term from the plan's CPUs, memory and devices, as defined in docs/planner.md, and
+// compares each and their sum.
 func (c *checker) terms() {
 	var sum int64
 	for _, t := range c.pl.Terms {
@@ -25,7 +25,7 @@ func (c *checker) terms() {
 		c.fault("cost: have %d, the terms add up to %d", c.pl.Cost, sum)
 	}
 	if slices.Contains(c.nodes, nil) {
-		return // the terms of the others depend on the one that is missing
+		return // the others' terms depend on the missing lab node
 	}
 	want := c.recompute()
 	have := map[string]plan.Term{}
@@ -52,8 +52,8 @@ func (c *checker) terms() {
 	}
 }
 
-// termName names a term by what it is of. Names are those of the plan, which may be a file of
-// anybody's: what is in them must not reach the terminal as it is.
+// termName names a term by its subject. Names come from the plan, possibly a file from an untrusted source, so they
+// must not reach the terminal unescaped.
 func termName(t plan.Term) string {
 	if t.Node == "" {
 		return words.Plain(t.Term) + " of [" + words.Plain(strings.Join(t.Among, " ")) + "]"
@@ -61,14 +61,13 @@ func termName(t plan.Term) string {
 	return words.Plain(t.Term) + " of " + words.Plain(t.Node)
 }
 
-// A footprint is what the terms of a lab node are computed from: where it turned out to be, not where
-// the plan says that it is.
+// A footprint is the actual place of a lab node, not the one stated by the plan. The terms are computed from it.
 type footprint struct {
-	cores map[int]int64 // by NUMA node
-	nodes []int         // those with cores
+	cores map[int]int64
+	nodes []int // NUMA nodes with cores
 	small int64
 	l3    []int
-	pages map[int]int64 // by NUMA node
+	pages map[int]int64
 	ports []int
 }
 
@@ -90,9 +89,8 @@ func (c *checker) footprint(i int) footprint {
 	return f
 }
 
-// recompute computes all terms, in the order of docs/planner.md: those of each lab node, then those
-// among lab nodes. Terms that a lab node has nothing to do with (the rate of NICs where it has none)
-// are left out, as there; terms of value 0 are in.
+// recompute computes all terms, in the order of docs/planner.md: first for each lab node, then among lab nodes. As
+// there, it omits terms that do not apply (the rate of NICs without a NIC), but not terms of value 0.
 func (c *checker) recompute() []plan.Term {
 	var all []plan.Term
 	prints := make([]footprint, len(c.nodes))
@@ -112,8 +110,8 @@ func (c *checker) recompute() []plan.Term {
 			all = append(all, plan.Term{Node: r.Name, Term: name, Value: value, Weight: weight, Cost: value * weight})
 		}
 		first := len(all)
-		// Means are taken over the devices that were asked for, not over those that are there: with a device too many
-		// or too few, which is said elsewhere, the weights of all others would change too.
+		// Means are taken over the requested devices, not the actual ones. Otherwise a missing or extra device,
+		// reported elsewhere, would change the weights of all others too.
 		c.pathTerms(i, f, paths, add)
 		asked := lists.Sum(slices.Concat(r.GPUs, r.NICs, r.VFs), func(w plan.Want) int64 { return int64(w.Count) })
 		if devices := append(slices.Clone(c.found[i].gpus), f.ports...); len(devices) > 0 {
@@ -145,8 +143,8 @@ func (c *checker) recompute() []plan.Term {
 			add(plan.TermNICRate, slow, w.NICRate)
 			add(plan.TermNICRDMA, plain, w.NICRDMA)
 		}
-		// "unequal" compares lab nodes by what they got of devices and cores, the terms up to here.
-		// Those that follow depend on what other lab nodes got.
+		// "unequal" compares lab nodes by their devices and cores, which are the terms up to here. Later terms depend
+		// on other lab nodes.
 		own[i] += lists.Sum(all[first:], func(t plan.Term) int64 { return t.Cost })
 		if len(c.found[i].vfs) > 0 {
 			add(plan.TermNICShared, c.sharers(i, prints), w.NICShared)
@@ -166,8 +164,8 @@ func (c *checker) recompute() []plan.Term {
 	return append(all, c.inequality(own)...)
 }
 
-// part is the weight of one of n equal parts of a whole: to the nearest, half up, and 1 at least
-// where the whole weighs anything. A part of weight 0 would make a shortcoming of a large lab node free.
+// part returns the weight of one of n equal parts of a whole, rounded to the nearest, half up. It is at least 1 if
+// the whole is not 0, because a part of weight 0 would make a shortcoming of a large lab node free.
 func part(whole, n int64) int64 {
 	if whole == 0 || n <= 0 {
 		return 0
@@ -179,18 +177,18 @@ func part(whole, n int64) int64 {
 	return max(q, 1)
 }
 
-// slowness counts how many of 100, 25, 10 and 1 Gb/s a link does not reach.
+// slowness counts the rates of 100, 25, 10 and 1 Gb/s that a link does not reach.
 func slowness(mbps int64) int64 {
 	return int64(lists.Count([]int64{100, 25, 10, 1}, func(gbps int64) bool { return mbps < gbps*1000 }))
 }
 
-// pathTerms adds the terms of PCIe paths. Each device of the larger side goes with its cheapest
-// partner of the smaller one.
+// pathTerms adds the terms of PCIe paths. Each device of the larger side is paired with its cheapest partner on the
+// smaller one.
 func (c *checker) pathTerms(i int, f *footprint, paths map[[2]int]*plan.PairPath, add func(string, int64, int64)) {
 	gpus, w := c.found[i].gpus, &c.p.Weights
 	path := func(a, b int) *plan.PairPath {
 		q := paths[[2]int{a, b}]
-		// A card that is in the plan twice has no path to itself, and that it is there twice has been said.
+		// A card that is in the plan twice, which is reported elsewhere, has no path to itself.
 		if q == nil && a != b {
 			c.fault("problem: no path between %s and %s", c.p.Devices[a].ID, c.p.Devices[b].ID)
 		}
@@ -244,8 +242,8 @@ func (c *checker) pathTerms(i int, f *footprint, paths map[[2]int]*plan.PairPath
 	add(plan.TermGPUGPUPath, steps, w.GPUGPUPath)
 }
 
-// deviceDistances adds up how far devices are from the nearest core and from all cores. One whose
-// NUMA node is not known counts 0.
+// deviceDistances adds up the distances of devices to the nearest core and to all cores. A device without a known
+// NUMA node counts 0.
 func (c *checker) deviceDistances(f *footprint, devices []int) (nearest, all int64) {
 	for _, d := range devices {
 		home := c.p.Devices[d].NUMANode
@@ -261,8 +259,8 @@ func (c *checker) deviceDistances(f *footprint, devices []int) (nearest, all int
 	return nearest, all
 }
 
-// shareMissing returns the cores that NUMA nodes with devices lack of their share, times how far the
-// farthest two NUMA nodes of devices are apart. GPUs decide the shares if they are on two NUMA nodes or more.
+// shareMissing returns the number of cores that NUMA nodes with devices lack of their share, times the largest
+// distance between two such nodes. GPUs alone decide the shares if they are on two NUMA nodes or more.
 func (c *checker) shareMissing(i int, f *footprint) int64 {
 	count := func(devices []int) (on map[int]int64, known int64) {
 		on = map[int]int64{}
@@ -292,7 +290,7 @@ func (c *checker) shareMissing(i int, f *footprint) int64 {
 	return lacking * int64(apart)
 }
 
-// unevenness returns the cores that NUMA nodes lack of an equal part, rounded down.
+// unevenness returns the number of cores that NUMA nodes lack of an equal part, rounded down.
 func unevenness(f *footprint) int64 {
 	if len(f.nodes) == 0 {
 		return 0
@@ -307,8 +305,8 @@ func unevenness(f *footprint) int64 {
 	return lacking
 }
 
-// sharers counts over the NICs that serve lab node i the other lab nodes that each serves. Two virtual functions of one
-// NIC count once: what is shared is the port, and the other lab node takes no more of it by having two.
+// sharers counts, over the NICs of lab node i, the other lab nodes with ports of each. Two virtual functions of one
+// NIC count once: they share the port, and the other lab node does not use more of it by having two.
 func (c *checker) sharers(i int, prints []footprint) int64 {
 	var n int64
 	for _, d := range sorted(prints[i].ports) {
@@ -321,7 +319,7 @@ func (c *checker) sharers(i int, prints []footprint) int64 {
 	return n
 }
 
-// cardsOf returns the cards of ports that have several NICs.
+// cardsOf returns the cards of ports, for cards with several NICs.
 func (c *checker) cardsOf(ports []int) []string {
 	var cards []string
 	for _, d := range ports {
@@ -334,7 +332,7 @@ func (c *checker) cardsOf(ports []int) []string {
 	return lists.Distinct(cards)
 }
 
-// cardSharers counts, over the other lab nodes, the cards of which both have ports, and no port in common.
+// cardSharers counts, over the other lab nodes, the cards on which both have ports, if they have no port in common.
 func (c *checker) cardSharers(i int, prints []footprint) int64 {
 	var n int64
 	for j := range prints {
@@ -352,8 +350,8 @@ func (c *checker) cardSharers(i int, prints []footprint) int64 {
 	return n
 }
 
-// unreached counts ports of lab node i and each other one, of the one with fewer, without a port of the other on the
-// same link. Each port of the other goes with one.
+// unreached counts, for lab node i and each other one, the ports of the one with fewer that have no port of the other
+// on the same link. Each port is matched at most once.
 func (c *checker) unreached(i int, prints []footprint) int64 {
 	var n int64
 	for j := range prints {
@@ -376,8 +374,8 @@ func (c *checker) unreached(i int, prints []footprint) int64 {
 	return n
 }
 
-// memoryTerms returns how far pages are from the nearest core, added up, and how many a node has
-// less than its share in proportion to cores, rounded down.
+// memoryTerms returns the sum of the distances of pages to the nearest core, and the number of pages that nodes lack
+// of their share in proportion to cores, rounded down.
 func (c *checker) memoryTerms(i int, f *footprint) (far, off int64) {
 	for node, pages := range f.pages {
 		least, _ := c.m.nearest(f.nodes, node)
@@ -385,15 +383,15 @@ func (c *checker) memoryTerms(i int, f *footprint) (far, off int64) {
 	}
 	cores := int64(len(c.found[i].cores))
 	for _, node := range f.nodes {
-		// pages*n/cores without a product that could overflow: pages = q*cores + r.
+		// Computes pages*n/cores without overflow: pages = q*cores + r.
 		q, r := c.p.Requests[i].Pages/cores, c.p.Requests[i].Pages%cores
 		off += max(0, q*f.cores[node]+r*f.cores[node]/cores-f.pages[node])
 	}
 	return far, off
 }
 
-// l3Sharers counts the L3 caches of which lab node i and another lab node, or a tenant, have cores.
-// Cores of the host do not count: what it runs there is little and its own choice.
+// l3Sharers counts the L3 caches with cores of lab node i and of another lab node or a tenant. Cores of the host do
+// not count, because it chooses its own load there, and that is small.
 func (c *checker) l3Sharers(i int, prints []footprint) int64 {
 	var n int64
 	for _, l3 := range prints[i].l3 {
@@ -406,7 +404,7 @@ func (c *checker) l3Sharers(i int, prints []footprint) int64 {
 	return n
 }
 
-// emulatorTerm returns the distance from the lab node to the nearest core without an owner; 0 if there is none.
+// emulatorTerm returns the distance from the lab node to the nearest core without an owner, or 0.
 func (c *checker) emulatorTerm(f *footprint) int64 {
 	free := lists.Map(lists.Filter(c.m.cores, func(k *coreView) bool { return k.owner < 0 && k.tenant == "" }),
 		func(k *coreView) int { return k.node })
@@ -414,9 +412,9 @@ func (c *checker) emulatorTerm(f *footprint) int64 {
 	return far
 }
 
-// inequality compares the lab nodes of each class: requests that differ in the name alone should get
-// much the same, or a benchmark between them measures the placement. Costs are in basis points, the
-// value in whole percents.
+// inequality compares the lab nodes of each class: requests that differ only in the name should get about the same,
+// so that a benchmark between them does not measure the placement. Costs are in basis points, the value in whole
+// percents.
 func (c *checker) inequality(own []int64) []plan.Term {
 	classes := numbersOf(c.p.Requests, func(r plan.Request) int { return r.Class })
 	var terms []plan.Term

@@ -1,8 +1,8 @@
 // Package verify is the independent checker of plans.
 //
-// It reads the rules of docs/planner.md a second time, from the host and not from the search: a
-// mistake in the search, in plan.Evaluate or in plan.Assemble does not hide itself. For that it
-// shares no code with them; it knows their types only. The tests of the whole planner end here.
+// It implements the rules of docs/planner.md a second time, from the host and not from the search, to detect mistakes
+// in the search, plan.Evaluate and plan.Assemble. It shares no code with them, only types. The tests of the whole
+// planner use it.
 package verify
 
 import (
@@ -18,18 +18,16 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Plan judges a plan by the rules of docs/planner.md alone. It returns nil if they all hold,
-// else every fault at once (errors.Join), a line each, that names the lab node, what is wrong, what
-// is there and what should be.
+// Plan checks a plan by the rules of docs/planner.md alone. It returns nil if they all hold, or else all faults
+// (errors.Join), one line each, with the lab node, the fault, the actual and the expected value.
 //
-// It shares no code with Evaluate, the search or Assemble: cores, NUMA nodes, distances, L3 caches,
-// tenants and IOMMU groups are read from the host again, and only where the host does not tell are
-// they those of the problem. The problem is believed in what was asked for, which devices answer
-// it, capacities, paths and weights. Where host and problem tell of a different machine, that is a
-// fault too.
+// It shares no code with Evaluate, the search or Assemble. It reads cores, NUMA nodes, distances, L3 caches, tenants
+// and IOMMU groups from the host again, and takes them from the problem only if the host does not tell. It trusts the
+// problem on requests, their possible devices, capacities, paths and weights. A difference between host and problem
+// is a fault too.
 //
-// A plan may be old, or from a file: Plan takes whatever a Plan can hold. Against a newer host it
-// names the tenants that have moved onto its CPUs or devices.
+// A plan may be old, or from a file: Plan accepts any content. With a newer host it names the tenants that have moved
+// onto the plan's CPUs or devices.
 func Plan(h *topology.Host, l *lab.Lab, p *plan.Problem, pl *plan.Plan) error {
 	switch {
 	case h == nil:
@@ -67,8 +65,8 @@ func Plan(h *topology.Host, l *lab.Lab, p *plan.Problem, pl *plan.Plan) error {
 	return c.err()
 }
 
-// A checker is a plan under judgement. Checks run in the order of Plan: those of CPUs mark who has which
-// core, those of devices who has which card, and the terms are computed from these marks.
+// A checker holds the state of checking one plan. Checks run in the order of Plan: the checks of CPUs mark the owners
+// of cores, the checks of devices the owners of cards, and terms are computed from these marks.
 type checker struct {
 	h  *topology.Host
 	l  *lab.Lab
@@ -76,28 +74,27 @@ type checker struct {
 	pl *plan.Plan
 	m  machineView
 
-	// Of each request, in their order: its node in the plan, nil if the plan has none, and what was found there.
+	// nodes and found are by request: its node in the plan, or nil, and its actual place.
 	nodes []*plan.Node
 	found []finding
-	index map[string]int // requests by name
+	index map[string]int
 
 	faults []error
-	more   int // faults beyond maxFaults
+	more   int // number of faults beyond maxFaults
 }
 
-// A finding is where a lab node turned out to be.
+// A finding is the actual place of a lab node.
 type finding struct {
 	cores []*coreView
 	gpus  []int // indexes of Problem.Devices, ascending
-	nics  []int // likewise
-	vfs   []int // the NIC of each virtual function, ascending
+	nics  []int // indexes too
+	vfs   []int // NIC of each virtual function, ascending
 }
 
-// ports returns the NIC of each port: whole ones, then once for each virtual function. This is what the
-// terms mean by a port.
+// ports returns the NIC of each port: whole NICs, then one for each virtual function. The terms count ports this way.
 func (f *finding) ports() []int { return append(slices.Clone(f.nics), f.vfs...) }
 
-// maxFaults bounds what a hostile plan can make of an error message.
+// maxFaults limits the length of the error message for a hostile plan.
 const maxFaults = 200
 
 func (c *checker) fault(format string, args ...any) {
@@ -108,7 +105,6 @@ func (c *checker) fault(format string, args ...any) {
 	c.faults = append(c.faults, fmt.Errorf(format, args...))
 }
 
-// of is a fault of a lab node.
 func (c *checker) of(i int, format string, args ...any) {
 	c.fault("lab node %q: %s", c.p.Requests[i].Name, fmt.Sprintf(format, args...))
 }
@@ -120,7 +116,7 @@ func (c *checker) err() error {
 	return errors.Join(c.faults...)
 }
 
-// name names request i; a negative i stands for no owner.
+// name returns the name of request i, or a text for no owner if i is negative.
 func (c *checker) name(i int) string {
 	if i < 0 {
 		return "nobody"
@@ -128,8 +124,8 @@ func (c *checker) name(i int) string {
 	return fmt.Sprintf("lab node %q", c.p.Requests[i].Name)
 }
 
-// header checks what the plan says that it is of. A plan of another workload has costs in other weights,
-// and would fail in every term.
+// header checks the subject of the plan. A plan of another workload has different weights, and would fail in every
+// term.
 func (c *checker) header() {
 	for _, x := range []struct{ what, have, want string }{{"schema", c.pl.Schema, plan.Schema},
 		{"lab", c.pl.Lab, c.l.Name}, {"workload", string(c.pl.Workload), string(c.l.Workload)}} {
@@ -139,8 +135,8 @@ func (c *checker) header() {
 	}
 }
 
-// align finds the node of each request, by name. From here on a lab node is its request's index. What
-// the plan lacks is nil there, and what it has twice counts once.
+// align finds the plan's node of each request by name. From here on a lab node is identified by the index of its
+// request. A missing node is nil, and of two with one name only one counts.
 func (c *checker) align() {
 	c.nodes = make([]*plan.Node, len(c.p.Requests))
 	c.found = make([]finding, len(c.p.Requests))
@@ -171,7 +167,6 @@ func (c *checker) align() {
 	}
 }
 
-// placed yields the lab nodes that the plan has, by the index of their requests.
 func (c *checker) placed() iter.Seq2[int, *plan.Node] {
 	return func(yield func(int, *plan.Node) bool) {
 		for i, n := range c.nodes {
@@ -182,8 +177,8 @@ func (c *checker) placed() iter.Seq2[int, *plan.Node] {
 	}
 }
 
-// affinity checks who is held together and apart, pair by pair (rule 6): by the lab's own words, and by
-// the problem's. Each pair is judged once, although both usually say it.
+// affinity checks which lab nodes are together and apart, pair by pair (rule 6), by the lab and by the problem. Each
+// pair is checked once, although usually both name it.
 func (c *checker) affinity() {
 	seen := map[string]bool{}
 	each := func(requests []int, numa, nic string) {
@@ -214,8 +209,8 @@ func (c *checker) affinity() {
 	}
 }
 
-// together compares two sorted lists of names as an affinity asks. The lists are sets: how many cores a
-// lab node has on a node does not count.
+// together compares two sorted lists of names as an affinity requires. It compares them as sets, so the number of
+// cores on a node does not matter.
 func (c *checker) together(i, j int, what, asked string, a, b []string) {
 	both := fmt.Sprintf("affinity: %s of %q and %q", what, c.p.Requests[i].Name, c.p.Requests[j].Name)
 	switch asked {
@@ -241,16 +236,13 @@ func (c *checker) nicsOf(i int) []string {
 	return lists.Map(sorted(c.found[i].ports()), func(d int) string { return c.p.Devices[d].ID })
 }
 
-// numbersOf returns the different numbers of a list, ascending.
 func numbersOf[T any](list []T, number func(T) int) []int {
 	return sorted(lists.Map(list, number))
 }
 
-// sorted returns the different ones of numbers, ascending.
 func sorted(numbers []int) []int { return slices.Compact(slices.Sorted(slices.Values(numbers))) }
 
-// proof checks what the plan claims of its own optimality. The proof itself cannot be repeated here;
-// that its parts agree with each other can.
+// proof checks the consistency of the plan's claims of optimality. The proof itself cannot be repeated here.
 func (c *checker) proof() {
 	pl := c.pl
 	if pl.Bound > pl.Cost {

@@ -18,8 +18,8 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// What a message would allocate, the collector would have to look for: on a busy machine that took more of the daemon's
-// time than the messages.
+// Garbage collection took more of the daemon's time on a busy machine than the messages did, so messages allocate
+// nothing.
 func TestMessagesAllocateNothing(t *testing.T) {
 	for _, direct := range []bool{true, false} {
 		t.Run(fmt.Sprintf("direct=%v", direct), func(t *testing.T) { allocateNothing(t, direct) })
@@ -29,7 +29,7 @@ func TestMessagesAllocateNothing(t *testing.T) {
 func allocateNothing(t *testing.T, direct bool) {
 	nic := NIC{RateBits: 100e9}
 	if !direct {
-		nic.RateBits = 0 // at a rate, the timer would still be sending
+		nic.RateBits = 0 // with a rate, the timer would still be sending
 	}
 	s, g := newLab(t, 2, nic, nil)
 	s.SetDirect(direct)
@@ -55,8 +55,8 @@ func allocateNothing(t *testing.T, direct bool) {
 	}
 }
 
-// BenchmarkWrite is a WRITE from doorbell to completion, without a guest's CPU and QEMU: what the server adds. Beside
-// it, in the same run, is what the copy alone takes.
+// BenchmarkWrite measures a WRITE from doorbell to completion in the server, without a guest's CPU and QEMU. It also
+// reports the time of the copy alone, in the same run.
 func BenchmarkWrite(b *testing.B) {
 	for _, n := range []uint32{2, 64 << 10, 1 << 20} {
 		b.Run(fmt.Sprintf("%d-frames", n), func(b *testing.B) { benchmarkFrames(b, n) })
@@ -103,10 +103,10 @@ func benchmarkWrite(b *testing.B, n uint32, nic NIC, list int) {
 	b.ReportMetric(float64(cpuTime(b)-cpu)/float64(b.N*list), "cpu-ns/message")
 }
 
-// benchmarkFrames sends WRITEs as frames through the lab's switch. A link that they do not pass is impaired.
+// benchmarkFrames sends WRITEs as frames through the lab's switch. An impaired link makes them take this path.
 func benchmarkFrames(b *testing.B, n uint32) {
 	const posted = 1 << (logSQ - 1)
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 3)) // as the lab's daemon
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 3)) // like the lab's daemon
 	s, g := newLab(b, 2, NIC{}, nil)
 	joinSwitch(b, s, g)
 	qa, _ := pair(g[0], g[1], serviceRC, map[bits]uint64{qpcMtu: 5})
@@ -146,7 +146,7 @@ func benchmarkFrames(b *testing.B, n uint32) {
 	}
 }
 
-// cpuTime is that of the process: on a busy machine it says more than the time that went by.
+// cpuTime returns the CPU time of the process, which means more than elapsed time on a busy machine.
 func cpuTime(b *testing.B) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
@@ -155,7 +155,6 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// joinSwitch puts a switch between the adapters.
 func joinSwitch(b *testing.B, s *Server, g []*guest) {
 	dir := b.TempDir()
 	plugs := &fabric.Plugs{}

@@ -1,11 +1,11 @@
 package connectx
 
-// maxGIDs is the size of the address table of a port, as the driver shows it.
+// maxGIDs is the size of a port's address table, as the driver shows it.
 const maxGIDs = 256
 
-// Types of capabilities, and which values: the largest, or those that are set.
+// Types of capabilities, and the mode: the maximum or the current values.
 const (
-	// op_mod of QUERY_HCA_CAP is the type of the capability times two, plus the mode.
+	// The op_mod of QUERY_HCA_CAP is twice the type of the capability, plus the mode.
 	capsGeneral = 0
 	capsEth     = 1
 	capsAtomic  = 3
@@ -14,17 +14,17 @@ const (
 	capsCurrent = 1
 )
 
-// Capabilities. What would need more of the adapter than this package has is not offered: blue flame (each write would
-// be eight messages of QEMU's), striding RQs, compressed CQEs, on-demand paging, DEVX, eswitch, page loading by UMR.
-// XRC is offered, as mlx5_ib does not load without it, and its QPs are refused.
+// Capabilities. The adapter does not offer features that this package does not emulate: blue flame (each write would
+// be eight messages of QEMU), striding RQs, compressed CQEs, on-demand paging, DEVX, eswitch, page loading by UMR.
+// XRC is offered because mlx5_ib does not load without it, but its QPs are refused.
 var (
-	// struct cmd_hca_cap. The driver believes what stands here: a number above what the package can hold would show
-	// only when a guest uses it. So the bounds of tables.go, queues.go and steer.go are not below these.
+	// struct cmd_hca_cap. The driver trusts these values, and a number that the package cannot support would fail
+	// only when a guest uses it. So the limits of tables.go, queues.go and steer.go are at least as high.
 	generalCaps = map[bits]uint64{
 		capLogMaxSrqSz: 15, capLogMaxQpSz: 15, capLogMaxSrq: 16, capLogMaxQp: 17, capLogMaxCqSz: 22, capLogMaxCq: 16,
 		capLogMaxEqSz: 22, capLogMaxMkey: 17, capLogMaxEq: 5, capLogMaxMrwSz: 40, capLogMaxKlmListSize: 6,
-		// Port type 1 is Ethernet. CQE version 1 makes a CQE carry the user_index of its queue, by which libmlx5 finds
-		// it.
+		// Port type 1 is Ethernet. With CQE version 1 a CQE carries the user_index of its queue, which libmlx5 needs
+		// to find the queue.
 		capLogMaxRaReqQp: 4, capLogMaxRaResQp: 4, capGidTableSize: 4, capNumPorts: 1, capLogMaxMsg: 30,
 		capVportCounters: 1, capOutOfSeqCnt: 1, capPortModuleEvent: 1, capRetransmissionQCounters: 1, capPortType: 1,
 		capCqeVersion: 1,
@@ -33,51 +33,51 @@ var (
 		capLogMaxTis: 10, capLogMaxRqt: 10, capLogMaxRqtSize: logMaxRQT, capLogMaxStrideSzRq: 8, capLogMaxStrideSzSq: 8,
 		capLogMaxWqSz: 14, capLogMinStrideSzRq: 4, capLogMinStrideSzSq: 6, capLogMaxRmp: 12, capUarSz: 4,
 		capLogPgSz: 12,
-		// log_bf_reg_size stays although there is no blue flame: uar.c takes the distance of the doorbell registers in
-		// a page from it. A register of 512 bytes has two halves, hence doorbells in steps of 0x100.
+		// log_bf_reg_size is set even without blue flame, because uar.c derives the distance of the doorbell
+		// registers in a page from it. A register of 512 bytes has two halves, so doorbells come in steps of 0x100.
 		capLogBfRegSize: 9, capMaxWqeSzSq: maxWQE, capMaxWqeSzRq: 512, capRoce: 1, capEthNetOffloads: 1,
 		capNicFlowTable: 1, capCqModeration: 1, capCqOi: 1, capBlockLbMc: 1, capCd: 1, capCompactAddressVector: 1,
 		capXrc: 1, capUd: 1, capUc: 1, capRc: 1, capLogMaxL2Table: 6, capLogMaxVlanList: 5, capLogMaxCurrentMcList: 5,
 		capLogMaxCurrentUcList: 5, capCqPeriodStartFromCqe: 1, capBasicCyclicRcvWqe: 1,
-		// lib/clock.c of mlx5_core turns the timer of the init segment and the time stamps of CQEs into nanoseconds by
-		// this.
+		// With this frequency, lib/clock.c of mlx5_core converts the timer of the init segment and the time stamps of
+		// CQEs into nanoseconds.
 		capDeviceFrequencyKhz: clockHz / 1000, capDeviceFrequencyMhz: clockHz / 1000000, capFixedBufferSize: 1,
-		// With the first of these, mlx5_ib gives a memory region whole in CREATE_MKEY. Without it the driver would load
-		// the page list by UMR requests, piece by piece.
+		// If the first of these is set, mlx5_ib passes a whole memory region in CREATE_MKEY. Otherwise the driver
+		// would load the page list piece by piece, by UMR requests.
 		capUmrModifyEntitySizeDisabled: 1, capUmrIndirectMkeyDisabled: 1, capUmrModifyAtomicDisabled: 1, capImaicl: 1,
-		// set_deth_sqpn lets mlx5_ib send management datagrams from further QPs that all pose as QP 1. With max_qp_cnt
-		// 0 there is no hw_counters directory, and `rdma statistic` fails with "Invalid argument".
+		// set_deth_sqpn lets mlx5_ib send management datagrams from further QPs with the sender's number set to QP 1.
+		// If max_qp_cnt is 0 there is no hw_counters directory, and `rdma statistic` fails with "Invalid argument".
 		capSetDethSqpn: 1, capMaxQpCnt: 128, capEnhancedErrorQCounters: 1, capLocalCaAckDelay: 16, capAtomic: 1,
-		// mlx5_ib makes debugfs cc_params only where both are set (cong.c).
+		// mlx5_ib creates debugfs cc_params only if both are set (cong.c).
 		capCcQueryAllowed: 1, capCcModifyAllowed: 1,
-		// Without qos and vport_group_manager the driver has no dcbnl; qcam_reg leads to trust by DSCP (en_dcbnl.c),
-		// roce_accl to roce_slow_restart.
+		// Without qos and vport_group_manager the driver has no dcbnl. qcam_reg enables trust by DSCP (en_dcbnl.c),
+		// and roce_accl enables roce_slow_restart.
 		capQos: 1, capVportGroupManager: 1, capEts: 1, capQcamReg: 1, capRoceAccl: 1,
 	}
-	// struct per_protocol_networking_offload_caps. mlx5_eth_supported of en_main.c demands csum_cap, max_lso_cap,
-	// vlan_cap and rss_ind_tbl_cap: without one of them there is no netdev, and so the RDMA port stays down. Inline
-	// mode 2 means that no headers need to stand in the WQE.
+	// struct per_protocol_networking_offload_caps. mlx5_eth_supported of en_main.c requires csum_cap, max_lso_cap,
+	// vlan_cap and rss_ind_tbl_cap. Without one of them there is no netdev, and so the RDMA port stays down. Inline
+	// mode 2 means that the WQE need not contain headers.
 	ethCaps = map[bits]uint64{ethCapCsumCap: 1, ethCapVlanCap: 1, ethCapMaxLsoCap: logMaxLSO, ethCapWqeInlineMode: 2,
 		ethCapRssIndTblCap: logMaxRQT, ethCapSelfLbEnModifiable: 1}
-	// Endianness mode 1 is atomics in the byte order of the host. Without it mlx5_ib reports no atomics on x86.
+	// Endianness mode 1 means atomics in the byte order of the host. Without it mlx5_ib reports no atomics on x86.
 	atomicCaps = map[bits]uint64{atomicCapAtomicOperations: 3, atomicCapAtomicSizeQp: 8,
 		atomicCapAtomicReq8BEndiannessMode: 1, atomicCapSupportedAtomicReq8BEndiannessMode1: 1}
-	// roce_version has a bit for each version: v1 and v2, as the driver fills both into its GID table, so that index 3
+	// roce_version has a bit for each version, v1 and v2. The driver fills both into its GID table, so that index 3
 	// is the IPv4 address under v2, as documents expect. Only v2 goes on the wire.
 	roceCaps = map[bits]uint64{roceCapRoceVersion: 1<<0 | 1<<2, roceCapL3Type: 7, roceCapRRoceDestUdpPort: 4791,
 		roceCapRRoceMaxSrcUdpPort: 0xffff, roceCapRRoceMinSrcUdpPort: 0xc000, roceCapRoceAddressTableSize: maxGIDs}
-	// Of received frames: bits of flow_table_properties_nic_receive in struct flow_table_nic_cap. The first line has
+	// For received frames: bits of flow_table_properties_nic_receive in struct flow_table_nic_cap. The first line has
 	// ft_support, flow_modify_en and modify_root.
 	flowCaps = map[bits]uint64{0x200<<8 | 1: 1, 0x203<<8 | 1: 1, 0x204<<8 | 1: 1,
 		0x222<<8 | 6: 16, 0x238<<8 | 8: 64, // log of a table's size; levels
 		0x278<<8 | 8: 10, 0x298<<8 | 8: 6, 0x2b8<<8 | 8: 16} // logs of the numbers of tables, destinations, flows
 )
 
-// flowFields is where flow_table_nic_cap says on which fields flows match: on all that steer.go looks at.
+// flowFields is the offset in flow_table_nic_cap of the bits for fields that flows can match. It covers all fields
+// that steer.go uses.
 const flowFields = 0x60
 
-// queryCaps answers QUERY_HCA_CAP. Other types than these get zeros, which means that the adapter has nothing of the
-// kind.
+// queryCaps answers QUERY_HCA_CAP. It returns zeros for unknown types, so the driver finds them unsupported.
 func queryCaps(p *Port, in, out []byte, _ uint32) status {
 	o := out[0x10:]
 	typ, mode := opMod(in)>>1, opMod(in)&1
@@ -103,12 +103,11 @@ func queryCaps(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
-// capSize is the space that a capability takes in commands, whatever its type. minBuffer is larger, so that setCaps can
-// take all of it from a shorter command.
+// capSize is the space for any type of capability in commands. setCaps relies on minBuffer being larger.
 const capSize = 0x1000
 
-// setCaps keeps what the driver chose of the general capabilities, for it reads them back as the current ones and works
-// by these. Nothing here depends on them: a guest that sets a larger value gets no more for it.
+// setCaps stores the general capabilities that the driver chose, because the driver reads them back as the current
+// ones and relies on them. The emulation does not use them, so a guest gains nothing from larger values.
 func setCaps(p *Port, in, _ []byte, _ uint32) status {
 	if opMod(in)>>1 == capsGeneral {
 		p.Caps = append([]byte(nil), in[0x10:0x10+capSize]...)

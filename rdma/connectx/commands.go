@@ -2,13 +2,13 @@ package connectx
 
 import "slices"
 
-// commands are the commands that the adapter knows, by their opcodes, with their names in linux/mlx5/mlx5_ifc.h
-// (MLX5_CMD_OP_*). It answers others as an older firmware would: bad opcode.
+// commands maps opcodes (MLX5_CMD_OP_* in linux/mlx5/mlx5_ifc.h) to handlers. Other commands fail with bad opcode, as
+// on older firmware.
 //
-// An unknown command must not succeed: the driver would take zeros for the number of a new object.
+// An unknown command must not succeed, or the driver would take zeros for the number of a new object.
 var commands map[uint16]handler
 
-// opAllocUAR is ALLOC_UAR: the one object of which there are as many as the BAR has pages.
+// opAllocUAR is ALLOC_UAR. The number of UARs is limited by the pages of the BAR.
 const opAllocUAR = 0x802
 
 func init() {
@@ -120,9 +120,9 @@ func init() {
 	}
 }
 
-// createOther makes an object of which only the number counts, as the driver names it elsewhere: a domain of XRC or of
-// transport, a TIS, a flow counter or a UAR. The number of a UAR is that of its page in the BAR, from 16 on, so there
-// are no more than the BAR has.
+// createOther creates an object of which only the number matters, because the driver refers to it elsewhere: an XRC
+// or transport domain, a TIS, a flow counter or a UAR. The number of a UAR is its page in the BAR, from 16 on, so the
+// size of the BAR limits them.
 func createOther(op uint16) handler {
 	k, limitTo := kindOther, uint32(1<<16)
 	if op == opAllocUAR {
@@ -147,10 +147,10 @@ func destroyOther(op uint16) handler {
 	}
 }
 
-// An object is one that other commands and work requests only look up: create reads it from a command, destroy
-// forgets it.
+// An object describes objects that other commands and work requests only look up. create reads one from a command,
+// and destroy deletes it.
 type object[T any] struct {
-	below uint32 // numbers
+	below uint32 // upper bound of numbers
 	of    func(*Port) map[uint32]T
 	read  func(in []byte) T
 }
@@ -171,8 +171,8 @@ func (o object[T]) destroy(p *Port, _, _ []byte, id uint32) status {
 	return ok
 }
 
-// Objects of this kind. A protection domain is no more than a number, which keys and queues carry: translate refuses a
-// key to a queue of another domain.
+// These are the objects of this kind. A protection domain is only a number that keys and queues carry: translate
+// refuses to use a key with a queue of another domain.
 var (
 	domains = object[bool]{1 << 16, func(p *Port) map[uint32]bool { return p.PDs }, func([]byte) bool { return true }}
 	tirs    = object[*tir]{1 << 12, func(p *Port) map[uint32]*tir { return p.TIRs },
@@ -182,7 +182,7 @@ var (
 	groups = object[*flowGroup]{1 << 20, func(p *Port) map[uint32]*flowGroup { return p.Groups }, readGroup}
 )
 
-// with makes the handler of a command for an object that has to be there.
+// with returns the handler of a command for an object that must exist.
 func with[T any](of func(*Port) map[uint32]*T, run func(p *Port, t *T, in, out []byte) status) handler {
 	return func(p *Port, in, out []byte, id uint32) status {
 		if t := of(p)[id]; t != nil {
@@ -196,16 +196,16 @@ func cqs(p *Port) map[uint32]*cq       { return p.CQs }
 func keys(p *Port) map[uint32]*mkey    { return p.Keys }
 func queues(p *Port) map[uint32]*queue { return p.Queues }
 
-// queryAdapter gives the vendor and the PSID (vsd_contd_psid), which ethtool -i and ibv_devinfo print as board id.
+// queryAdapter returns the vendor and the PSID (vsd_contd_psid), which ethtool -i and ibv_devinfo print as board id.
 func queryAdapter(p *Port, _, out []byte, _ uint32) status {
 	be.PutUint32(out[0x28:], 0x2c9) // Mellanox
 	copy(out[0x100:0x110], p.model.psid)
 	return ok
 }
 
-// teardown ends what the driver set up, apart from the command queue. The pages stay: the driver takes those from boot
-// back after TEARDOWN_HCA (mlx5_reclaim_startup_pages), and waits for them. The command queue stays, or that could not
-// be asked for.
+// teardown deletes all state of the driver except the pages and the command queue. After TEARDOWN_HCA the driver
+// takes back the pages that it gave at boot (mlx5_reclaim_startup_pages) and waits for them, which needs the command
+// queue.
 func teardown(p *Port, _, _ []byte, _ uint32) status {
 	high, q, mode, pages := p.CmdQHigh, p.CmdQ, p.NICMode, p.Pages
 	p.dropState()
@@ -213,24 +213,24 @@ func teardown(p *Port, _, _ []byte, _ uint32) status {
 	return ok
 }
 
-// Pages that the firmware asks the driver for. It needs none, but a driver that is asked for none
-// is not what is tested.
+// The firmware requests these numbers of pages from the driver. The emulation needs none, but the requests exercise
+// the driver.
 const (
 	bootPages = 64
 	initPages = 128
 	maxBoot   = 1 << 12
 )
 
-// queryPages says how many pages the firmware wants: op_mod 1 is at boot, 2 at initialization. For others, such as the
-// regular asking at run time, it is 0.
+// queryPages returns the number of pages that the firmware wants, at boot for op_mod 1 and at initialization for 2.
+// For others, such as the regular query at run time, it is 0.
 func queryPages(_ *Port, in, out []byte, _ uint32) status {
 	n := map[uint16]uint32{1: bootPages, 2: initPages}[opMod(in)]
 	be.PutUint32(out[0xc:], n)
 	return ok
 }
 
-// managePages keeps the addresses of given pages, to give them back. It never touches their memory. maxBoot bounds what
-// a guest can leave here. op_mod 0, with which a driver says that it has no pages, needs no answer.
+// managePages keeps the addresses of given pages, to give them back, and never touches their memory. maxBoot limits
+// their number. op_mod 0, by which a driver reports that it has no pages, needs no action.
 func managePages(p *Port, in, out []byte, _ uint32) status {
 	n := int(be.Uint32(in[0xc:]))
 	switch opMod(in) {
@@ -254,19 +254,19 @@ func managePages(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
-// queryISSI says which revisions of the command interface there are. mlx5_core takes 1 and falls back to 0.
+// queryISSI returns the supported revisions of the command interface. mlx5_core uses 1 and falls back to 0.
 func queryISSI(_ *Port, _, out []byte, _ uint32) status {
 	be.PutUint32(out[0x6c:], 1<<0|1<<1) // versions 0 and 1 of the interface
 	return ok
 }
 
-// special answers QUERY_SPECIAL_CONTEXTS. resd_lkey ends the receive lists of linked queues: see nextRecv.
+// special answers QUERY_SPECIAL_CONTEXTS. resd_lkey ends the receive lists of linked queues; see nextRecv.
 func special(_ *Port, _, out []byte, _ uint32) status {
 	be.PutUint32(out[0xc:], reservedKey)
 	return ok
 }
 
-// queryPKey fills all asked entries with the default partition key: RoCE has no other.
+// queryPKey fills all requested entries with the default partition key, because RoCE has no other.
 func queryPKey(p *Port, _, out []byte, _ uint32) status {
 	for i := 0x10; i+4 <= min(p.outLen, len(out)); i += 4 {
 		be.PutUint32(out[i:], 0xffff)
@@ -274,30 +274,30 @@ func queryPKey(p *Port, _, out []byte, _ uint32) status {
 	return ok
 }
 
-// The command queue: entries of 64 bytes (struct mlx5_cmd_layout), and mailboxes of 512 bytes of data in a list.
+// The command queue has entries of 64 bytes (struct mlx5_cmd_layout), and lists of mailboxes with 512 bytes of data
+// each.
 const (
-	// cmd.c of mlx5_core refuses more than 32 entries, for which the doorbell has a bit each, and a queue that exceeds
-	// a page of 4 KiB. It keeps the last entry for page requests.
+	// cmd.c of mlx5_core refuses more than 32 entries, because the doorbell has one bit for each, and a queue larger
+	// than a page of 4 KiB. It keeps the last entry for page requests.
 	logCmds      = 5
 	logCmdStride = 6
 	mailData     = 512
-	// struct mlx5_cmd_prot_block: 512 bytes of data, then reserved ones, the next block, its number, a token and
-	// signatures. The last three are not looked at, as cmdif_checksum is not offered.
+	// struct mlx5_cmd_prot_block: 512 bytes of data, reserved bytes, the address of the next block, its number, a
+	// token and signatures. The last three are ignored, as cmdif_checksum is not offered.
 	mailBlock  = 576
 	mailNext   = 560 // address of the next block
 	inlineData = 16
-	// maxCommand bounds a command and its answer: the pages of a memory region of 2 GiB.
+	// maxCommand limits a command and its answer. It holds the pages of a memory region of 2 GiB.
 	maxCommand = 4 << 20
-	// minCommand is opcode, uid and op_mod of a command, and status and syndrome of an answer.
+	// minCommand is the size of opcode, uid and op_mod of a command, and of status and syndrome of an answer.
 	minCommand = 8
-	// minBuffer is what each command's buffers hold at least, as zeros: the longest structure without a list, so that
-	// fields can be read without a check.
+	// minBuffer is the minimum size of a command's zeroed buffers. It covers the longest structure without a list, so
+	// that fields can be read without a check.
 	minBuffer = 0x1200
 )
 
-// status of a command, MLX5_CMD_STAT_* of linux/mlx5/device.h. The driver makes an error number of it: EINVAL of badOp,
-// badParam, badResource and both wrong states, EIO of a wrong length, ENOMEM of limit, EAGAIN of noResource, EBUSY of
-// busy.
+// status is the status of a command (MLX5_CMD_STAT_* in linux/mlx5/device.h). The driver maps it to an error number:
+// EINVAL for badOp, badParam, badResource and badQPState, EIO for badInLength, ENOMEM for limit.
 type status byte
 
 const (
@@ -311,14 +311,14 @@ const (
 	badInLength   status = 0x50
 )
 
-// command runs an entry of the command queue. The entry is copied once, and the command too: a guest that changes them
-// meanwhile cannot have one value checked and another one used. A failed command answers 16 bytes, zeros but for the
-// status, so that nothing of a half-done answer gets out.
+// command runs an entry of the command queue. It copies the entry and the command once, so that a guest cannot change
+// a value after its check. A failed command answers 16 bytes, all zero except the status, so that no partial answer
+// leaks.
 func (p *Port) command(i uint64) {
 	var e [64]byte
 	at := p.CmdQ + i<<logCmdStride
 	if p.CmdQ == 0 || !p.mem.Read(at, e[:]) || e[63]&1 == 0 {
-		return // not ours: nothing to answer
+		return // the entry does not belong to the adapter, so there is nothing to answer
 	}
 	inLen, outLen := be.Uint32(e[4:]), be.Uint32(e[56:])
 	st := badInLength
@@ -338,10 +338,10 @@ func (p *Port) command(i uint64) {
 		p.out = grown(p.out, minBuffer)
 		p.out[0] = byte(internalError)
 	}
-	// The answer first, then the bit that gives the entry back.
+	// Write the answer first, then the bit that returns the entry to the driver.
 	p.mem.Write(at+32, p.out[:16])
 	p.mem.Store32(at+60, [4]byte{e[60], e[61], e[62], 0})
-	// The driver polls the bit until it has armed its first EQ, and waits for an event afterwards.
+	// The driver polls the bit until it has armed its first EQ, and waits for events afterwards.
 	if q := p.EQs[p.CmdEQ]; p.Events && q != nil {
 		var d [28]byte
 		be.PutUint32(d[:], 1<<i)
@@ -349,28 +349,28 @@ func (p *Port) command(i uint64) {
 	}
 }
 
-// grown returns n zeros, in b where they fit. The buffers belong to the port and grow to the longest command, at most
-// maxCommand. They are cleared each time, as handlers rely on zeros behind the end of a short command.
+// grown returns n zeros, in b if they fit. The port's buffers grow to the longest command, at most maxCommand. They
+// are cleared each time, because handlers rely on zeros after the end of a short command.
 func grown(b []byte, n int) []byte {
 	b = slices.Grow(b[:0], n)[:n]
 	clear(b)
 	return b
 }
 
-// gather reads the command into p.in: 16 bytes from the entry, the rest from mailboxes.
+// gather reads the command into p.in: 16 bytes from the entry, the rest from the mailboxes.
 func (p *Port) gather(e *[64]byte, n int) bool {
 	p.in = grown(p.in, max(n, minBuffer))
 	copy(p.in, e[16:32])
 	return p.mailboxes(be.Uint64(e[8:]), n, func(at uint64, o, k int) bool { return p.mem.Read(at, p.in[o:o+k]) })
 }
 
-// scatter writes the answer after its first 16 bytes to mailboxes.
+// scatter writes the answer after its first 16 bytes to the mailboxes.
 func (p *Port) scatter(at uint64, n int) bool {
 	return p.mailboxes(at, n, func(at uint64, o, k int) bool { return p.mem.Write(at, p.out[o:o+k]) })
 }
 
-// mailboxes calls f for each block of n bytes, whose first 16 are elsewhere. A list that is a circle ends with n. That
-// is at most maxCommand/mailData blocks.
+// mailboxes calls f for each block of a command of n bytes, after the first 16, which are in the entry. n also bounds
+// a circular list, to at most maxCommand/mailData blocks.
 func (p *Port) mailboxes(at uint64, n int, f func(at uint64, o, n int) bool) bool {
 	for o := inlineData; o < n; o += mailData {
 		var next [8]byte
@@ -382,12 +382,11 @@ func (p *Port) mailboxes(at uint64, n int, f func(at uint64, o, n int) bool) boo
 	return true
 }
 
-// handler runs a command: in is at least minBuffer long, and so is out, which has zeros. n is the length of in. id is
-// the 24-bit number at byte 8, where most commands name their object. A handler that reads beyond minBuffer checks the
-// length of in itself. The port's lock is held.
+// A handler runs a command. in and the zeroed out have at least minBuffer bytes; a handler that reads further checks
+// the length of in. id is the 24-bit number at byte 8, which identifies the object in most commands. The port's lock
+// is held.
 type handler func(p *Port, in, out []byte, id uint32) status
 
-// execute runs the command in p.in, and leaves its answer in p.out.
 func (p *Port) execute(outLen int) status {
 	op, id := be.Uint16(p.in), be.Uint32(p.in[8:])&0xffffff
 	run, known := commands[op]
@@ -399,11 +398,10 @@ func (p *Port) execute(outLen int) status {
 	return run(p, p.in, p.out, id)
 }
 
-// opMod is the command's modifier.
 func opMod(in []byte) uint16 { return be.Uint16(in[6:]) }
 
-// put24 writes the number of a new object: all answers have it in this place.
+// put24 writes the number of a new object, which all answers have in this place.
 func put24(out []byte, n uint32) { be.PutUint32(out[8:], n) }
 
-// nothing is for commands that change nothing here.
+// nothing handles commands that need no action.
 func nothing(*Port, []byte, []byte, uint32) status { return ok }

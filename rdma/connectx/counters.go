@@ -2,12 +2,10 @@ package connectx
 
 import "github.com/rackless/rackless/rdma/roce"
 
-// tally counts frames and their bytes.
 type tally roce.Traffic
 
 func (t *tally) add(n roce.Traffic) { t.Packets, t.Bytes = t.Packets+n.Packets, t.Bytes+n.Bytes }
 
-// casts counts frames by the kind of their destination.
 type casts struct{ Uni, Multi, Broad tally }
 
 func (c *casts) count(f []byte) {
@@ -27,25 +25,25 @@ func (c *casts) total() (t tally) {
 	return t
 }
 
-// traffic is what a port has sent and received: of the guest's network stack, and of RDMA.
+// traffic counts a port's frames, separately for the guest's network stack and for RDMA.
 type traffic struct {
 	EthTx, EthRx   casts
 	RDMATx, RDMARx tally
 	PrioTx, PrioRx [8]tally
 }
 
-// counts are other counters of a port. They are not saved: a restored adapter starts them at 0. noBuffer are frames for
-// which the guest had posted no or too short a buffer, tooLong such as exceed the MTU.
+// counts are other counters of a port. They are not saved, so a restored adapter starts them at 0. noBuffer counts
+// frames without a posted or large enough buffer, tooLong counts frames above the MTU.
 type counts struct {
-	noSet              *roce.Counters // of queues without a counter set
+	noSet              *roce.Counters // for queues without a counter set
 	txDropped, tooLong uint64
 	noBuffer           uint64
 	linkDowns          uint64
 }
 
-// queryVPortCounter fills in struct query_vport_counter_out: pairs of packets and bytes, received before sent. They are
-// errors, RDMA unicast (rx_vport_rdma_unicast_packets and kin), RDMA multicast, then the host's broadcast, unicast and
-// multicast.
+// queryVPortCounter fills in struct query_vport_counter_out: pairs of packets and bytes, received before sent. The
+// order is errors, RDMA unicast (rx_vport_rdma_unicast_packets and the like), RDMA multicast, then the host's
+// broadcast, unicast and multicast.
 func queryVPortCounter(p *Port, _, out []byte, _ uint32) status {
 	t := &p.Traffic
 	rdmaRx, rdmaTx := p.rdma()
@@ -57,8 +55,8 @@ func queryVPortCounter(p *Port, _, out []byte, _ uint32) status {
 	return ok
 }
 
-// rdma is the RDMA traffic of both paths. Package roce counts the frames that pass. Messages that were copied directly
-// count as the frames that they would have been: see message.counted.
+// rdma returns the RDMA traffic of both paths. Package roce counts frames on the wire, and messages on the direct
+// path count as the frames that they would have been (see message.counted).
 func (p *Port) rdma() (rx, tx tally) {
 	rx, tx = p.Traffic.RDMARx, p.Traffic.RDMATx
 	rx.add(p.net.Counters.Rx)
@@ -66,8 +64,8 @@ func (p *Port) rdma() (rx, tx tally) {
 	return rx, tx
 }
 
-// allocCounter makes a counter set, one of the 128 that max_qp_cnt promises less the 0, which means none. Each counts
-// for the QPs that name it in counter_set_id.
+// allocCounter allocates a counter set: one of the 128 in max_qp_cnt except 0, which means none. A set counts for the
+// QPs that name it in counter_set_id.
 func allocCounter(p *Port, _, out []byte, _ uint32) status {
 	n := p.number(kindCounter, 128, func(n uint32) bool { return p.Counters[n] != nil })
 	if n == 0 {
@@ -83,7 +81,7 @@ func deallocCounter(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// counterPlace is where QUERY_Q_COUNTER has the counters, by their name in hw_counters.
+// counterPlace is the offset of each counter in QUERY_Q_COUNTER, by its name in hw_counters.
 var counterPlace = map[string]int{"rx_write_requests": 0x10, "rx_read_requests": 0x18, "rx_atomic_requests": 0x20,
 	"out_of_buffer": 0x30, "out_of_sequence": 0x38, "duplicate_request": 0x40, "rnr_nak_retry_err": 0x48,
 	"packet_seq_err": 0x50, "implied_nak_seq_err": 0x58, "local_ack_timeout_err": 0x60, "resp_local_length_error": 0x78,
@@ -91,8 +89,8 @@ var counterPlace = map[string]int{"rx_write_requests": 0x10, "rx_read_requests":
 	"resp_remote_access_errors": 0xac, "req_transport_retries_exceeded": 0xb4, "resp_cqe_flush_error": 0xbc,
 	"req_cqe_flush_error": 0xc0, "roce_adp_retrans": 0xc8, "roce_slow_restart": 0xd0}
 
-// queryCounter answers QUERY_Q_COUNTER for one set, and clears it if the guest asks so. The fields have 32 bits and
-// wrap, as on the card.
+// queryCounter answers QUERY_Q_COUNTER for one set, and clears the set if the guest asks for it. The fields have 32
+// bits and wrap, as on the card.
 func queryCounter(p *Port, in, out []byte, _ uint32) status {
 	c := p.Counters[uint32(in[0x1f])]
 	if c == nil {
@@ -115,9 +113,9 @@ const (
 	congNP = 2 // notification point
 )
 
-// congField is a parameter: its place, its bit of field_select (the kernel's cong.c), and where it is kept. A field may
-// be a flag or a number of roce.Congestion; congBool and congNumber make the functions for each. Values are
-// taken as they come: package roce bounds them where it uses them.
+// congField describes a parameter: its offset, its bit of field_select (the kernel's cong.c), and the accessors of
+// its flag or number in roce.Congestion. Values are not checked here, because package roce limits them when it uses
+// them.
 type congField struct {
 	at  bits
 	sel uint
@@ -139,8 +137,8 @@ func congBool(at bits, sel uint, f func(*roce.Congestion) *bool) congField {
 	}, func(c *roce.Congestion, v uint64) { *f(c) = v != 0 }}
 }
 
-// congFields are the parameters of debugfs cc_params, by protocol. A new one needs its bit of field_select here, or the
-// guest's write to its file does nothing.
+// congFields are the parameters of debugfs cc_params, by protocol. A parameter without its bit of field_select would
+// ignore the guest's writes to its file.
 var congFields = map[byte][]congField{
 	congRP: {
 		congBool(rpClampTgtRate, 1, func(c *roce.Congestion) *bool { return &c.ClampTargetRate }),
@@ -185,14 +183,13 @@ func modifyCong(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// queryCongStatus says whether congestion control is on for a priority, of which in[11] has the number above the
-// protocol.
+// queryCongStatus tells whether congestion control is on for a priority. in[11] has the priority above the protocol.
 func queryCongStatus(p *Port, in, out []byte, _ uint32) status {
 	on := p.Cong.React
 	if in[11]&0xf == congNP {
 		on = p.Cong.Notify
 	}
-	out[0xc] = on >> (in[11] >> 4 & 7) & 1 << 7 // of the priority
+	out[0xc] = on >> (in[11] >> 4 & 7) & 1 << 7
 	return ok
 }
 
@@ -209,7 +206,7 @@ func modifyCongStatus(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// queryCongStatistics fills in those of hw_counters that are the port's, not a counter set's: rp_cnp_ignored,
+// queryCongStatistics fills in the hw_counters of the port that do not belong to a counter set: rp_cnp_ignored,
 // rp_cnp_handled, np_ecn_marked_roce_packets, np_cnp_sent.
 func queryCongStatistics(p *Port, _, out []byte, _ uint32) status {
 	w := &p.net.Counters

@@ -10,10 +10,11 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// A panic in the service of an adapter is a fatal error of that adapter, logged with its stack, and nobody else's.
+// A panic in the service of one adapter becomes a fatal error of that adapter, logged with its stack. Other adapters
+// continue.
 func TestAPanicFailsOneAdapter(t *testing.T) {
 	for _, c := range []struct {
-		name, at string // the function that the stack names
+		name, at string // function in the stack trace
 		broken   func(g []*guest) (repair func())
 		provoke  func(g []*guest, q *testQP, w testWQE)
 	}{
@@ -95,7 +96,7 @@ func TestAPanicFailsOneAdapter(t *testing.T) {
 			if st := g[1].p.Status(); st.Fault != Healthy {
 				t.Errorf("its peer: %+v", st)
 			}
-			// The others go on, and this one after its reset.
+			// The other adapters continue, and this one works again after its reset.
 			send := func(i, j int) {
 				a, z := g[i].newQP(serviceRC), g[j].newQP(serviceRC)
 				a.connect(i, j, z.num, nil)
@@ -113,14 +114,13 @@ func TestAPanicFailsOneAdapter(t *testing.T) {
 			if st := p.Status(); st.Crash != "" || st.Fault != Healthy {
 				t.Errorf("after a reset: %+v", st)
 			}
-			clear(g[0].mem) // doorbell records of queues that are gone
+			clear(g[0].mem) // doorbell records of deleted queues
 			g[0].boot()
 			send(0, 2)
 		})
 	}
 }
 
-// nilPointer panics like an error of ours.
 func nilPointer([]byte) {
 	var p *Port
 	p.lock()

@@ -6,20 +6,20 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// The direct path: a message between two adapters of the server is copied from one guest's memory to the other's. It
-// takes only what goes well at once. All else, such as errors, retries and datagrams, is the business of the wire.
+// The direct path copies a message between two adapters of the server from one guest's memory to the other's. It
+// handles only messages that succeed at once. Errors, retries and datagrams go by the wire.
 
-// sendBatch bounds what one call of runSend does: requests, and bytes. The timer's thread goes on from there, so that
-// no guest holds a lock for long. QEMU lets a guest's read fail after 5 s without an answer, and while a lock is held
-// the port's reads wait.
+// sendBatch and sendBytes limit the requests and bytes of one call of runSend. The timer's thread continues from
+// there, so that no guest holds a lock for long: the port's reads wait for the lock, and QEMU fails a guest's read
+// after 5 s without an answer.
 const (
 	sendBatch = 256
 	sendBytes = 8 << 20
 )
 
-// runSend does the posted requests of a send queue, as far as they can go now. The port's lock is held. A queue that
-// waits for its time is left to the timer: otherwise a guest that rings for ever would have the head of the queue
-// looked at for ever.
+// runSend processes the posted requests of a send queue, as far as possible now. It leaves a waiting queue to the
+// timer, so that a guest that rings forever does not make it examine the head again and again. The port's lock is
+// held.
 func (p *Port) runSend(q *queue) {
 	if _, waits := p.waiting[q]; waits {
 		return
@@ -37,7 +37,7 @@ func (p *Port) runSend(q *queue) {
 		return
 	}
 	p.answers = nil
-	var peer *Port // that the requests go to, locked until all are done; p itself, if it is that
+	var peer *Port // receiver of the requests, locked until all are done unless it is p itself
 	defer func() {
 		if peer != nil && peer != p {
 			p.unlockPeer(peer)
@@ -62,27 +62,25 @@ func (p *Port) runSend(q *queue) {
 	}
 }
 
-// How the request at the head of a queue fared.
 const (
 	sent    = iota
-	waits   // there is none, or its time is still to come
-	viaWire // it is for the wire
+	waits   // the queue is empty, or the request's time has not come
+	viaWire // the request goes by the wire
 )
 
-// onWire says whether a queue's requests go by the wire: all while one is on its way there. Requests must complete in
-// their order, so a queue comes back to the direct path only when all that went by the wire have ended. Datagrams
-// always go by the wire: they have no connection to take the peer from, and may be lost.
+// onWire reports whether a queue's requests go by the wire. Requests must complete in order, so a queue returns to
+// the direct path only when all its requests on the wire have ended. Datagrams always go by the wire, because they
+// have no connection that determines the peer and may be lost.
 func (p *Port) onWire(q *queue) bool {
 	return q.wire != nil && (q.wire.out > 0 || q.datagrams() || !p.s.direct.Load())
 }
 
-// sendOne does the request at the head. The WQE is read and checked under the port's own lock first. Taking the peer's
-// lock may have meant to release our own (lockPeer): then the queue, its state and the WQE are read again before
-// anything is done with them.
+// sendOne processes the request at the head. It first parses the WQE under the port's own lock. If locking the peer
+// required releasing that lock (lockPeer), it checks the queue and its state and parses the WQE again.
 //
-// to is nil before the first request of a batch. While a peer is locked its address cannot go.
+// *to is nil before the first request of a batch. A locked peer keeps its address.
 //
-// Whatever would fail goes by the wire, which knows the retries, errors and state changes that follow.
+// A request that would fail goes by the wire, which implements the retries, errors and state changes that follow.
 func (p *Port) sendOne(q *queue, to **Port) (end int, n uint64) {
 	w, blocks, found := p.nextWQE(q)
 	if !found {
@@ -90,7 +88,7 @@ func (p *Port) sendOne(q *queue, to **Port) (end int, n uint64) {
 	}
 	wr := &p.wr
 	p.parse(q, w, wr)
-	if q.wire == nil { // a QP of the driver's own, for UMR
+	if q.wire == nil { // a QP of the driver for UMR
 		q.SI += blocks
 		p.completion(q, &roce.Completion{ID: wr.ID, Op: wr.Op, Status: wr.Fail})
 		return sent, 0
@@ -105,7 +103,7 @@ func (p *Port) sendOne(q *queue, to **Port) (end int, n uint64) {
 	*to = peer
 	if !had && peer != p {
 		if !p.lockPeer(peer) {
-			// The queue may have run, failed or gone in between.
+			// The queue may have run, failed or been destroyed while the lock was released.
 			_, late := p.waiting[q]
 			if p.Queues[q.Num] != q || late || q.State != roce.ReadyToSend || p.onWire(q) {
 				return waits, 0
@@ -114,21 +112,21 @@ func (p *Port) sendOne(q *queue, to **Port) (end int, n uint64) {
 				p.parse(q, w, wr)
 			}
 			if !found || wr.Fail != 0 || wr.Op == roce.WRLocalInv || wr.Op == roce.WRNop {
-				return sent, 0 // look again
+				return sent, 0 // the caller tries again
 			}
 		}
 	}
 	m := message{p: p, q: q, wr: wr, blocks: blocks, peer: peer, src: p.src[:0], dst: p.dst[:0]}
 	end = m.run()
-	// The lists are used again, and hold no memory of the guests meanwhile.
+	// The lists are reused, and must not keep references to guest memory.
 	p.src, p.dst = m.src, m.dst
 	clear(p.src)
 	clear(p.dst)
 	return end, m.n
 }
 
-// unlockPeer releases a peer, whose own thread does what came up meanwhile. Its frames are not flushed here: nic.Frames
-// may block, and our own lock is still held.
+// unlockPeer unlocks a peer. Its own thread flushes its new frames, because nic.Frames may block and our lock is
+// still held.
 func (p *Port) unlockPeer(o *Port) {
 	if len(o.frames) > 0 || o.netDirty {
 		o.wakeBy(p.s.now())
@@ -136,19 +134,19 @@ func (p *Port) unlockPeer(o *Port) {
 	o.mu.Unlock()
 }
 
-// message is a request that is being done, with both ports locked. Until its time has come nothing may change, as it is
-// looked at again from the start then: keys may be gone and the peer may have failed.
+// A message is a request being processed, with both ports locked. Until its time comes it must not change anything,
+// because it is then examined from the start: keys may have been destroyed and the peer may have failed.
 type message struct {
 	p, peer  *Port
-	q, d     *queue // the sender's queue and the receiver's
+	q, d     *queue // the sender's and the receiver's queue
 	wr       *sendWR
 	blocks   uint16
 	n        uint64
 	src, dst []seg
 }
 
-// run does the message, if nothing stands against it. q.due holds the booked time while the message
-// waits, so that it is booked once.
+// run processes the message, if it can succeed. While the message waits, q.due holds the booked time, so that it is
+// booked only once.
 func (m *message) run() int {
 	p, q := m.p, m.q
 	if !m.ofPeer(m.target) {
@@ -159,11 +157,11 @@ func (m *message) run() int {
 		access = roce.LocalWrite
 	}
 	var fits bool
-	// Memory that is reached by messages may make its guest wait, or fail: the wire does both without the peer's lock.
+	// Access to memory by messages may fail or wait for its guest. The wire handles both without the peer's lock.
 	if m.src, fits = p.gatherList(m.src, m.wr, q.PD, access); !fits || !mapped(m.src) {
 		return viaWire
 	}
-	// log_max_msg is 30.
+	// The limit is log_max_msg, 30.
 	if m.n = total(m.src); m.n > 1<<30 {
 		return viaWire
 	}
@@ -191,8 +189,8 @@ func (m *message) run() int {
 	return sent
 }
 
-// ofPeer calls f, which works on queues and keys of the peer. If it panics, the adapter of the peer fails: the data
-// that f could not cope with is its own, and the sender must not pay for it.
+// ofPeer calls f, which works on queues and keys of the peer. If f panics, the peer's adapter fails and not the
+// sender's, because the peer's data caused the panic.
 func (m *message) ofPeer(f func() bool) (done bool) {
 	m.peer.guard(func() { done = f() })
 	return done
@@ -202,8 +200,8 @@ func (m *message) reads() bool {
 	return m.wr.Op == roce.WRRead || m.wr.Op == roce.WRCmpSwap || m.wr.Op == roce.WRFetchAdd
 }
 
-// target finds the receiver's queue. It connects what the wire would connect, and no more: a guest may put any number
-// and address into its contexts, and only what the peer's own context says of us counts.
+// target finds the receiver's queue. It accepts exactly the connections that the wire would accept: a guest may put
+// any number and address into its own contexts, so only the peer's context proves the connection to us.
 func (m *message) target() bool {
 	if !m.p.up() || !m.peer.up() {
 		return false
@@ -216,14 +214,14 @@ func (m *message) target() bool {
 	if d.attr.RemoteQPN != q.Num || d.attr.Path.Dst != q.attr.Path.Src {
 		return false
 	}
-	// The peer's way back leads to this port, not only to an address that it says is its own.
+	// The peer's path must lead back to this port, not only contain an address that this port claims.
 	if m.p.answers != d {
 		if m.p.s.lookup(m.peer.nic.Network, &d.attr.Path) != m.p {
 			return false
 		}
 		m.p.answers = d
 	}
-	// Both ends know the packet numbers of the other, as they have agreed on the connection.
+	// Both ends know each other's packet numbers, which were agreed when the connection was set up.
 	_, send := q.wire.qp.PSNs()
 	if expected, _ := d.wire.qp.PSNs(); send != expected {
 		return false
@@ -232,9 +230,9 @@ func (m *message) target() bool {
 	return q.Service == serviceRC || !m.reads() && m.wr.Op != roce.WRSendInv
 }
 
-// gatherList appends the translation of the list of a request. The data segments name keys of the guest that sends, so
-// they are checked against the queue's PD. The memory of the lists is used while the lock on maps is held, and not
-// after. Data in line can be read only.
+// gatherList appends the translated scatter list of a request to out. The keys belong to the sending guest, so they
+// are checked against the queue's PD. The result is valid only while the lock on maps is held. Inline data can only
+// be read.
 func (p *Port) gatherList(out []seg, wr *sendWR, pd uint32, a roce.Access) ([]seg, bool) {
 	for _, e := range wr.SG {
 		if e.Inline {
@@ -252,8 +250,8 @@ func (p *Port) gatherList(out []seg, wr *sendWR, pd uint32, a roce.Access) ([]se
 	return out, true
 }
 
-// do does the message, whose time has come. False: something stands against it, and nothing has been changed. So checks
-// come before taking a receive, and the copy comes last.
+// do executes the message at its time. If it returns false nothing has been changed, so checks come before taking a
+// receive, and the copy comes last.
 func (m *message) do() bool {
 	if a := m.access(); a != 0 && !(m.remote(a) && mapped(m.dst)) {
 		return false
@@ -275,8 +273,8 @@ func (m *message) do() bool {
 		move(m.src, m.dst)
 		c.RxReads++
 	case roce.WRCmpSwap, roce.WRFetchAdd:
-		// The memory must be in one piece, whose address in the guest is aligned too: behind a list of pieces it may
-		// differ from the key's.
+		// The memory must be in one piece with an aligned guest address, which may differ from the key's alignment in
+		// a list of pieces.
 		if m.n != 8 || m.wr.VA%8 != 0 || len(m.dst) != 1 || m.dst[0].addr%8 != 0 {
 			return false
 		}
@@ -290,7 +288,7 @@ func (m *message) do() bool {
 	return true
 }
 
-// access is what the request does to memory of the receiver that it names.
+// access returns the rights that the request needs to the memory that it names at the receiver.
 func (m *message) access() roce.Access {
 	switch m.wr.Op {
 	case roce.WRWrite, roce.WRWriteImm:
@@ -303,8 +301,8 @@ func (m *message) access() roce.Access {
 	return 0
 }
 
-// promising looks for what would have do refuse the message, before the time on the wire is booked for it. The wire
-// books it too, and would send it a second time later.
+// promising checks if do would refuse the message, before its time on the wire is booked. Otherwise the wire would
+// book the time again and send the message later.
 func (m *message) promising() bool {
 	if m.q.due != 0 || m.p.nic.RateBits == 0 {
 		return true
@@ -320,7 +318,7 @@ func (m *message) promising() bool {
 	return true
 }
 
-// remote translates the memory of the receiver. The QP must grant the access, and the key must: both are the peer's
+// remote translates the receiver's memory. Both the QP and the key must grant the access, and both are the peer's
 // own. A message without bytes needs no valid key (IBTA 9.7.4.1.6).
 func (m *message) remote(a roce.Access) bool {
 	if m.d.attr.Access&a == 0 {
@@ -334,8 +332,8 @@ func (m *message) remote(a roce.Access) bool {
 	return f == 0 && m.peer.bound(m.wr.RKey, m.d.Num)
 }
 
-// send does a SEND: the receiver's next request says where to. It stays posted if the message does not fit: the
-// position in the queue is put back, and the wire finds the same error, reports it to both sides and fails the QPs.
+// send executes a SEND into the buffer of the receiver's next request. If the message does not fit, the request stays
+// posted, and the wire finds the same error, reports it to both sides and fails the QPs.
 func (m *message) send() bool {
 	peer := m.peer
 	s := peer.receives(m.d)
@@ -367,15 +365,14 @@ func (m *message) send() bool {
 	return true
 }
 
-// received completes the receiver's request.
 func (m *message) received(id uint64) {
 	m.peer.completion(m.d, &roce.Completion{ID: id, Recv: true, Op: m.wr.Op, Bytes: uint32(m.n), Imm: m.wr.Imm,
 		Solicited: m.wr.Solicited})
 }
 
-// invalidate revokes a key for a queue, if it is one that work requests may change: a fast registration of the queue's
-// domain, or a window that is bound to the queue. A peer may name any key. Of those it may revoke only such as grant
-// that (en_rinval), which the driver sets for what it hands to peers.
+// invalidate revokes a key, if work requests may change it: a fast registration in the queue's domain, or a window
+// bound to the queue. A peer may name any key, but may only revoke keys with en_rinval, which the driver sets for
+// keys that it gives to peers.
 func (p *Port) invalidate(key, pd, qpn uint32, remote bool) bool {
 	k := p.Keys[key>>8]
 	if k == nil || k.Key != key || k.PD != pd || !k.UMR || remote && !k.RInval || !p.bound(key, qpn) {
@@ -385,10 +382,10 @@ func (p *Port) invalidate(key, pd, qpn uint32, remote bool) bool {
 	return true
 }
 
-// Headers of a RoCE v2 packet, without FCS: Ethernet, IP, and what follows.
+// Header sizes of a RoCE v2 packet, without FCS: Ethernet, IP, and the rest.
 const (
-	// These sizes are those of the frames that package roce makes. Both paths must count alike, so a change of headers
-	// there is one here.
+	// These are the sizes of the frames of package roce. Both paths must count alike, so changes of headers there
+	// must be repeated here.
 	udpOverhead = 8 + 12 + 4 // UDP, BTH, ICRC
 	retHeader   = 16
 	aetHeader   = 4
@@ -396,8 +393,8 @@ const (
 	onWire      = 24 // preamble, FCS and the gap to the next frame
 )
 
-// flow is what a message costs on the wire: frames and bytes there, and of the answer. Ethernet 14, IPv4 20 or IPv6 40,
-// then udpOverhead; a tag adds 4. Only the first packet of a WRITE has a RETH.
+// flow returns the frames and bytes of a message and of its answer on the wire. The headers are Ethernet 14, IPv4 20
+// or IPv6 40, and udpOverhead; a tag adds 4. Only the first packet of a WRITE has a RETH.
 func (m *message) flow() (tx, rx roce.Traffic) {
 	head := uint64(14 + 20 + udpOverhead)
 	t := &m.q.attr.Path
@@ -413,7 +410,7 @@ func (m *message) flow() (tx, rx roce.Traffic) {
 	one := func(extra uint64) roce.Traffic { return roce.Traffic{Packets: 1, Bytes: head + extra} }
 	switch {
 	case m.wr.Op == roce.WRRead:
-		data.Bytes += aetHeader * min(2, frames) // in the first and the last
+		data.Bytes += aetHeader * min(2, frames) // in the first and the last frame
 		return one(retHeader), data
 	case m.wr.Op == roce.WRCmpSwap, m.wr.Op == roce.WRFetchAdd:
 		return one(atoHeader), one(aetHeader + 8)
@@ -430,8 +427,8 @@ func (m *message) flow() (tx, rx roce.Traffic) {
 	return data, rx
 }
 
-// counted adds the message's frames to the counters of both ports. The answer to a message is counted too: of
-// acknowledgements as many as the wire would carry without loss.
+// counted adds the message's frames to the counters of both ports, with as many acknowledgements as the wire would
+// carry without loss.
 func (m *message) counted() {
 	tx, rx := m.flow()
 	prio := m.p.QoS.Priority(&m.q.attr.Path)
@@ -439,7 +436,6 @@ func (m *message) counted() {
 	m.peer.copied(prio, rx, tx)
 }
 
-// copied counts what a port sent and received without frames.
 func (p *Port) copied(prio uint8, tx, rx roce.Traffic) {
 	t := &p.Traffic
 	t.RDMATx.add(tx)
@@ -451,9 +447,9 @@ func (p *Port) copied(prio uint8, tx, rx roce.Traffic) {
 	}
 }
 
-// pace says when the message is there: when the wire has carried its last byte. The time counts from the doorbell, so
-// that messages which were posted together follow each other without gaps. Without rate and latency there is nothing to
-// wait for. A READ occupies the cable twice: the request here, the data from the peer.
+// pace returns the time at which the wire has carried the message's last byte, or 0 without rate and latency. The
+// time counts from the doorbell, so that messages that were posted together follow each other without gaps. A READ
+// occupies the cable twice: the request here, the data at the peer.
 func (m *message) pace() time.Duration {
 	p, q := m.p, m.q
 	if p.nic.RateBits == 0 && p.nic.Latency == 0 {
@@ -469,14 +465,14 @@ func (m *message) pace() time.Duration {
 	return q.due
 }
 
-// maxLag is how far in the past a message may start, where this process was late. Without it a busy machine would show
-// less than the rate of the cable; with more, a queue that had been idle could send a burst above it.
+// maxLag limits how far in the past a message may start if this process was late. Without any lag a busy machine
+// would stay below the rate of the cable; with more, an idle queue could send a burst above the rate.
 const maxLag = 2 * time.Millisecond
 
-// occupy books frames on the wire from one port to another, from a time on, and returns when they have passed. The
+// occupy books frames on the wire between two ports, starting at a time, and returns when they have passed. The
 // sender's cable is shared with the frames of roce (Share), so that both paths together keep to the rate. The
-// receiver's is rxFree: several senders to one port share its cable, as behind a switch. The functions of a port share
-// both. Both ports are locked.
+// receiver's cable (rxFree) is shared by all senders to the port, as behind a switch. The functions of a port share
+// both cables. Both ports are locked.
 func (p *Port) occupy(to *Port, start time.Duration, t roce.Traffic) time.Duration {
 	wire := func(rate int64) time.Duration {
 		if rate == 0 {

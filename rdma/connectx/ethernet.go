@@ -6,15 +6,15 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// maxLSO bounds a packet that is cut into frames, as max_lso_cap says.
+// maxLSO limits a packet that is cut into frames, like max_lso_cap.
 const (
-	// The card's limit counts the payload; headers come on top, for which 4 KiB is plenty.
+	// The card's limit counts only the payload, and 4 KiB more is plenty for headers.
 	logMaxLSO = 16
 	maxLSO    = 1<<logMaxLSO + 1<<12
 )
 
-// sendFrames does the posted requests of an Ethernet send queue. A failed request puts the queue into its error state,
-// as on the card; the driver's reporter (en/reporter_tx.c) resets it by MODIFY_SQ.
+// sendFrames processes the posted requests of an Ethernet send queue. As on the card, a failed request puts the queue
+// into its error state. The driver's reporter (en/reporter_tx.c) resets it by MODIFY_SQ.
 func (p *Port) sendFrames(q *queue) {
 	if q.State != wqReady {
 		return
@@ -24,7 +24,7 @@ func (p *Port) sendFrames(q *queue) {
 		if !found {
 			return
 		}
-		if p.net.Backlog() > maxBacklog { // the wire is busy
+		if p.net.Backlog() > maxBacklog {
 			p.wait(q, p.s.now()+50*time.Microsecond)
 			return
 		}
@@ -43,12 +43,11 @@ func (p *Port) sendFrames(q *queue) {
 	p.wait(q, p.s.now())
 }
 
-// ethSize is the least of an Ethernet segment (struct mlx5_wqe_eth_seg): flags, MSS and 2 bytes of headers in line. The
-// headers in line begin at byte 14 of the segment, so that the first two share its 16 bytes. If the top bit of their
-// length is set, the two bytes are a VLAN tag to insert instead.
+// ethSize is the minimum size of an Ethernet segment (struct mlx5_wqe_eth_seg): flags, MSS and 2 bytes of inline
+// headers. The inline headers begin at byte 14 of the segment, so its 16 bytes include the first two. If the top bit
+// of their length is set, these two bytes are a VLAN tag to insert instead.
 const ethSize = 16
 
-// sendFrame sends the frames of a WQE.
 func (p *Port) sendFrame(q *queue, w []byte) roce.Status {
 	op := w[3]
 	if op == wqeNop {
@@ -92,8 +91,8 @@ func (p *Port) sendFrame(q *queue, w []byte) roce.Status {
 	return roce.OK
 }
 
-// gatherFrame collects a frame from its headers in line and its data segments. The frame is a copy: what the guest
-// writes into its buffer afterwards does not get on the wire. Four bytes are kept free for a tag.
+// gatherFrame assembles a frame from its inline headers and its data segments. The frame is a copy, so later writes
+// of the guest do not reach the wire. It has a capacity of 4 more bytes, for a tag.
 func (p *Port) gatherFrame(q *queue, head, data []byte) ([]byte, roce.Status) {
 	wr := sendWR{}
 	if st := parseData(data, &wr); st != roce.OK {
@@ -116,11 +115,11 @@ func (p *Port) gatherFrame(q *queue, head, data []byte) ([]byte, roce.Status) {
 	return f, roce.OK
 }
 
-// maxBacklog is how many bytes may wait for the wire before a send queue does. It keeps the queue of the port far below
-// its bound, where frames are dropped: a driver expects that its card takes what was posted, at the speed of the cable.
+// maxBacklog limits the bytes waiting for the wire; beyond it a send queue waits. It keeps the port's queue far below
+// its limit for dropping frames, because a driver expects that its card sends all posted frames, at the speed of the
+// cable.
 const maxBacklog = 256 << 10
 
-// transmit queues a frame for the wire.
 func (p *Port) transmit(f []byte) {
 	if len(f) < 14 || !p.up() {
 		p.count.txDropped++
@@ -131,8 +130,8 @@ func (p *Port) transmit(f []byte) {
 	p.netDirty = true
 }
 
-// receive takes an Ethernet frame from the wire. The MTU register counts 22 bytes of header, tag and FCS
-// (MLX5E_ETH_HARD_MTU of the driver). Frames here have no FCS; with the 4 bytes there is room for further tags.
+// receive accepts an Ethernet frame from the wire. The MTU register counts 22 bytes of header, tag and FCS
+// (MLX5E_ETH_HARD_MTU of the driver). Frames here have no FCS, so its 4 bytes leave room for further tags.
 func (p *Port) receive(f []byte) {
 	if !p.up() || len(f) < 14 {
 		return
@@ -147,7 +146,6 @@ func (p *Port) receive(f []byte) {
 	}
 }
 
-// receiveInto gives a frame to a receive queue.
 func (p *Port) receiveInto(to target, f []byte) {
 	q := p.Queues[to.rq]
 	if q == nil || q.Kind != queueRQ || q.State != wqReady {
@@ -188,10 +186,11 @@ func (p *Port) receiveInto(to target, f []byte) {
 		p.Traffic.EthRx.count(f)
 		be.PutUint32(b[12:], to.hash)
 		b[16] = to.hashType
-		// The driver takes the sum over the packet after the Ethernet header (CHECKSUM_COMPLETE).
+		// The driver expects the sum over the packet after the Ethernet header (CHECKSUM_COMPLETE).
 		be.PutUint16(b[20:], sum(f[14:], 0))
-		// hds_ip_ext (CQE_L3_OK, CQE_L4_OK). Frames from the lab's cable have no bit errors, so this holds for each.
-		b[28] = 1<<1 | 1<<2 // checksums of L3 and L4 are right
+		// hds_ip_ext (CQE_L3_OK, CQE_L4_OK). Frames from the lab's cable have no bit errors, so every frame is
+		// correct.
+		b[28] = 1<<1 | 1<<2
 		b[63] = cqeSend << 4
 	}
 	be.PutUint32(b[32:], q.User)
@@ -202,8 +201,8 @@ func (p *Port) receiveInto(to target, f []byte) {
 	p.complete(p.CQs[q.RecvCQ], &b, true)
 }
 
-// sum is the ones' complement sum of b, on top of another. It is that of RFC 1071: words are added in 64 bits and
-// folded at the end. A frame has at most 64 KiB, so nothing overflows.
+// sum adds the ones' complement sum of b to init (RFC 1071). It adds words in 64 bits and folds at the end; a frame
+// has at most 64 KiB, so nothing overflows.
 func sum(b []byte, init uint32) uint16 {
 	s := uint64(init)
 	for ; len(b) >= 4; b = b[4:] {
@@ -228,7 +227,7 @@ const (
 	protoUDP  = 17
 )
 
-// ipPacket finds the IP packet in a frame, after tags.
+// ipPacket finds the IP packet in a frame, after VLAN tags.
 func ipPacket(f []byte) (ethertype uint16, ip []byte) {
 	if len(f) < 14 {
 		return 0, nil
@@ -240,8 +239,8 @@ func ipPacket(f []byte) (ethertype uint16, ip []byte) {
 	return ethertype, ip
 }
 
-// fixChecksums fills in the checksums of the IP, TCP and UDP headers. The stack leaves the sum of the pseudo header in
-// their place (CHECKSUM_PARTIAL). Without this the receiver drops the packet. Lengths come from the guest's packet and
+// fixChecksums fills in the checksums of the IP, TCP and UDP headers. The guest's stack leaves the sum of the pseudo
+// header in their place (CHECKSUM_PARTIAL), which the receiver would drop. Lengths come from the guest's packet and
 // are checked against the frame.
 func fixChecksums(f []byte) {
 	kind, ip := ipPacket(f)
@@ -278,15 +277,15 @@ func fixChecksums(f []byte) {
 	be.PutUint16(l4[at:], 0)
 	c := ^sum(l4, uint32(pseudo))
 	if c == 0 && proto == protoUDP {
-		c = 0xffff // 0 means that there is none
+		c = 0xffff // 0 means no checksum
 	}
 	be.PutUint16(l4[at:], c)
 }
 
-// segment cuts a TCP packet into frames of mss bytes after the head bytes of headers. mss 0: it is one frame. The
-// headers are repeated with new lengths, IPv4 identification and sequence numbers, as in TSO of the card. A packet that
-// is no TCP over IP, or whose headers do not fit into head, goes out as it is: better one frame too long, which the
-// switch drops, than an index out of range.
+// segment cuts a TCP packet into frames of mss bytes after head bytes of headers; with mss 0 it is one frame. The
+// headers are repeated with new lengths, IPv4 identification and sequence numbers, as in the card's TSO. Other
+// packets, or headers that do not fit into head, go out unchanged: a frame that is too long is dropped by the switch,
+// which is better than an index out of range.
 func segment(f []byte, mss, head int) [][]byte {
 	kind, ip := ipPacket(f)
 	if mss == 0 || head > len(f) || len(f)-head <= mss {
@@ -313,10 +312,10 @@ func segment(f []byte, mss, head int) [][]byte {
 		}
 		be.PutUint32(g[l4+4:], seq+uint32(o-head))
 		if e < len(f) {
-			g[l4+13] &^= 0x09 // FIN and PSH are the last one's
+			g[l4+13] &^= 0x09 // only the last frame has FIN and PSH
 		}
 		if o > head {
-			g[l4+13] &^= 0x80 // CWR is the first one's
+			g[l4+13] &^= 0x80 // only the first frame has CWR
 		}
 		out = append(out, g)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// The examples of "Verifying the RSS Hash Calculation" (Microsoft), for IPv4.
+// The examples are from "Verifying the RSS Hash Calculation" (Microsoft), for IPv4.
 func TestToeplitz(t *testing.T) {
 	key := []byte{0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
 		0xca,
@@ -24,7 +24,7 @@ func TestToeplitz(t *testing.T) {
 	}
 }
 
-// tcp is a TCP packet over IPv4 with n bytes of data, without checksums.
+// tcp returns a TCP packet over IPv4 with n bytes of data, without checksums.
 func tcp(to, from [6]byte, n int) []byte {
 	f := append(append([]byte{}, to[:]...), from[:]...)
 	f = append(f, 0x08, 0, 0x45, 0, 0, 0, 0, 9, 0x40, 0, 64, protoTCP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2)
@@ -78,7 +78,7 @@ func TestEthernet(t *testing.T) {
 	})
 	a.must(opModifySQ, sq, 0x110, func(in []byte) { sqcState.put(in[0x20:], wqReady) })
 
-	// Two receive queues behind a table of two, in a flow that takes the adapter's own address.
+	// The flow for the adapter's own address leads to a table with two receive queues.
 	const room = 2048
 	var cqs [2]*testCQ
 	var rqs [2]uint32
@@ -113,7 +113,7 @@ func TestEthernet(t *testing.T) {
 	})
 	table := b.create(opCreateTable, 0x40, nil)
 	root := b.create(opCreateTable, 0x40, func(in []byte) {
-		in[0x18] = 1 // what matches nothing goes to
+		in[0x18] = 1 // for frames without a match
 		be.PutUint32(in[0x1c:], table)
 	})
 	b.must(opSetRoot, 0, 0x40, func(in []byte) { be.PutUint32(in[0x14:], root) })
@@ -173,7 +173,7 @@ func TestEthernet(t *testing.T) {
 	if len(used) != 2 {
 		t.Errorf("queues were used so: %v", used)
 	}
-	// Frames for others are not taken.
+	// The adapter ignores frames for other addresses.
 	b.p.Deliver(tcp(mac(5), mac(0), 10))
 	if cqs[0].poll() != nil || cqs[1].poll() != nil {
 		t.Error("a frame for another address was received")
@@ -200,7 +200,7 @@ func TestLayoutFields(t *testing.T) {
 	}
 }
 
-// A guest's table may forward each frame to itself, many times: the search ends nevertheless.
+// A guest's table may forward each frame to itself many times, but the search must end.
 func TestTablesThatLeadToThemselves(t *testing.T) {
 	p := &Port{}
 	p.Flows = map[flowKey]*flow{{Table: 1}: {Action: actionForward}}

@@ -2,7 +2,7 @@ package connectx
 
 import "github.com/rackless/rackless/rdma/roce"
 
-// Types of events (enum mlx5_event of linux/mlx5/device.h). An EQ says by a bit of its mask which of them it takes;
+// Types of events (enum mlx5_event of linux/mlx5/device.h). The mask of an EQ selects the types that it receives;
 // completions name their EQ in the CQ.
 const (
 	eventCompletion = 0x00
@@ -17,14 +17,13 @@ const (
 	eventSRQLimit   = 0x14
 )
 
-// Subtypes of a port event.
 const (
 	portDown   = 1
 	portActive = 4
 )
 
-// eq is an event queue. PI and CI count without end, in 32 bits; the place in the ring is their low Log bits. An EQ
-// raises its interrupt once for each time that it is armed.
+// eq is an event queue. PI and CI are free-running 32-bit counters, and their low Log bits are the place in the ring.
+// An EQ raises its interrupt once each time it is armed.
 type eq struct {
 	Num    uint32
 	Log    uint8
@@ -35,8 +34,8 @@ type eq struct {
 	Ring   ring
 }
 
-// createEQ makes an event queue. Its number has 8 bits in doorbells and in commands. Bounds of size and vector are
-// checked before the ring is charged to the guest.
+// createEQ creates an event queue, with a number of 8 bits because doorbells and commands have no more. Size and
+// vector are checked before the ring is charged to the guest.
 func createEQ(p *Port, in, out []byte, _ uint32) status {
 	c := in[0x10:]
 	n := p.number(kindEQ, 64, func(n uint32) bool { return p.EQs[n] != nil })
@@ -50,7 +49,7 @@ func createEQ(p *Port, in, out []byte, _ uint32) status {
 		return badParam
 	}
 	p.EQs[n] = e
-	// Commands complete on the EQ that asks for their type. The driver makes it first.
+	// Completions of commands go to the EQ that asks for their type. The driver creates it first.
 	if e.Mask>>eventCommand&1 != 0 {
 		p.CmdEQ = n
 	}
@@ -58,7 +57,7 @@ func createEQ(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
-// destroyEQ takes one away. Without the EQ of commands the driver polls again, as it does when it unloads.
+// destroyEQ destroys an event queue. Without the EQ for commands the driver polls again, as it does when it unloads.
 func destroyEQ(p *Port, in, _ []byte, _ uint32) status {
 	n := uint32(in[11])
 	e := p.EQs[n]
@@ -73,17 +72,18 @@ func destroyEQ(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// event writes an entry, and raises the interrupt where the driver waits for one. The entry (struct mlx5_eqe) has its
-// type at 1, the subtype at 3, data at 32 and the owner in its last byte, which alternates from round to round: the
-// driver knows a new entry by it, so that byte is written last (ring.put).
+// event writes an entry, and raises the interrupt if the EQ is armed. The entry (struct mlx5_eqe) has its type at
+// byte 1, the subtype at 3, data at 32 and the owner in its last byte. The owner alternates from round to round and
+// tells the driver that the entry is new, so it is written last (ring.put).
 func (p *Port) event(e *eq, typ, sub byte, data [28]byte) {
 	var b [64]byte
 	b[1], b[3] = typ, sub
 	copy(b[32:], data[:])
 	b[63] = byte(e.PI >> e.Log & 1)
-	// Never write over what the driver has not read. CI comes from a guest: at worst it spoils its own entries.
+	// Do not overwrite entries that the driver has not read. CI comes from the guest, which at worst spoils its own
+	// entries.
 	if e.PI-e.CI >= 1<<e.Log || !e.Ring.put(p.mem, uint64(e.PI&(1<<e.Log-1))*64, &b) {
-		return // overrun, or its buffer is gone: the driver's own doing
+		return // overrun, or the buffer is gone: the driver's own fault
 	}
 	e.PI++
 	if e.Armed {
@@ -92,8 +92,8 @@ func (p *Port) event(e *eq, typ, sub byte, data [28]byte) {
 	}
 }
 
-// async reports an event to the queue that asked for its type. The masks of the driver's EQs have no type in common. If
-// a guest's have, any of them gets it.
+// async reports an event to the queue with the event's type in its mask. The masks of the driver's EQs do not
+// overlap. If a guest's do, any matching queue receives the event.
 func (p *Port) async(typ, sub byte, data [28]byte) {
 	for _, e := range p.EQs {
 		if e.Mask>>typ&1 != 0 {
@@ -103,7 +103,7 @@ func (p *Port) async(typ, sub byte, data [28]byte) {
 	}
 }
 
-// queueEvent reports what happened to a queue (struct mlx5_eqe_qp_srq). The number is at 24 of the data, the kind of
+// queueEvent reports an event of a queue (struct mlx5_eqe_qp_srq). The number is at byte 24 of the data, the kind of
 // queue at 20: 0 is a QP.
 func (p *Port) queueEvent(typ byte, kind byte, n uint32) {
 	var d [28]byte
@@ -112,8 +112,8 @@ func (p *Port) queueEvent(typ byte, kind byte, n uint32) {
 	p.async(typ, 0, d)
 }
 
-// portEvent says that the link has changed. The driver asks for the port's state when it gets the event
-// (QUERY_VPORT_STATE, PAOS), so a change must be in the tables before.
+// portEvent reports a change of the link. The driver then asks for the port's state (QUERY_VPORT_STATE, PAOS), so a
+// change must be visible before.
 func (p *Port) portEvent() {
 	var d [28]byte
 	d[8] = 1 << 4 // port 1
@@ -124,40 +124,39 @@ func (p *Port) portEvent() {
 	p.async(eventPort, sub, d)
 }
 
-// up says whether the port carries frames: the cable is in, which virtual functions share, and the
-// driver wants it so. With hung commands frames still pass, as on a card whose firmware hangs and
-// whose pipeline does not.
+// up reports whether the port carries frames: the cable is plugged in, which virtual functions share, and the driver
+// has enabled the port. With hung commands frames still pass, as on a card with hung firmware and a working pipeline.
 func (p *Port) up() bool { return p.link && !p.dark && !p.AdminDown && !p.gone && !p.broken }
 
 // cq is a completion queue. Counters are free-running; the driver and doorbells show 24 bits of them.
 //
-// Notified is last_notified_index: without it a re-armed queue would raise a second event for an entry that had one,
-// and `ib_send_lat -e` ends with "Couldn't post send".
+// Notified is last_notified_index. Without it a re-armed queue would raise a second event for the same entry, and
+// `ib_send_lat -e` would end with "Couldn't post send".
 type cq struct {
 	Num      uint32
 	EQ       uint32
 	Log      uint8
-	Wide     bool // entries of 128 bytes, the second half of which are written
+	Wide     bool // entries have 128 bytes, of which the second half is written
 	Overrun  bool // overruns are ignored
 	Failed   bool
 	PI       uint32
 	Sol      uint32 // PI after the last solicited entry
-	Notified uint32 // PI at the last event: there is never a second one for an entry
+	Notified uint32 // PI at the last event, so that no entry causes a second one
 	Armed    uint8
 	DBR      uint64
 	Ring     ring
 	Ctx      []byte
 }
 
-// Armed.
 const (
 	disarmed = iota
 	armedAny
 	armedSolicited
 )
 
-// createCQ makes a completion queue. c_eqn names the EQ for its events; the context is kept whole for QUERY_CQ. The
-// last bytes of the doorbell record, at DBR+4, are for arming, and are not read: the doorbell says the same.
+// createCQ creates a completion queue. c_eqn is the EQ for its events, and the context is kept whole for QUERY_CQ.
+// The last bytes of the doorbell record, at DBR+4, are for arming and not read, because the doorbell has the same
+// value.
 func createCQ(p *Port, in, out []byte, _ uint32) status {
 	x := in[0x10 : 0x10+cqcSize]
 	n := p.number(kindCQ, 1<<24, func(n uint32) bool { return p.CQs[n] != nil })
@@ -193,8 +192,8 @@ func destroyCQ(p *Port, c *cq, _, _ []byte) status {
 	return ok
 }
 
-// modifyCQ takes over the moderation, which is only shown by QUERY_CQ: each armed queue raises its event at once. A
-// resize is refused, as cq_resize is not offered.
+// modifyCQ stores the moderation only for QUERY_CQ, because each armed queue raises its event at once. A resize is
+// refused, as cq_resize is not offered.
 func modifyCQ(p *Port, c *cq, in, _ []byte) status {
 	if opMod(in) != 0 {
 		return badOp
@@ -216,9 +215,9 @@ func queryCQ(p *Port, c *cq, _, out []byte) status {
 	return ok
 }
 
-// complete writes an entry to a queue. The consumer index is the first word of the doorbell record, in 24 bits. A full
-// queue fails, with an event, instead of losing entries. A CQ that is gone takes nothing: the QP's number for it is the
-// guest's.
+// complete writes an entry to a queue. The consumer index is the first word of the doorbell record, in 24 bits. A
+// full queue fails with an event instead of losing entries. c is nil if the CQ is gone, because a guest chooses the
+// QP's CQ number.
 func (p *Port) complete(c *cq, b *[64]byte, solicited bool) {
 	if c == nil || c.Failed {
 		return
@@ -230,7 +229,7 @@ func (p *Port) complete(c *cq, b *[64]byte, solicited bool) {
 		}
 	}
 	b[63] |= byte(c.PI >> c.Log & 1)
-	// Of 128 bytes the second half is the CQE.
+	// In entries of 128 bytes the second half is the CQE.
 	if o := uint64(c.PI&(1<<c.Log-1))*c.size() + c.size() - 64; !c.Ring.put(p.mem, o, b) {
 		p.failCQ(c, cqAccess)
 		return
@@ -244,13 +243,12 @@ func (p *Port) complete(c *cq, b *[64]byte, solicited bool) {
 	}
 }
 
-// Reasons of a failed CQ (MLX5_CQ_ERROR_SYNDROME_*): it is full, or its memory cannot be written.
+// Reasons for a failed CQ (MLX5_CQ_ERROR_SYNDROME_*): it is full, or its memory cannot be written.
 const (
 	cqOverrun = 1
 	cqAccess  = 2
 )
 
-// failCQ fails a queue, and tells the driver.
 func (p *Port) failCQ(c *cq, syndrome byte) {
 	c.Failed = true
 	var d [28]byte
@@ -268,7 +266,7 @@ func (p *Port) notify(c *cq) {
 	}
 }
 
-// Doorbell places in a UAR page.
+// Doorbell offsets in a UAR page.
 const (
 	dbCQ    = 0x20
 	dbEQArm = 0x40
@@ -276,8 +274,8 @@ const (
 	dbSend  = 0x800 // and up, in steps of 0x100
 )
 
-// doorbell does a write to a UAR page. off is the offset in the page. All UAR pages are alike here: a process of the
-// guest may ring for another's queue, but only makes us look at its doorbell record, which it cannot write.
+// doorbell handles a write to a UAR page at the offset off. All UAR pages are alike: a process of the guest may ring
+// for another's queue, but this only makes us read a doorbell record that it cannot write.
 func (p *Port) doorbell(off uint32, b []byte) {
 	switch {
 	case (off == dbEQArm || off == dbEQ) && len(b) >= 4:
@@ -287,8 +285,7 @@ func (p *Port) doorbell(off uint32, b []byte) {
 		if e == nil {
 			return
 		}
-		// CI counts 24 bits, PI 32. The write without arming comes in the middle of a batch; the one with arming at its
-		// end.
+		// CI has 24 bits, PI 32. The driver rings dbEQ in the middle of a batch, and dbEQArm at its end.
 		e.CI = e.PI - (e.PI-v)&0xffffff
 		if off == dbEQ {
 			return
@@ -301,7 +298,7 @@ func (p *Port) doorbell(off uint32, b []byte) {
 			p.arm(c, be.Uint32(b))
 		}
 	case off >= dbSend && off&0xff == 0 && len(b) >= 8:
-		// The value says which queue; how far it is filled is in its doorbell record.
+		// The value names the queue, and the queue's doorbell record has the producer index.
 		if q := p.Queues[be.Uint32(b[4:])>>8]; q != nil {
 			q.rang = p.s.now()
 			p.runSend(q)
@@ -309,9 +306,9 @@ func (p *Port) doorbell(off uint32, b []byte) {
 	}
 }
 
-// arm asks for an event at the next entry, or the next solicited one. An entry that the driver has not consumed counts,
-// if there was no event for it. Without the last condition an entry that came between the driver's last poll and this
-// doorbell would wait for ever. d is below half of the 24 bits, or ci is ahead of us.
+// arm requests an event for the next entry, or the next solicited one. An unconsumed entry counts too if it has had
+// no event, because an entry between the driver's last poll and this doorbell would otherwise wait forever. d must be
+// below half of the 24 bits, or ci is ahead of us.
 func (p *Port) arm(c *cq, v uint32) {
 	ci, last := v&0xffffff, c.PI
 	c.Armed = armedAny
@@ -323,8 +320,8 @@ func (p *Port) arm(c *cq, v uint32) {
 	}
 }
 
-// Opcodes of CQEs, in the high four bits of the last byte (MLX5_CQE_* of linux/mlx5/device.h). Its bit 0 is the owner,
-// which complete sets, and bit 1 marks a solicited event.
+// Opcodes of CQEs, in the high four bits of the last byte (MLX5_CQE_* of linux/mlx5/device.h). Bit 0 of the byte is
+// the owner, which complete sets, and bit 1 marks a solicited event.
 const (
 	cqeRequest  = 0
 	cqeWriteImm = 1
@@ -337,11 +334,11 @@ const (
 
 // completion writes the CQE of a finished request of a QP. A CQE (struct mlx5_cqe64; struct mlx5_err_cqe after a
 // failure) names its queue twice: by user_index at 32 for libmlx5, and by number at 56 for the kernel. For sends byte
-// 56 is the opcode of the request. wqe_counter at 60 is the index of the control segment of a send, or of the receive
-// WQE; c.ID of a send is index<<8 | opcode, from sendID.
+// 56 is the opcode of the request. wqe_counter at 60 is the index of a send's control segment or of the receive WQE;
+// c.ID of a send is index<<8 | opcode, from sendID.
 func (p *Port) completion(q *queue, c *roce.Completion) {
 	var b [64]byte
-	// Receives of an SRQ of XRC are completed under the user_index of the SRQ, not of the QP that got the message.
+	// Receives of an XRC SRQ complete under the user_index of the SRQ, not of the QP that got the message.
 	user := q.User
 	if s := p.receives(q); c.Recv && s != nil && s.Kind == queueSRQ {
 		user = s.User
@@ -360,8 +357,8 @@ func (p *Port) completion(q *queue, c *roce.Completion) {
 		if !c.Recv {
 			code = cqeReqError
 		}
-		// The numbers of roce.Status are those of the CQE's syndrome. An error completes as if solicited: whoever waits
-		// for solicited events only hears of it too.
+		// The values of roce.Status equal the syndromes of CQEs. An error completes as solicited, so that a driver
+		// that waits only for solicited events sees it too.
 		b[55] = byte(c.Status)
 		b[63] = code << 4
 		p.complete(p.CQs[cqn], &b, true)
@@ -379,7 +376,7 @@ func (p *Port) completion(q *queue, c *roce.Completion) {
 	p.complete(p.CQs[cqn], &b, c.Solicited)
 }
 
-// receiveCQE fills in what a receive has beyond a send, and returns its opcode.
+// receiveCQE fills in the fields of a receive that sends do not have, and returns its opcode.
 func receiveCQE(c *roce.Completion, b *[64]byte) byte {
 	be.PutUint32(b[36:], c.Imm)
 	if f := c.From; f != nil {
@@ -387,10 +384,10 @@ func receiveCQE(c *roce.Completion, b *[64]byte) byte {
 		if f.Dst.Is4() {
 			l3 = 2
 		}
-		// flags_rqpn of a datagram: the sender's number, that there is a GRH, and its kind: 1 is IPv6, 2 IPv4 of RoCE
-		// v2.
+		// flags_rqpn of a datagram: the sender's QP number, a flag for the GRH, and the GRH's kind: 1 is IPv6, 2 is
+		// IPv4 of RoCE v2.
 		be.PutUint32(b[24:], f.SrcQP|1<<28|l3<<24)
-		if f.Tagged { // rdma_cm looks for the address of a message in its VLAN
+		if f.Tagged { // rdma_cm uses the VLAN to look up the message's address
 			b[29] |= 1
 			be.PutUint16(b[30:], f.TCI)
 		}

@@ -5,21 +5,22 @@ import (
 	"time"
 )
 
-// Fault is a way in which an adapter fails, for tests of what notices it.
+// Fault is a way in which an adapter fails, for tests of programs that must notice it.
 type Fault string
 
-// Faults. Those of the link last until SetFault ends them; those of the firmware end with a reset of the adapter too.
+// These are all faults. Faults of the link last until SetFault ends them, and faults of the firmware also end with a
+// reset of the adapter.
 //
-// The driver's own timers notice the latter: a command after 60 s (cmd.c), a fatal error or an absent card at the next
-// poll of the health buffer, every 2 s (health.c).
+// The driver's own timers notice faults of the firmware: a hung command after 60 s (cmd.c), a fatal error or an
+// absent card at the next poll of the health buffer, every 2 s (health.c).
 const (
 	Healthy      Fault = ""
-	Unplugged    Fault = "cable"        // the cable is out of its cage
+	Unplugged    Fault = "cable"        // the cable is unplugged
 	Flapping     Fault = "flap"         // the link goes down and up again
-	HungCommands Fault = "hung-command" // the firmware takes commands and answers none
-	FatalError   Fault = "fw-fatal"     // the firmware has stopped, and says so in its health buffer
-	Assertion    Fault = "fw-assert"    // likewise, and the reset by which the driver recovers it helps
-	OffTheBus    Fault = "off-bus"      // all reads give ones, as from a card that has lost its PCIe link
+	HungCommands Fault = "hung-command" // the firmware accepts commands but answers none
+	FatalError   Fault = "fw-fatal"     // the firmware has stopped, and reports it in its health buffer
+	Assertion    Fault = "fw-assert"    // like FatalError, but the driver's reset recovers it
+	OffTheBus    Fault = "off-bus"      // all reads return ones, as from a card that has lost its PCIe link
 )
 
 // Faults lists all faults.
@@ -27,16 +28,15 @@ func Faults() []Fault {
 	return []Fault{Unplugged, Flapping, HungCommands, FatalError, Assertion, OffTheBus}
 }
 
-// ofFirmware says that a reset ends the fault.
+// ofFirmware reports whether a reset ends the fault.
 func (f Fault) ofFirmware() bool { return f == HungCommands || f.stops() || f == OffTheBus }
 
-// stops says that the firmware has stopped.
 func (f Fault) stops() bool { return f == FatalError || f == Assertion }
 
-// flapTime is how long the link of a flapping port is down, and then up.
+// flapTime is the time for which the link of a flapping port is down, and then up.
 const flapTime = time.Second
 
-// SetFault makes the adapter fail, in place of an earlier fault, or work again.
+// SetFault sets the adapter's fault, replacing an earlier one, or makes it work again with Healthy.
 func (p *Port) SetFault(f Fault) {
 	p.lock()
 	defer p.unlock()
@@ -48,7 +48,7 @@ func (p *Port) SetFault(f Fault) {
 	case was == HungCommands:
 		p.fault = Healthy
 		p.late()
-	// The firmware has started again, and knows nothing of what was.
+	// The firmware restarts and loses its state.
 	case was.ofFirmware():
 		p.restart()
 	}
@@ -69,14 +69,13 @@ func (p *Port) SetFault(f Fault) {
 	}
 }
 
-// late runs the commands that came while none was answered. The driver still waits for them, or has given them up.
+// late runs the commands that arrived while commands hung, even if the driver has given them up.
 func (p *Port) late() {
 	for i := range uint64(1) << logCmds {
 		p.command(i)
 	}
 }
 
-// cut takes the link down because of a fault, or up again.
 func (p *Port) cut(on bool) {
 	if p.broken == on {
 		return
@@ -86,7 +85,7 @@ func (p *Port) cut(on bool) {
 	p.linkChanged(was)
 }
 
-// flap takes the link up or down after flapTime, again and again until the fault is another one.
+// flap toggles the link every flapTime until the fault changes.
 func (p *Port) flap(fault int) {
 	time.AfterFunc(flapTime, func() {
 		p.lock()
@@ -98,8 +97,8 @@ func (p *Port) flap(fault int) {
 	})
 }
 
-// follow gives the virtual functions of a cable the link of its port, one after the other: who changed that holds the
-// port's lock, and each has its own.
+// follow gives the virtual functions of a cable the link state of their port. It runs without the port's lock,
+// because each function has its own lock.
 func (s *Server) follow(c *Cable) {
 	s.mu.RLock()
 	ports := s.ports
@@ -119,8 +118,8 @@ func (p *Port) setDark(dark bool) {
 	p.linkChanged(was)
 }
 
-// shareLink has the virtual functions follow the link of the cable, and not what the driver of the
-// physical one wants of its own, and the port at the other end of the cable the light of this one.
+// shareLink passes link changes on. The virtual functions follow the cable and the faults, but not the physical
+// driver's own setting of the link. The port at the other end of the cable follows this port's light.
 func (p *Port) shareLink() {
 	if p.gone || p.nic.VF > 0 {
 		return
@@ -135,14 +134,14 @@ func (p *Port) shareLink() {
 	}
 }
 
-// shines says whether the other end of the cable sees the port: the cable is in, the adapter works, and its driver
-// wants the link, or its firmware keeps it up all the same, as it does by default.
+// shines reports whether the other end of the cable sees a link: the adapter works, and either its driver wants the
+// link or its firmware keeps it up, as it does by default.
 func (p *Port) shines() bool {
 	return !p.broken && (!p.AdminDown || p.nic.Firmware.keepsLink(p.nic.Port))
 }
 
-// seeFar gives the port the link that the other end of its cable allows. Its light is read with the lock held, so that
-// of several changes the last one counts.
+// seeFar sets the port's link from the light of the other end of its cable. It reads the light with the lock held, so
+// that the last of several changes wins.
 func (p *Port) seeFar() {
 	p.lock()
 	defer p.unlock()
@@ -151,7 +150,7 @@ func (p *Port) seeFar() {
 	p.linkChanged(was)
 }
 
-// linkChanged tells the driver that the link is another than it was, if it is.
+// linkChanged tells the driver if the link's state differs from before.
 func (p *Port) linkChanged(was bool) {
 	p.shareLink()
 	if p.up() == was {
@@ -166,14 +165,14 @@ func (p *Port) linkChanged(was bool) {
 	p.portEvent()
 }
 
-// A link that went down flaps times within flapWindow is one that flaps.
+// A link flaps if it went down flaps times within flapWindow.
 const (
 	flaps      = 3
 	flapWindow = time.Minute
 )
 
 // Module events (struct mlx5_eqe_port_module). The driver prints "Port module event: module 0, Cable unplugged", and
-// counts it (module_unplug of ethtool -S).
+// counts them (module_unplug of ethtool -S).
 const (
 	modulePlugged   = 1
 	moduleUnplugged = 2
@@ -185,15 +184,15 @@ func (p *Port) moduleEvent(status byte) {
 	p.async(eventModule, 0, d)
 }
 
-// ResetFunction resets the adapter without the guest's doing. Its configuration space stays, as the guest would not
-// know that it has to be set up again. The driver finds the firmware without its tables, and recovers.
+// ResetFunction resets the adapter behind the guest's back. The configuration space stays, because the guest would
+// not know that it must set it up again. The driver finds the firmware without its tables, and recovers.
 func (p *Port) ResetFunction() {
 	p.lock()
 	defer p.unlock()
 	p.restart()
 }
 
-// restart is a reset that leaves configuration space alone.
+// restart resets the adapter, except for its configuration space.
 func (p *Port) restart() {
 	config := p.config
 	p.hardReset()
@@ -201,8 +200,8 @@ func (p *Port) restart() {
 	p.resets++
 }
 
-// softReset is the reset of a stopped firmware by the driver (mlx5_error_sw_reset of health.c), which waits for the
-// interface to be disabled.
+// softReset handles the driver's reset of a stopped firmware (mlx5_error_sw_reset of health.c). The driver then waits
+// for the interface to be disabled.
 func (p *Port) softReset() {
 	if p.fault == Assertion {
 		p.restart()
@@ -210,19 +209,19 @@ func (p *Port) softReset() {
 	p.NICMode = nicDisabled
 }
 
-// Status is how an adapter is.
+// Status is the state of an adapter.
 type Status struct {
-	Connected bool // a machine has the adapter
-	Driver    bool // and its driver has set it up
+	Connected bool // a machine is connected to the adapter
+	Driver    bool // its driver has set the adapter up
 	Up        bool // the port carries frames
-	Flaps     bool // the link went down several times within a minute
+	Flaps     bool // the link went down at least 3 times within a minute
 	Fault     Fault
-	Crash     string // the panic of this program that the fault is, if it is one
-	LinkDowns uint64 // how often the link went down
-	Resets    uint64 // of the function
+	Crash     string // the panic of this program that caused the fault, or ""
+	LinkDowns uint64 // number of times that the link went down
+	Resets    uint64 // of this function
 }
 
-// Status says how the adapter is.
+// Status returns the adapter's state.
 func (p *Port) Status() Status {
 	p.lock()
 	defer p.unlock()
@@ -233,5 +232,5 @@ func (p *Port) Status() Status {
 		Crash: p.crashed, Flaps: len(recent) >= flaps, LinkDowns: p.downs, Resets: p.resets}
 }
 
-// fatalSyndrome is what the health buffer says: an error of the firmware's (MLX5_HEALTH_SYNDR_FW_ERR).
+// fatalSyndrome is the syndrome in the health buffer: a firmware error (MLX5_HEALTH_SYNDR_FW_ERR).
 const fatalSyndrome = 1

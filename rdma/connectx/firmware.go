@@ -9,34 +9,35 @@ import (
 	"github.com/rackless/rackless/internal/atomicfile"
 )
 
-// Registers of the firmware that mstconfig and mstflint use (mstflint's reg_access.c).
+// Firmware registers of mstconfig and mstflint (mstflint's reg_access.c).
 const (
 	regMGIR = 0x9020 // versions and ids
 	regNVDA = 0x9024 // reads or writes a setting
-	regNVDI = 0x9025 // sets one back to its default
-	regMFRL = 0x9028 // asks for a reset
-	regNVQC = 0x9030 // says whether there is a setting
-	regNVGC = 0x9034 // says which values of settings can be asked for
-	regMCQS = 0x9060 // components of the firmware: here there is the image alone
-	regMCQI = 0x9061 // what is known of one
+	regNVDI = 0x9025 // resets a setting to its default
+	regMFRL = 0x9028 // requests a reset
+	regNVQC = 0x9030 // tells whether a setting exists
+	regNVGC = 0x9034 // tells which values of settings can be read
+	regMCQS = 0x9060 // components of the firmware: only the image
+	regMCQI = 0x9061 // properties of a component
 	regMQIS = 0x9064 // name and description of the board
-	regMCAM = 0x907f // says which registers there are
-	// regBadParam is a status of a register: MAD status "bad parameter".
+	regMCAM = 0x907f // tells which registers exist
+	// regBadParam is the status of a register with MAD status "bad parameter".
 	regBadParam byte = 7
 )
 
-// Types of settings (TLVs), as mstconfig names them: the class, the port for those of a port, and a number.
+// Types of settings (TLVs), as mstconfig names them. A type has a class, the port for settings of a port, and a
+// number.
 const (
 	tlvAddress    = 0x02       // nv_base_mac_guid
 	tlvAddressCap = 0x03       // nv_base_mac_guid_cap
 	tlvPCI        = 0x80       // nv_global_pci_conf
 	tlvPCICap     = 0x81       // nv_global_pci_cap
-	tlvLink       = 0x01000012 // nv_vpi_link_type of port 0, which counts from 1
+	tlvLink       = 0x01000012 // nv_vpi_link_type of port 0; real ports count from 1
 	tlvKeepLink   = 0x01000190 // nv_keep_link_up of port 0
 	tlvPortBits   = 0xff0000   // the number of the port
 )
 
-// Fields of settings. Numbers are those of mstflint's data base, counted from the most significant bit.
+// Fields of settings. The bit numbers are from mstflint's data base and count from the most significant bit.
 const (
 	pciSRIOVValid bits = 0x0<<8 | 1
 	pciSRIOV      bits = 0x20<<8 | 1
@@ -52,39 +53,39 @@ const (
 	keepEthernet  bits = 0x1f<<8 | 1
 )
 
-// portSettings are the settings of a port, by the type of port 0. Each is a word.
+// portSettings are the settings of a port, each one word, keyed by the type of port 0.
 var portSettings = map[uint32]struct {
 	field  bits
-	normal uint64 // as delivered
-	fixed  bool   // nothing else can be set
-	vpi    bool   // only boards have it that can do InfiniBand, which there is none of here
+	normal uint64 // value as delivered
+	fixed  bool   // no other value can be set
+	vpi    bool   // only on boards that support InfiniBand
 }{
 	tlvLink:     {field: linkType, normal: linkEthernet, fixed: true, vpi: true},
 	tlvKeepLink: {field: keepEthernet, normal: 1},
 }
 
-// Firmware is the flash of a card with its settings. The functions of a card share it. Settings take effect when the
-// card is reset, as a machine does when it starts, but not by the reset of one function (FLR).
+// Firmware is the flash of a card with its settings, shared by the card's functions. Settings take effect when the
+// card is reset, for example at the machine's start, but not by the reset of one function (FLR).
 type Firmware struct {
 	path    string
-	ports   int // of the card, each a physical function
+	ports   int // of the card, one physical function each
 	vfs     int // of each port, as delivered
 	mu      sync.Mutex
 	saved   settings
 	inForce settings
 }
 
-// settings are what has been set, by type; what is not there has its default.
+// settings maps types to changed settings. A missing type has its default.
 type settings map[uint32][]byte
 
-// maxVFs is NUM_OF_VFS at most, for each physical function.
+// maxVFs is the maximum of NUM_OF_VFS, for each physical function.
 const maxVFs = 127
 
-// defaultVFs is NUM_OF_VFS of a card that is delivered with SRIOV_EN off.
+// defaultVFs is NUM_OF_VFS of a card delivered with SRIOV_EN off.
 const defaultVFs = 8
 
-// NewFirmware returns the firmware of a card with a number of ports, whose settings are in a file; "" keeps them in
-// memory. A card that is delivered with virtual functions has SRIOV_EN on.
+// NewFirmware returns the firmware of a card. Its settings are in the file at path, or in memory if path is "". If
+// vfs is not 0, the card is delivered with SRIOV_EN on.
 func NewFirmware(path string, ports, vfs int) (*Firmware, error) {
 	f := &Firmware{path: path, ports: ports, vfs: vfs}
 	if path == "" {
@@ -112,14 +113,14 @@ func NewFirmware(path string, ports, vfs int) (*Firmware, error) {
 	return f, nil
 }
 
-// reset lets what has been set take effect.
+// reset makes the saved settings take effect.
 func (f *Firmware) reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.inForce = f.saved // write makes a new map
+	f.inForce = f.saved // write never changes a map but creates a new one
 }
 
-// VFs says how many virtual functions of each port the settings in force allow.
+// VFs returns the number of virtual functions of each port, by the settings in force.
 func (f *Firmware) VFs() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -130,15 +131,14 @@ func (f *Firmware) VFs() int {
 	return int(pciVFs.get(b))
 }
 
-// keepsLink says whether a port's link stays up while its driver does not want it, as the settings in force have it.
-// port counts from 0.
+// keepsLink reports whether a port's link stays up if its driver disables it, by the settings in force. port counts
+// from 0.
 func (f *Firmware) keepsLink(port int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return keepEthernet.is(f.port(f.inForce, tlvKeepLink|uint32(port+1)<<16))
 }
 
-// port returns a setting of a port.
 func (f *Firmware) port(s settings, typ uint32) []byte {
 	if b := s[typ]; b != nil {
 		return b
@@ -148,10 +148,9 @@ func (f *Firmware) port(s settings, typ uint32) []byte {
 	return b
 }
 
-// pciSize is the size of the setting of virtual functions.
+// pciSize is the size of the tlvPCI setting in bytes.
 const pciSize = 12
 
-// pci returns the setting of virtual functions.
 func (f *Firmware) pci(s settings) []byte {
 	if b := s[tlvPCI]; b != nil {
 		return b
@@ -164,7 +163,8 @@ func (f *Firmware) pci(s settings) []byte {
 	return b
 }
 
-// read returns a setting or its default, and whether it can be written. nil: the card has none of the kind.
+// read returns a setting or its default, and whether it can be written. It returns nil if the card does not have the
+// setting.
 func (f *Firmware) read(s settings, typ uint32, p *Port) (value []byte, writable bool) {
 	port := int(typ & tlvPortBits >> 16)
 	ofPort, is := portSettings[typ&^tlvPortBits]
@@ -180,7 +180,7 @@ func (f *Firmware) read(s settings, typ uint32, p *Port) (value []byte, writable
 		copy(b[2:], p.nic.MAC[:])
 		be.PutUint64(b[8:], p.guid())
 		return b, false
-	case typ == tlvAddressCap: // 8 addresses and GUIDs are the card's, from these on
+	case typ == tlvAddressCap: // the card has 8 addresses and GUIDs, starting with these
 		return []byte{0xc0, 0, 0, 0, 0, 8, 0, 8}, false
 	case is && (p.model.vpi || !ofPort.vpi) && port >= 1 && port <= f.ports:
 		return f.port(s, typ), true
@@ -188,7 +188,8 @@ func (f *Firmware) read(s settings, typ uint32, p *Port) (value []byte, writable
 	return nil, false
 }
 
-// write saves a setting, or with nil its default, and says whether it is one that the card can have.
+// write saves a setting, or removes it to restore its default if v is nil. It returns false if the card cannot have
+// the setting.
 func (f *Firmware) write(typ uint32, v []byte, p *Port) bool {
 	if was, writable := f.read(nil, typ, p); !writable || v != nil && len(v) != len(was) {
 		return false
@@ -216,8 +217,8 @@ func (f *Firmware) write(typ uint32, v []byte, p *Port) bool {
 	return true
 }
 
-// Fields of the header of NVDA and NVDI, before the type and the value: its length in bytes, and which value is asked
-// for.
+// Fields in the header of NVDA and NVDI, before the type and the value: the length in bytes, and which value is
+// requested.
 const (
 	nvLength  bits = 0x17<<8 | 9
 	nvCurrent bits = 0x9<<8 | 1
@@ -229,7 +230,8 @@ const (
 	nvqcWrite bits = 0x3e<<8 | 1
 )
 
-// firmwareReg answers a register of the firmware; known is false for others. d is the request, o starts as its echo.
+// firmwareReg answers a firmware register; known is false for other registers. d is the request, and o starts as its
+// copy.
 func (p *Port) firmwareReg(reg uint32, d, o []byte, write bool) (st status, known bool) {
 	f := p.nic.Firmware
 	f.mu.Lock()
@@ -237,13 +239,13 @@ func (p *Port) firmwareReg(reg uint32, d, o []byte, write bool) (st status, know
 	switch reg {
 	case regMGIR:
 		p.information(o)
-	case regMFRL: // the levels that are offered: a reset of the PCI link
+	case regMFRL: // the only offered level is a reset of the PCI link
 		clear(o[:8])
 	case regMQIS:
 		p.board(d, o)
 	case regMCAM:
 		clear(o[8:24])
-		if d[3] == 0 { // registers from 0x9000 on, a bit each; the last bit is the first register
+		if d[3] == 0 { // registers from 0x9000 on, one bit each; the last bit is the first register
 			for _, r := range []int{regMGIR, 0x9062, 0x9063, regMCQS, regMCQI, regMQIS} {
 				o[8+15-(r&0x7f)/8] |= 1 << (r & 7)
 			}
@@ -253,13 +255,13 @@ func (p *Port) firmwareReg(reg uint32, d, o []byte, write bool) (st status, know
 		if be.Uint16(d[2:]) != 0 {
 			return badParam, true
 		}
-		o[0], o[7], o[11] = 0x80, 1, 2<<4 // the last one, the image for boot, in use
+		o[0], o[7], o[11] = 0x80, 1, 2<<4 // the last component, the boot image, in use
 	case regMCQI:
 		p.component(d, o)
 	case regNVGC:
 		clear(o[:16])
-		o[3] = 3 // default ones, and those in force
-	case regNVQC: // mstconfig asks for number 0 to see whether there is the register
+		o[3] = 3 // default values and values in force
+	case regNVQC: // mstconfig asks for number 0 to test whether the register exists
 		typ := be.Uint32(d)
 		v, writable := f.read(nil, typ, p)
 		if v == nil && typ != 0 {
@@ -303,7 +305,7 @@ func (p *Port) firmwareReg(reg uint32, d, o []byte, write bool) (st status, know
 	return ok, true
 }
 
-// board fills in MQIS: a part of the board's name or description. The offset and the length are bounded by the text.
+// board fills in MQIS with a part of the board's name or description. The text limits the offset and the length.
 func (p *Port) board(d, o []byte) {
 	text := map[byte]string{1: p.model.part, 2: p.model.text}[d[3]]
 	from := min(int(be.Uint16(d[8:])), len(text))
@@ -314,7 +316,7 @@ func (p *Port) board(d, o []byte) {
 	copy(o[16:16+n], text[from:])
 }
 
-// component fills in MCQI: what can be asked of the image (type 0), and its version (type 1).
+// component fills in MCQI: the supported queries of the image (type 0), or its version (type 1).
 func (p *Port) component(d, o []byte) {
 	clear(o[12:keptSize])
 	v := o[24:]
@@ -332,7 +334,7 @@ func (p *Port) component(d, o []byte) {
 	be.PutUint16(o[22:], uint16(o[15]))
 }
 
-// information fills in MGIR: ids of the hardware, versions of the firmware.
+// information fills in MGIR: hardware ids and firmware versions.
 func (p *Port) information(o []byte) {
 	clear(o[:0xa0])
 	be.PutUint16(o[2:], p.model.device)

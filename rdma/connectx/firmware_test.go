@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// A tool speaks to the firmware as mstflint does, by the window in configuration space. cmd/rackless runs the real one
-// in an emulated host.
+// A tool accesses the firmware as mstflint does, through the window in configuration space. cmd/rackless tests the
+// real one in an emulated host.
 type tool struct {
 	t testing.TB
 	f *function
@@ -28,7 +28,7 @@ func (w tool) write(at int, v uint32) {
 	w.f.Write(vfiouser.RegionConfig, uint64(at), b[:])
 }
 
-// space takes the window and chooses a space. It reports whether there is that space.
+// space acquires the window and selects a space. It reports whether the space exists.
 func (w tool) space(space uint32) bool {
 	w.write(vscControl, space)
 	return w.read(vscControl)>>29 != 0
@@ -52,7 +52,6 @@ func (w tool) put(space, at, v uint32) {
 	}
 }
 
-// register reads or writes a register, and returns it with its status.
 func (w tool) register(reg uint16, write bool, in []byte) (out []byte, status byte) {
 	m := make([]byte, icmdSize)
 	m[0], m[1] = 8, 4 // an operation of 4 words
@@ -75,7 +74,7 @@ func (w tool) register(reg uint16, write bool, in []byte) (out []byte, status by
 	return m[icmdData:], m[2] & 0x7f
 }
 
-// setting reads a setting: the saved one (0), or nvCurrent, nvDefault.
+// setting reads a setting: the saved value (0), or nvCurrent or nvDefault.
 func (w tool) setting(typ uint32, which bits) []byte {
 	d := make([]byte, 16)
 	be.PutUint32(d[nvType:], typ)
@@ -98,7 +97,6 @@ func (w tool) set(typ uint32, v []byte) byte {
 	return st
 }
 
-// card returns the functions of a card with a tool at each.
 func card(t *testing.T, path, model string, vfs int) (*Firmware, []tool) {
 	t.Helper()
 	f, err := NewFirmware(path, 2, vfs)
@@ -114,7 +112,7 @@ func TestFirmwareIsReachedByTheWindow(t *testing.T) {
 	if cap := w[0].read(cfgVSC); cap&0xff != 9 || cap>>16 != vscSize {
 		t.Errorf("capability %#x", cap)
 	}
-	// Whoever writes the ticket that he got while the semaphore is free has it.
+	// A tool owns the semaphore if it writes its ticket while the semaphore is free.
 	ticket := w[0].read(vscCounter)
 	if again := w[0].read(vscCounter); ticket == 0 || again == ticket {
 		t.Errorf("tickets %d, %d", ticket, again)
@@ -253,7 +251,7 @@ func TestDamagedFirmwareIsAnError(t *testing.T) {
 	}
 }
 
-// FuzzWindow writes anything to the window: the adapter answers, and nothing breaks.
+// FuzzWindow writes random data to the window. The adapter must keep answering.
 func FuzzWindow(f *testing.F) {
 	_, gs := newLab(f, 1, NIC{Model: ConnectX5}, nil)
 	for _, reg := range []uint32{regMGIR, regNVDA, regNVDI, regNVQC, regMQIS, regMCQI, regMCQS, regMCAM, regPPCNT} {

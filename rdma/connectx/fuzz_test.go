@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzCommand gives the adapter any command: it answers, and nothing breaks.
+// FuzzCommand sends random commands to the adapter. It must answer each.
 func FuzzCommand(f *testing.F) {
 	_, gs := newLab(f, 1, NIC{}, nil)
 	g := gs[0]
@@ -30,7 +30,7 @@ func FuzzCommand(f *testing.F) {
 		be.PutUint32(in[8:], id)
 		copy(in[12:], body)
 		g.post(in, int(inLen), int(outLen))
-		// A mailbox list that ends in itself.
+		// This mailbox list is a circle.
 		be.PutUint64(g.mem[inBoxes+1024*3+mailNext:], inBoxes+1024*3)
 		g.write32(segDoorbell, 1)
 		if st, _ := g.answer(16); st == 0xff {
@@ -43,7 +43,7 @@ func FuzzCommand(f *testing.F) {
 	})
 }
 
-// FuzzWQE gives a QP any request, on the path by memory and on the wire.
+// FuzzWQE posts random requests to a QP, on the direct path and on the wire.
 func FuzzWQE(f *testing.F) {
 	s, g := newLab(f, 2, NIC{}, nil)
 	qa, qb := pair(g[0], g[1], serviceRC, nil)
@@ -84,7 +84,7 @@ func FuzzWQE(f *testing.F) {
 	})
 }
 
-// FuzzFrame gives the adapter any frame from the wire, and any batch.
+// FuzzFrame delivers random frames from the wire, and random batches.
 func FuzzFrame(f *testing.F) {
 	_, g := newLab(f, 1, NIC{}, nil)
 	f.Add([]byte("\x02\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x02\x08\x00\x45\x00"))

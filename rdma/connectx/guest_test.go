@@ -20,18 +20,18 @@ type guest struct {
 	p      *Port
 	f      *function
 	mem    []byte
-	next   uint64 // free memory
+	next   uint64 // next free address
 	pd     uint32
 	eq     uint32
 	eqRing uint64
-	gid    func(int) [16]byte // addresses of adapters; gidOf, if nil
-	vlan   uint16             // and their VLAN
+	gid    func(int) [16]byte // addresses of adapters; default gidOf
+	vlan   uint16             // VLAN of the adapters
 	uar    uint64
 }
 
 const guestMemory = 8 << 20
 
-// newLab makes adapters whose wires are joined; cut, if it is not nil, says which frames are lost.
+// newLab creates adapters with joined wires. If set, cut selects lost frames.
 func newLab(t testing.TB, n int, nic NIC, cut func(frame []byte) bool) (*Server, []*guest) {
 	s := NewServer(Options{Log: func(f string, a ...any) {
 		if testing.Verbose() {
@@ -95,7 +95,7 @@ func newGuest(t testing.TB, p *Port) *guest {
 	return g
 }
 
-// boot sets up the command queue at address 0x1000, mailboxes, and the objects that each driver has.
+// boot sets up the command queue at address 0x1000, mailboxes, and the objects that every driver has.
 func (g *guest) boot() {
 	g.next = 1 << 20
 	g.write32(segCmdQHigh, 0)
@@ -117,7 +117,7 @@ func (g *guest) pages(at []byte, addr uint64, n int) {
 	}
 }
 
-// alloc returns free memory, from a page's start.
+// alloc returns free memory, aligned to a page.
 func (g *guest) alloc(n uint64) uint64 {
 	at := g.next
 	g.next += (n + pageSize - 1) &^ (pageSize - 1)
@@ -131,7 +131,6 @@ func (g *guest) write32(off uint64, v uint32) {
 	g.f.Write(vfiouser.RegionBAR0, off, binary.BigEndian.AppendUint32(nil, v))
 }
 
-// command runs a command and returns its answer.
 func (g *guest) command(in []byte, outLen int) (status, []byte) {
 	g.post(in, len(in), outLen)
 	g.write32(segDoorbell, 1)
@@ -140,7 +139,7 @@ func (g *guest) command(in []byte, outLen int) (status, []byte) {
 
 const inBoxes, outBoxes = 0x10000, 0x40000
 
-// post writes a command to the first entry of the queue.
+// post writes a command to the first entry of the command queue.
 func (g *guest) post(in []byte, inLen, outLen int) {
 	e := g.mem[0x1000:0x1040]
 	clear(e)
@@ -174,7 +173,7 @@ func (g *guest) answer(outLen int) (status, []byte) {
 	return status(out[0]), out
 }
 
-// must runs a command that has to succeed.
+// must runs a command and fails the test if it fails.
 func (g *guest) must(op uint16, id uint32, n int, fill func(in []byte)) []byte {
 	g.t.Helper()
 	in := make([]byte, n)
@@ -195,7 +194,6 @@ func (g *guest) create(op uint16, n int, fill func(in []byte)) uint32 {
 	return be.Uint32(g.must(op, 0, n, fill)[8:]) & 0xffffff
 }
 
-// A testCQ is a completion queue of the driver.
 type testCQ struct {
 	g         *guest
 	num       uint32
@@ -220,7 +218,6 @@ func (g *guest) newCQ() *testCQ {
 	return c
 }
 
-// poll returns the next completion, or nil.
 func (c *testCQ) poll() []byte {
 	e := c.g.mem[c.ring+uint64(c.ci&(1<<logCQ-1))*64:][:64]
 	if e[63]>>4 == 15 || uint32(e[63]&1) != c.ci>>logCQ&1 {
@@ -231,10 +228,9 @@ func (c *testCQ) poll() []byte {
 	return append([]byte(nil), e...)
 }
 
-// waitLimit ends a test that would hang. It is far above what any of them takes, since the machine may be busy.
+// waitLimit ends a hanging test. It is far above any test's duration on a busy machine.
 const waitLimit = 5 * time.Minute
 
-// wait polls until there is a completion.
 func (c *testCQ) wait() []byte {
 	c.g.t.Helper()
 	for end := time.Now().Add(waitLimit); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
@@ -246,7 +242,6 @@ func (c *testCQ) wait() []byte {
 	return nil
 }
 
-// A testQP is a QP of the driver.
 type testQP struct {
 	g         *guest
 	num       uint32
@@ -272,7 +267,7 @@ func (g *guest) newQP(service uint8) *testQP {
 	return q
 }
 
-// connect moves a QP to RTS; i and peer are the numbers of the adapters.
+// connect moves a QP to RTS. i and peer are the numbers of the adapters.
 func (q *testQP) connect(i, peer int, num uint32, change map[bits]uint64) {
 	g := q.g
 	of := gidOf
@@ -308,7 +303,6 @@ func (q *testQP) connect(i, peer int, num uint32, change map[bits]uint64) {
 	}
 }
 
-// pair connects QPs of two guests.
 func pair(a, b *guest, service uint8, change map[bits]uint64) (*testQP, *testQP) {
 	qa, qb := a.newQP(service), b.newQP(service)
 	qa.connect(0, 1, qb.num, change)
@@ -316,7 +310,7 @@ func pair(a, b *guest, service uint8, change map[bits]uint64) (*testQP, *testQP)
 	return qa, qb
 }
 
-// key makes a memory key with all rights for n bytes at addr, which is its virtual address too.
+// key creates a memory key for n bytes at addr with all rights by default. The virtual address is addr too.
 func (g *guest) key(addr, n uint64, pd uint32, rights ...bits) uint32 {
 	pages := int(n+pageSize-1) / pageSize
 	i := g.create(opCreateKey, 0x110+8*pages, func(in []byte) {
@@ -333,7 +327,6 @@ func (g *guest) key(addr, n uint64, pd uint32, rights ...bits) uint32 {
 
 var allRights = []bits{mkcLr, mkcLw, mkcRr, mkcRw, mkcA}
 
-// recv posts a receive of n bytes at addr.
 func (q *testQP) recv(key uint32, addr uint64, n uint32) {
 	w := q.g.mem[q.ring+uint64(q.ri&(1<<logRQ-1))*32:][:32]
 	clear(w)
@@ -345,7 +338,7 @@ func (q *testQP) recv(key uint32, addr uint64, n uint32) {
 	be.PutUint32(q.g.mem[q.dbr:], uint32(q.ri))
 }
 
-// A testWQE is a send request, whose segments follow its control segment.
+// A testWQE is a send request: a control segment and the given segments.
 type testWQE struct {
 	op   byte
 	imm  uint32
@@ -394,7 +387,6 @@ func (q *testQP) ring1() {
 	q.g.f.Write(vfiouser.RegionBAR0, q.g.uar+dbSend, v)
 }
 
-// state is what QUERY_QP says.
 func (q *testQP) state() roce.State {
 	return roce.State(qpcState.get(q.g.must(opQueryQP, q.num, 16, nil)[0x18:]))
 }

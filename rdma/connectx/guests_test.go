@@ -20,7 +20,7 @@ import (
 	"github.com/rackless/rackless/vm/kerneltest"
 )
 
-// firstProgram loads the driver of the adapter, gives it an address, and runs what comes over the console.
+// firstProgram loads the adapter's driver, assigns it an address, and runs commands from the console.
 const firstProgram = `#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /tmp /run /bb
 /bin/busybox --install -s /bb
@@ -52,17 +52,16 @@ while read -r line; do
 done
 `
 
-// guestFiles are what the guests have of the node's image: the drivers, what opens them, and the tools.
+// guestFiles are the guests' files from the node's image: the drivers, their dependencies, and the tools.
 var guestFiles = []string{
 	"bin/busybox", "etc/*", "etc/libibverbs.d/mlx5.driver", "lib/modules/*", "lib/*/libgcc_s.so.1",
 	"usr/lib/*/libibverbs/libmlx5-*", "sbin/dcb", "sbin/ethtool", "usr/bin/ib_*", "usr/bin/ibv_devinfo", "usr/bin/rdma",
 	"usr/bin/rping", "usr/sbin/ibstat",
 }
 
-// guestLimit ends a test that would hang. It is far above what any of them takes, since the machine may be busy.
+// guestLimit ends a hanging test. It is far above any test's duration on a busy machine.
 const guestLimit = 30 * time.Minute
 
-// A machine is a guest with an emulated adapter, whose unmodified driver runs.
 type machine struct {
 	t    *testing.T
 	name string
@@ -70,7 +69,7 @@ type machine struct {
 	buf  []byte
 }
 
-// Memory of a guest: that of an anonymous file, which the adapter maps, or QEMU's own, which it reaches by messages.
+// Kinds of guest memory: an anonymous file that the adapter maps, or QEMU's own memory that it accesses by messages.
 const (
 	sharedMemory  = "memory-backend-memfd,id=ram,size=512M,share=on"
 	privateMemory = "memory-backend-ram,id=ram,size=512M"
@@ -100,7 +99,7 @@ func boot(t *testing.T, dir, name, addr, adapter, memory string, qemu, node *ima
 		if t.Failed() {
 			t.Logf("%s: QEMU said: %s", name, out.Bytes())
 		}
-		// What QEMU says if a message is not in its protocol. It drops the adapter for some of it.
+		// QEMU prints this about messages that violate its protocol. For some of them it drops the adapter.
 		if bad := regexp.MustCompile("unexpected reply|bad header|VFIO_USER_DMA").Find(out.Bytes()); bad != nil {
 			t.Errorf("%s: QEMU said: %s", name, out.Bytes())
 		}
@@ -118,7 +117,6 @@ func boot(t *testing.T, dir, name, addr, adapter, memory string, qemu, node *ima
 	}
 }
 
-// until reads the console up to a pattern.
 func (m *machine) until(pattern string) (before string, match []string) {
 	m.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -149,7 +147,7 @@ func (m *machine) start(command string) {
 	}
 }
 
-// finish returns what a command printed, which must succeed.
+// finish returns the output of a command, and fails the test if the command fails.
 func (m *machine) finish(command string) string {
 	m.t.Helper()
 	out, end := m.until(`END@(\d+)\s`)
@@ -165,12 +163,12 @@ func (m *machine) run(command string) string {
 	return m.finish(command)
 }
 
-// again is a shell command that runs another until it succeeds, ten times at the most.
+// again returns a shell command that repeats another until it succeeds, at most ten times.
 func again(command string) string {
 	return "no=1; for i in 1 2 3 4 5 6 7 8 9 10; do { " + command + "; } && no=0 && break; sleep 1; done; [ $no = 0 ]"
 }
 
-// The kernel's own drivers, Debian's libraries and the tools that people use drive the adapter, on both paths.
+// The kernel's own drivers, Debian's libraries and common tools use the adapter, on both paths.
 func TestUnmodifiedDriver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three guests")
@@ -243,7 +241,7 @@ func TestUnmodifiedDriver(t *testing.T) {
 			}
 		}
 	}
-	// What dcbnl and ethtool set comes back, and leads to counters.
+	// Settings of dcbnl and ethtool can be read back, and have counters.
 	for _, c := range []struct{ command, want string }{
 		{"ethtool -a eth0 | grep RX:", "on"},
 		{"dcb pfc show dev eth0", "3:off"},
@@ -258,20 +256,20 @@ func TestUnmodifiedDriver(t *testing.T) {
 		{"cat /sys/class/infiniband/mlx5_0/ports/1/hw_counters/roce_slow_restart", "0"},
 		{"ibstat | grep 'State: Active'", "Active"},
 	} {
-		// dcb of Debian 12 fails where a new second begins between its two messages to the kernel.
+		// dcb of Debian 12 fails if a new second begins between its two messages to the kernel.
 		if out := a.run(again(c.command)); !strings.Contains(out, c.want) {
 			t.Errorf("%s: no %q in\n%s", c.command, c.want, out)
 		}
 	}
-	// between runs a tool as server on one guest and as client on the other.
+	// between runs a tool as a server on one guest and as a client on the other.
 	between := func(asServer, asClient string) {
 		t.Helper()
 		server.start("timeout 60 " + asServer)
 		if strings.HasPrefix(asServer, "ib_") {
 			server.until("Waiting for client")
 		}
-		// A server listens just after it says so, and rping says nothing. It serves one client, so that a second try
-		// hides no failure of the first.
+		// A server listens just after it prints that it does, and rping prints nothing, so the client is repeated.
+		// The server accepts one client, so the repetition hides no failure of a connection.
 		out := a.run(again("timeout 60 " + asClient))
 		server.finish(asServer)
 		t.Logf("%s: %s", asClient, out[max(0, len(out)-260):])
@@ -286,11 +284,11 @@ func TestUnmodifiedDriver(t *testing.T) {
 			"ib_send_lat" + dev + "-R -n 200"} {
 			between(tool, tool+" 10.0.0.2")
 		}
-		// rping compares all that it reads back.
+		// rping compares all data that it reads back.
 		between("rping -s -a 10.0.0.2 -V -S 65000 -C 50", "rping -c -a 10.0.0.2 -V -S 65000 -C 50")
 	}
-	// A guest whose memory the adapter cannot map moves the same bytes, by messages: RDMA, whose data rping compares,
-	// and a file that its server sends from the page cache.
+	// A guest with memory that the adapter cannot map transfers the same bytes by messages: RDMA, with data that
+	// rping compares, and a file that its server sends from the page cache.
 	const file = "ib_write_bw"
 	sum := strings.Fields(a.run("md5sum /usr/bin/" + file))[0]
 	for _, by := range []struct {
@@ -311,12 +309,12 @@ func TestUnmodifiedDriver(t *testing.T) {
 			t.Errorf("%s to %s: the file has the sum %q, want %s", by.from.name, by.to.name, got, sum)
 		}
 	}
-	// The driver notices a pulled cable, and goes on afterwards.
+	// The driver notices an unplugged cable, and continues afterwards.
 	ports[0].SetLink(false)
 	a.run(again("ibstat | grep 'State: Down'"))
 	ports[0].SetLink(true)
 	a.run(again("ibstat | grep 'State: Active'"))
-	// It leaves, and comes back.
+	// The driver is unloaded and loaded again.
 	a.run("rmmod mlx5_ib && rmmod mlx5_core && insmod /lib/modules/mlx5_core.ko.gz && insmod " +
 		"/lib/modules/mlx5_ib.ko.gz" +
 		" && ip addr add 10.0.0.1/24 dev eth0 && ip link set eth0 up")

@@ -18,8 +18,8 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// FuzzRegisters reads and writes configuration space and BAR at any place. Each access is a byte for what and where, an
-// offset of three bytes, a length and the data.
+// FuzzRegisters reads and writes configuration space and BAR at any offset. Each access is a byte for kind and
+// region, an offset of three bytes, a length and the data.
 func FuzzRegisters(f *testing.F) {
 	_, gs := newLab(f, 1, NIC{}, nil)
 	g := gs[0]
@@ -42,7 +42,7 @@ func FuzzRegisters(f *testing.F) {
 			if what&2 != 0 {
 				region, size = vfiouser.RegionConfig, 4096
 			}
-			if off %= size; off+uint64(l) > size { // vfiouser refuses what leaves the region
+			if off %= size; off+uint64(l) > size { // vfiouser refuses accesses beyond the region
 				continue
 			}
 			if what&1 != 0 {
@@ -54,7 +54,7 @@ func FuzzRegisters(f *testing.F) {
 	})
 }
 
-// FuzzUMR changes keys by any request, and uses them.
+// FuzzUMR changes keys by random requests, and uses them.
 func FuzzUMR(f *testing.F) {
 	_, gs := newLab(f, 1, NIC{}, nil)
 	g := gs[0]
@@ -94,7 +94,7 @@ func FuzzUMR(f *testing.F) {
 	})
 }
 
-// FuzzParse reads any send request, of each service.
+// FuzzParse parses random send requests, for each service.
 func FuzzParse(f *testing.F) {
 	_, gs := newLab(f, 1, NIC{}, nil)
 	p := gs[0].p
@@ -114,8 +114,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzSteer lets any frame through any flow tables: entries of 8 bytes, each with its table, its index, a byte of the
-// match and what it asks for, the action and a destination.
+// FuzzSteer sends random frames through random flow tables. An entry has 8 bytes: its table, its index, a byte of the
+// match and its value, the action and a destination.
 func FuzzSteer(f *testing.F) {
 	_, gs := newLab(f, 1, NIC{}, nil)
 	p := gs[0].p
@@ -143,7 +143,7 @@ func FuzzSteer(f *testing.F) {
 	})
 }
 
-// FuzzRestore takes any state, and works with it.
+// FuzzRestore restores random states and uses them.
 func FuzzRestore(f *testing.F) {
 	_, gs := newLab(f, 1, NIC{}, nil)
 	g := gs[0]
@@ -187,10 +187,11 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// rubbish is how long hostile guests go on at least. make test-faults takes a minute.
+// rubbish is the minimum duration of TestHostileGuests. make test-faults uses a minute.
 var rubbish = flag.Duration("rubbish", 0, "how long TestHostileGuests lasts at least")
 
-// A guest that writes rubbish everywhere, and a client that sends rubbish to its socket, do not disturb the others.
+// A guest that writes random data everywhere, and a client that sends random data to its socket, do not disturb
+// others.
 func TestHostileGuests(t *testing.T) {
 	_, g := newLab(t, 4, NIC{}, nil)
 	qa, qb := pair(g[0], g[1], serviceRC, nil)
@@ -236,7 +237,7 @@ func TestHostileGuests(t *testing.T) {
 	}
 }
 
-// A vandal is a guest that does what no driver does.
+// A vandal is a guest that violates the rules of drivers.
 type vandal struct {
 	*guest
 	ops    []uint16
@@ -253,7 +254,7 @@ func newVandal(g *guest, victim, key uint32, va uint64) *vandal {
 	return v
 }
 
-// start sets the adapter up, as a driver does, with a queue that names one which is not its peer.
+// start sets the adapter up like a driver, with a queue connected to another that is not its peer.
 func (v *vandal) start() {
 	v.f.Reset()
 	v.boot()
@@ -261,7 +262,6 @@ func (v *vandal) start() {
 	v.qp.connect(2, 1, v.victim, nil)
 }
 
-// once does one wild thing.
 func (v *vandal) once(r *rand.Rand) {
 	if v.n++; v.n%2000 == 0 {
 		v.start()
@@ -285,7 +285,7 @@ func (v *vandal) once(r *rand.Rand) {
 		copy(v.mem[r.Uint64N(guestMemory-300):], b)
 	case 3:
 		v.f.Write(vfiouser.RegionBAR0, off, b)
-	case 4, 5: // a command that exists
+	case 4, 5: // an existing command
 		in := make([]byte, 16+len(b))
 		be.PutUint16(in, v.ops[r.IntN(len(v.ops))])
 		be.PutUint16(in[6:], uint16(r.IntN(3)))
@@ -305,7 +305,6 @@ func (v *vandal) once(r *rand.Rand) {
 	}
 }
 
-// vandalClient sends messages of the protocol that say anything.
 func vandalClient(path string, r *rand.Rand) {
 	c, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -344,14 +343,14 @@ func vandalClient(path string, r *rand.Rand) {
 	}
 }
 
-// Both paths carry IPv4, IPv6 and VLANs alike, and the frames on the wire show it.
+// Both paths carry IPv4, IPv6 and VLANs alike, as the frames on the wire show.
 func TestPaths(t *testing.T) {
 	six := func(i int) [16]byte { return [16]byte{0xfd, 1, 15: byte(i + 1)} }
 	for _, c := range []struct {
 		name string
 		gid  func(int) [16]byte
 		vlan uint16
-		want string // of the header, from the EtherType on
+		want string // header from the EtherType on
 	}{
 		{"IPv4", gidOf, 0, "\x08\x00\x45"}, {"IPv6", six, 0, "\x86\xdd\x60"},
 		{"IPv4 on a VLAN", gidOf, 100, "\x81\x00\x00\x64\x08\x00\x45"},
@@ -408,7 +407,7 @@ func TestManyQueuePairs(t *testing.T) {
 	ka, kb := g[0].key(at, 8*n, g[0].pd, allRights...), g[1].key(to, 8*n, g[1].pd, allRights...)
 	var qa [n]*testQP
 	for i := range qa {
-		// The memory of the guest is small: all share rings that are used one after the other.
+		// The guests' memory is small, so all queue pairs share rings and use them one after the other.
 		mark := [2]uint64{g[0].next, g[1].next}
 		qa[i], _ = pair(g[0], g[1], serviceRC, nil)
 		g[0].next, g[1].next = mark[0], mark[1]

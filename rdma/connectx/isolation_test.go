@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// noMemory maps a range of guest addresses behind which nobody is: each access fails, as when QEMU refuses it.
+// noMemory maps a range of guest addresses without memory. Every access fails, as if QEMU refused it.
 func (g *guest) noMemory() uint64 {
 	g.t.Helper()
 	const at, size = 1 << 32, 1 << 20
@@ -19,16 +19,16 @@ func (g *guest) noMemory() uint64 {
 	return at
 }
 
-// anyKey makes a key for n bytes at any address of the guest, whether there is memory or not.
+// anyKey creates a key for n bytes at any address of the guest, with or without memory.
 func (g *guest) anyKey(addr, n uint64) uint32 { return g.key(addr, n, g.pd, allRights...) }
 
-// An access that fails is an error of the request that made it, on both paths, and never a success.
+// A failed access is an error of its request on both paths, never a success.
 func TestAFailedAccessIsAnErrorCompletion(t *testing.T) {
 	const n = 3000
 	for _, direct := range []bool{true, false} {
 		for _, c := range []struct {
 			name            string
-			sender          bool // the memory that fails is the sender's
+			sender          bool // the failing memory is the sender's
 			w               func(remote, local []byte) testWQE
 			recv            bool // the other side posts a receive
 			sent, recvFails roce.Status
@@ -74,7 +74,7 @@ func TestAFailedAccessIsAnErrorCompletion(t *testing.T) {
 	}
 }
 
-// A completion queue that cannot be written fails with an event, as the driver would wait for its entry for ever.
+// A completion queue that cannot be written fails with an event, or the driver would wait for its entry forever.
 func TestACompletionThatCannotBeWrittenFailsItsQueue(t *testing.T) {
 	_, g := newLab(t, 2, NIC{}, nil)
 	a := g[0]
@@ -98,8 +98,7 @@ func TestACompletionThatCannotBeWrittenFailsItsQueue(t *testing.T) {
 	}
 }
 
-// Data in line and pieces of memory may follow each other in one request, in any order: UCX sends a header in line and
-// the rest from memory.
+// A request may mix inline data and memory in any order: UCX sends an inline header and the rest from memory.
 func TestDataInLineBesideMemory(t *testing.T) {
 	inline := func(s string) []byte {
 		b := append(be.AppendUint32(nil, 1<<31|uint32(len(s))), s...)
@@ -110,7 +109,7 @@ func TestDataInLineBesideMemory(t *testing.T) {
 			s, g := newLab(t, 2, NIC{}, nil)
 			s.SetDirect(direct)
 			qa, qb := pair(g[0], g[1], service, nil)
-			const n = 2000 // of each piece: more than a packet
+			const n = 2000 // bytes of each piece: more than a packet
 			a, b := g[0].alloc(2*n), g[1].alloc(3*n)
 			ka, kb := g[0].anyKey(a, 2*n), g[1].anyKey(b, 3*n)
 			fill(g[0].mem[a:a+2*n], 5)
@@ -150,7 +149,7 @@ func TestDataInLineBesideMemory(t *testing.T) {
 					t.Errorf("%s, direct %v, service %d: a send moved other bytes", name, direct, service)
 				}
 			}
-			// What a READ brings cannot be stored in its request.
+			// A READ cannot store its data inline in the request.
 			if service == serviceRC {
 				qa.send(testWQE{op: wqeRead, segs: [][]byte{remoteSeg(b, kb), inline("no room here")}})
 				if st := statusOf(qa.cq.wait()); st != roce.LocalQPOp {
@@ -161,8 +160,8 @@ func TestDataInLineBesideMemory(t *testing.T) {
 	}
 }
 
-// A receive WQE holds at least a data segment, and in a linked queue the link before it. A smaller one would be read
-// beyond its end: on the direct path by the thread of whoever sends to it.
+// A receive WQE holds at least a data segment, preceded by the link in a linked queue. A smaller WQE would be read
+// beyond its end, on the direct path by the sender's thread.
 func TestAReceiveQueueHasRoomForItsSegments(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	a := g[0]
@@ -197,7 +196,7 @@ func TestAReceiveQueueHasRoomForItsSegments(t *testing.T) {
 	})
 }
 
-// If the peer's queue makes the direct path panic, the peer's adapter fails, and the sender's goes on.
+// If the peer's queue makes the direct path panic, the peer's adapter fails, and the sender's continues.
 func TestAPanicOverThePeersDataFailsThePeer(t *testing.T) {
 	s, g := newLab(t, 3, NIC{}, nil)
 	s.strict = false
@@ -221,7 +220,7 @@ func TestAPanicOverThePeersDataFailsThePeer(t *testing.T) {
 	}
 }
 
-// claim sets row 3 of a guest's addresses, and returns the status.
+// claim sets row 3 of a guest's address table, and returns the status.
 func (g *guest) claim(gid [16]byte, m [6]byte) status {
 	in := make([]byte, 0x30)
 	be.PutUint16(in, opSetAddress)
@@ -234,7 +233,7 @@ func (g *guest) claim(gid [16]byte, m [6]byte) status {
 	return st
 }
 
-// An address is that of the port that had it first, until this port gives it up.
+// An address belongs to its first port until that port gives it up.
 func TestAnAddressBelongsToItsFirstPort(t *testing.T) {
 	s, g := newLab(t, 3, NIC{}, nil)
 	path := &roce.Path{Dst: gidOf(1), DstMAC: mac(1)}
@@ -263,20 +262,20 @@ func TestAnAddressBelongsToItsFirstPort(t *testing.T) {
 	}
 }
 
-// A guest that has the addresses and the queue number of another gets nothing over the direct path that the wire would
+// A guest with the addresses and the queue number of another gets nothing over the direct path that the wire would
 // not give it.
 func TestAGuestCannotPoseAsAnother(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		claim func(t *testing.T, g []*guest) // how the third guest comes by an address
-		psn   uint64                         // that it starts from
+		claim func(t *testing.T, g []*guest) // gives the third guest an address
+		psn   uint64                         // the third guest's first packet number
 	}{
 		{"with its GID and MAC", func(t *testing.T, g []*guest) {
 			if st := g[2].claim(gidOf(1), mac(1)); st == ok {
 				t.Error("it got the address")
 			}
 			g[2].p.lock()
-			g[2].p.GIDs[3] = gidEntry{GID: gidOf(1), MAC: mac(1), Version: 2} // as a restored state could
+			g[2].p.GIDs[3] = gidEntry{GID: gidOf(1), MAC: mac(1), Version: 2} // possible by a restored state
 			g[2].p.unlock()
 		}, 7},
 		{"with its GID", func(t *testing.T, g []*guest) {
@@ -292,7 +291,7 @@ func TestAGuestCannotPoseAsAnother(t *testing.T) {
 		}, 8},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, g := newLab(t, 3, NIC{}, func([]byte) bool { return true }) // the wire carries nothing
+			_, g := newLab(t, 3, NIC{}, func([]byte) bool { return true }) // the wire loses every frame
 			qa, qb := g[0].newQP(serviceRC), g[1].newQP(serviceRC)
 			psn := map[bits]uint64{qpcNextRcvPsn: 7, qpcNextSendPsn: 7}
 			qa.connect(0, 1, qb.num, psn)
@@ -311,7 +310,7 @@ func TestAGuestCannotPoseAsAnother(t *testing.T) {
 			copy(g[0].mem[at:], "a secret")
 			ka, kc := g[0].anyKey(at, 4096), g[2].anyKey(got, 4096)
 			qc.recv(kc, got, 4096)
-			if c.name != "after it has gone" { // else the address does lead to it, and the numbers protect
+			if c.name != "after it has gone" { // then the address leads to the third guest, and the PSNs protect
 				qa.send(testWQE{op: wqeSend, segs: [][]byte{dataSeg(at, ka, 64)}})
 			}
 			qc.send(testWQE{op: wqeRead, segs: [][]byte{remoteSeg(at, ka), dataSeg(got+2048, kc, 64)}})
@@ -325,7 +324,7 @@ func TestAGuestCannotPoseAsAnother(t *testing.T) {
 	}
 }
 
-// connectAs is connect for a guest whose row 3 is not to be touched.
+// connectAs is like connect, but leaves row 3 of the address table alone.
 func (q *testQP) connectAs(peer int, num uint32, psn uint64) {
 	for _, op := range []uint16{opRst2Init, opInit2RTR, opRTR2RTS} {
 		q.g.must(op, q.num, 0x110, func(in []byte) {
@@ -341,8 +340,8 @@ func (q *testQP) connectAs(peer int, num uint32, psn uint64) {
 	}
 }
 
-// The first numbers of queues and keys differ from adapter to adapter, and between those that are restored from one
-// state: a guest cannot tell those of another from its own.
+// The first numbers of queues and keys differ between adapters, even if they are restored from the same state, so
+// that a guest cannot guess another's numbers.
 func TestNumbersCannotBeGuessed(t *testing.T) {
 	s, g := newLab(t, 3, NIC{}, nil)
 	state, err := g[0].p.Save()
@@ -370,8 +369,8 @@ func TestNumbersCannotBeGuessed(t *testing.T) {
 	}
 }
 
-// An atomic access behind a list of pieces is refused if its address in the guest is not aligned, on both paths alike:
-// it could not be one access there.
+// Both paths refuse an atomic access behind a list of pieces if its guest address is not aligned, because it could
+// not be a single access.
 func TestAnUnalignedAtomicIsRefusedOnBothPaths(t *testing.T) {
 	for _, direct := range []bool{true, false} {
 		s, g := newLab(t, 2, NIC{}, nil)
@@ -401,7 +400,7 @@ func TestAnUnalignedAtomicIsRefusedOnBothPaths(t *testing.T) {
 	}
 }
 
-// A frame whose memory fails is an error of its queue, on both sides.
+// A frame in failing memory is an error of its queue, on both sides.
 func TestAFrameThatCannotBeReadIsAnError(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	a := g[0]

@@ -8,43 +8,42 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// mkey is a memory key: a range of virtual addresses, and the pages behind it. A key is index<<8
-// and a byte that the driver chooses, so that a key of a region which is gone does not fit the next
-// one with its index. Pages are the adapter's addresses of 1<<Shift bytes each, the first of which
-// holds Start. In mode KLM they are pairs of words, which follow each other in the range from Start
-// on: the length and the key of a piece, and its virtual address.
+// mkey is a memory key: a range of virtual addresses and the pages behind it. Key is index<<8 plus a byte that the
+// driver chooses, so that the key of a destroyed region does not match the next one with its index. Pages are the
+// adapter's addresses of 1<<Shift bytes each, and the first one holds Start. In mode KLM, Pages are pairs of words
+// that follow each other in the range from Start on: the length and the key of a piece, and its virtual address.
 type mkey struct {
 	Key        uint32
 	PD         uint32
 	Free       bool
-	UMR        bool   // changed and invalidated by work requests: keys of fast registration, and windows
+	UMR        bool   // can be changed and invalidated by work requests: keys of fast registration, and windows
 	RInval     bool   // a peer may invalidate it
-	QPN        uint32 // of the queue that may use it: a window of type 2; anyQP: all of its domain
+	QPN        uint32 // the only queue that may use it (a window of type 2), or anyQP for all of its domain
 	Mode       uint8
-	Any        bool // the whole address space
+	Any        bool // covers the whole address space
 	Access     roce.Access
 	Start, Len uint64
 	Shift      uint8
 	Pages      []uint64
 }
 
-// Modes of access (access_mode of struct mkc). A key of another mode can be made, but is refused in use.
+// Modes of access (access_mode of struct mkc). A key of another mode can be created but not used.
 const (
 	modePhysical = 0
 	modeMTT      = 1
 	modeKLM      = 2 // pieces of other keys: memory windows, and fast registration of lists with gaps
 )
 
-// anyQP is the number in a key that all queues of its domain may use.
+// anyQP is the QPN of a key that all queues of its domain may use.
 const anyQP = 0xffffff
 
-// bound says whether a queue may use a key, as far as the key is for one queue. No queue has the number 0.
+// bound reports whether a key's QPN allows its use by a queue. 0 is not a queue number.
 func (p *Port) bound(key, qpn uint32) bool {
 	k := p.Keys[key>>8]
 	return k == nil || k.QPN == anyQP || k.QPN == 0 || k.QPN == qpn
 }
 
-// reservedKey is the key that stands for physical addresses in receive lists, and ends them where it follows.
+// reservedKey is the key for physical addresses in receive lists. As the key of a segment it ends the list.
 const reservedKey = 0x100
 
 func createKey(p *Port, in, out []byte, _ uint32) status {
@@ -61,8 +60,8 @@ func createKey(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
-// readKey fills a key from its context and the addresses of its pages. Each check of the lengths is a bound: the sum of
-// start and length must not wrap, the number of pages must be in the command, and within what the guest may allocate.
+// readKey fills in a key from its context and the addresses of its pages. The checks ensure that the sum of start and
+// length does not wrap, and that the pages are in the command and within the guest's allowance.
 func (p *Port) readKey(k *mkey, n uint32, x, pas []byte) status {
 	*k = mkey{Key: n<<8 | mkcMkey70.get32(x), PD: mkcPd.get32(x), Free: mkcFree.is(x), UMR: mkcUmrEn.is(x),
 		Mode: uint8(mkcAccessMode10.get(x) | mkcAccessMode42.get(x)<<2), Any: mkcLength64.is(x),
@@ -72,7 +71,7 @@ func (p *Port) readKey(k *mkey, n uint32, x, pas []byte) status {
 		return ok
 	}
 	if k.Free {
-		// Its pages come by a work request.
+		// A work request will set the pages.
 		count := int(mkcTranslationsOctwordSize.get(x)) * 2
 		if count > maxCommand/8 || !p.charge(count) {
 			return limit
@@ -89,13 +88,13 @@ func (p *Port) readKey(k *mkey, n uint32, x, pas []byte) status {
 	}
 	k.Pages = make([]uint64, count)
 	for i := range k.Pages {
-		// The low bits of an entry are flags such as the right to write, which the key states as well.
+		// The low bits of an entry are flags such as the right to write, which is also in the key.
 		k.Pages[i] = be.Uint64(pas[8*i:]) &^ 7
 	}
 	return ok
 }
 
-// keyAccess reads the rights. Remote rights count with those of the QP: both must grant an access.
+// keyAccess reads the rights. For remote access, the QP must grant the rights too.
 func keyAccess(x []byte) roce.Access {
 	var a roce.Access
 	for f, r := range map[bits]roce.Access{mkcLr: roce.LocalRead, mkcLw: roce.LocalWrite, mkcRr: roce.RemoteRead,
@@ -122,7 +121,7 @@ func queryKey(p *Port, k *mkey, _, out []byte) status {
 	return ok
 }
 
-// A seg is a piece of guest memory, in one mapping. b is nil where it is reached by messages.
+// A seg is a piece of guest memory in one mapping. b is nil if it must be accessed by messages.
 type seg struct {
 	m    *vfiouser.Memory
 	addr uint64
@@ -130,9 +129,9 @@ type seg struct {
 	b    []byte
 }
 
-// translate appends the memory behind n bytes at va of a key to out. pd is that of the queue which uses it. This is the
-// one place that decides which memory a queue or a peer may reach: key, protection domain, rights and range are checked
-// for each use, as the key may have been destroyed or changed since the last. The slices are valid while the lock on
+// translate appends the memory behind n bytes at va of a key to out. pd is the domain of the queue that uses it. Only
+// translate decides which memory a queue or a peer may access. It checks key, protection domain, rights and range at
+// each use, because the key may have been destroyed or changed since the last. The slices are valid while the lock on
 // maps is held.
 func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
 	k := p.Keys[key>>8]
@@ -143,7 +142,7 @@ func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access)
 		return out, roce.FaultDomain
 	case k.Access&a != a:
 		return out, roce.FaultRights
-	// The differences cannot wrap, where a sum of Start and Len could.
+	// These differences cannot wrap, unlike a sum of Start and Len.
 	case va+n < va, !k.Any && (va < k.Start || va-k.Start > k.Len || n > k.Len-(va-k.Start)):
 		return out, roce.FaultRange
 	case n == 0:
@@ -167,7 +166,7 @@ func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access)
 		}
 		at := k.Pages[i] + o&(size-1)
 		l := size - o&(size-1)
-		// Pages that follow each other are one piece.
+		// Contiguous pages form one piece.
 		for ; l < n && i+1 < uint64(len(k.Pages)) && k.Pages[i+1] == k.Pages[i]+size; i++ {
 			l += size
 		}
@@ -181,8 +180,8 @@ func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access)
 	return out, 0
 }
 
-// pieces appends memory behind a key of mode KLM. A piece needs the local right that the access stands for. Its own key
-// must not be another list: a guest could make a circle of such keys.
+// pieces appends memory behind a key of mode KLM. A piece needs the local right that corresponds to the access. Its
+// own key must not be another list, or a guest could create a circle of such keys.
 func (p *Port) pieces(out []seg, k *mkey, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
 	local := roce.LocalRead
 	if a&(roce.LocalWrite|roce.RemoteWrite|roce.RemoteAtomic) != 0 {
@@ -211,8 +210,8 @@ func (p *Port) pieces(out []seg, k *mkey, va, n uint64, a roce.Access) ([]seg, r
 	return out, 0
 }
 
-// physical appends memory by its address as the adapter sees it. A range may consist of several mappings. A key of mode
-// 0 covers all of the guest's memory: only its kernel can make one, and it reaches no more than the guest's own.
+// physical appends memory at an address of the adapter. A range may span several mappings. A key of mode 0 covers all
+// of the guest's memory, but only the guest's kernel can create one.
 func (p *Port) physical(out []seg, addr, n uint64) ([]seg, roce.Fault) {
 	if addr+n < addr || n > 1<<40 {
 		return out, roce.FaultAddress
@@ -240,7 +239,7 @@ func total(v []seg) (n uint64) {
 	return n
 }
 
-// mapped says whether all of a list is memory of this process, which can be copied to and from without the client.
+// mapped reports whether all pieces are memory of this process.
 func mapped(v []seg) bool {
 	for i := range v {
 		if v[i].b == nil {
@@ -250,9 +249,9 @@ func mapped(v []seg) bool {
 	return true
 }
 
-// move copies from one list to another, as far as both reach. If one side is reached by messages, it goes through a
-// buffer of 64 KiB. False: the client refused an access or did not answer, and a part may have been copied. Between
-// lists that are mapped it cannot fail.
+// move copies from one list to another until one ends. If a side is not mapped, the data go through a buffer of 64
+// KiB. It returns false if the client refused an access or did not answer, after copying a part. Between mapped lists
+// it cannot fail.
 func move(dst, src []seg) bool {
 	var do, so uint64
 	for len(dst) > 0 && len(src) > 0 {
@@ -277,7 +276,7 @@ func move(dst, src []seg) bool {
 	return true
 }
 
-// read copies from the piece, from offset o on. It fails if the client does.
+// read copies from the piece, starting at offset o. It fails if the client does.
 func (s *seg) read(o uint64, b []byte) bool {
 	if s.b == nil {
 		return s.m.Read(s.addr+o, b)
@@ -286,7 +285,7 @@ func (s *seg) read(o uint64, b []byte) bool {
 	return true
 }
 
-// write copies to the piece, from offset o on. It fails if the client does.
+// write copies to the piece, starting at offset o. It fails if the client does.
 func (s *seg) write(o uint64, b []byte) bool {
 	if s.b == nil {
 		return s.m.Write(s.addr+o, b)
@@ -295,12 +294,11 @@ func (s *seg) write(o uint64, b []byte) bool {
 	return true
 }
 
-// bytesSeg is memory of our own as a piece.
 func bytesSeg(b []byte) seg { return seg{n: uint64(len(b)), b: b} }
 
-// atomically replaces the 8 bytes of guest memory at b by op of them, and returns the old number. The guest's CPUs use
-// the same memory, so it is one instruction here too. The number is little-endian in memory, as on all hosts that run
-// this; b is aligned to 8 bytes, which the callers check.
+// atomically applies op to the 8 bytes of guest memory at b, and returns the old number. It is one atomic
+// instruction, because the guest's CPUs use the same memory. The number is little-endian, as on all supported hosts;
+// the callers check that b is aligned to 8 bytes.
 func atomically(b []byte, op roce.AtomicOp) uint64 {
 	at := (*uint64)(unsafe.Pointer(&b[:8][0]))
 	for {

@@ -2,11 +2,10 @@ package connectx
 
 // bits is a field of a structure of the firmware interface: contexts, capabilities and registers, as far as this
 // package uses them. It is the first bit, counted from the most significant bit of the first byte, shifted by 8, plus
-// the width in bits. Names and places are those of Linux 6.1, include/linux/mlx5/mlx5_ifc.h, which gives them for the
-// adapters' firmware.
+// the width in bits. Names and places are from Linux 6.1, include/linux/mlx5/mlx5_ifc.h.
 //
 // All structures are big-endian. A field of up to 32 bits lies within a word of 32 bits; one of 64 bits starts at a
-// byte. The caller sees to it that the bytes are there: see minBuffer.
+// byte. The caller ensures that the bytes exist (see minBuffer).
 type bits uint32
 
 func (f bits) get(b []byte) uint64 {
@@ -21,7 +20,7 @@ func (f bits) get(b []byte) uint64 {
 func (f bits) get32(b []byte) uint32 { return uint32(f.get(b)) }
 func (f bits) is(b []byte) bool      { return f.get(b) != 0 }
 
-// put sets the field to the low bits of v, and leaves the bits beside it alone.
+// put sets the field to the low bits of v, and leaves other bits unchanged.
 func (f bits) put(b []byte, v uint64) {
 	at, n := int(f>>8), int(f&0xff)
 	last := (at + n - 1) / 8
@@ -43,8 +42,8 @@ func putAll(b []byte, m map[bits]uint64) {
 }
 
 // struct qpc, the context of a QP: 0xe8 bytes at 0x18 of CREATE_QP and of the commands that change its state. The
-// primary address path (struct ads) is at byte 0x18 of it. Logs are powers of two: of WQEs, and of their size in units
-// of 16 bytes for receives and in blocks of 64 bytes for sends.
+// primary address path (struct ads) is at its byte 0x18. Logs are powers of two: the number of WQEs, and their size,
+// in units of 16 bytes for receives and in blocks of 64 bytes for sends.
 const (
 	qpcState            bits = 0x0<<8 | 4
 	qpcSt               bits = 0x8<<8 | 8
@@ -81,8 +80,8 @@ const (
 	qpcHwRqCounter      bits = 0x5c0<<8 | 32
 )
 
-// struct ads, an address path. The source is an index into the table of GIDs, the destination a MAC (rmac) and a GID at
-// 0x10. ack_timeout is a power of two of 4.096 us, as in the InfiniBand specification.
+// struct ads, an address path. The source is an index into the table of GIDs, the destination a MAC (rmac) and a GID
+// at 0x10. ack_timeout is the exponent of a power of two, in units of 4.096 us, as in the InfiniBand specification.
 const (
 	adsAckTimeout   bits = 0x40<<8 | 5
 	adsSrcAddrIndex bits = 0x48<<8 | 8
@@ -96,8 +95,8 @@ const (
 	adsRmac310      bits = 0x140<<8 | 32
 )
 
-// struct wq, within the contexts of RQs, SQs and RMPs at byte 0x30. The page addresses follow at 0xc0. wq_type 0 is a
-// linked list, 1 a ring.
+// struct wq, within the contexts of RQs, SQs and RMPs at byte 0x30, followed by the page addresses at 0xc0. wq_type 0
+// is a linked list, 1 a ring.
 const (
 	wqWqType      bits = 0x0<<8 | 4
 	wqPageOffset  bits = 0x2b<<8 | 5
@@ -138,8 +137,8 @@ const (
 	xsrqDbRecordAddrL bits = 0x160<<8 | 30
 )
 
-// struct cqc, at 0x10 of CREATE_CQ; the page addresses follow at 0x110. cqe_sz 0 is 64 bytes, 1 is 128. oi lets the
-// queue overrun.
+// struct cqc, at 0x10 of CREATE_CQ; the page addresses follow at 0x110. cqe_sz 0 means 64 bytes, 1 means 128; oi lets
+// the queue overrun.
 const (
 	cqcStatus            bits = 0x0<<8 | 4
 	cqcCqeSz             bits = 0x8<<8 | 3
@@ -165,7 +164,7 @@ const (
 )
 
 // struct mkc, at 0x10 of CREATE_MKEY; the page addresses follow at 0x110. length64 means that the key covers all
-// addresses. free marks a key that has to be filled by a UMR request first.
+// addresses; a UMR request must fill in a free key first.
 const (
 	mkcFree                    bits = 0x1<<8 | 1
 	mkcAccessMode42            bits = 0x3<<8 | 3
@@ -187,7 +186,7 @@ const (
 	mkcLogPageSize             bits = 0x1db<<8 | 5
 )
 
-// struct tirc, at 0x20 of CREATE_TIR. The key of the hash is at 0x28, what is hashed at 0x50.
+// struct tirc, at 0x20 of CREATE_TIR. The key of the hash is at 0x28, the selection of hashed fields at 0x50.
 const (
 	tircDispType      bits = 0x20<<8 | 4
 	tircInlineRqn     bits = 0xe8<<8 | 24
@@ -205,7 +204,7 @@ const (
 	matchIpVersion bits = 0x93<<8 | 4
 )
 
-// struct nic_vport_context: what the driver tells the adapter of the netdev. The list of addresses follows at 0x100.
+// struct nic_vport_context: the driver's settings of the netdev. The list of addresses follows at 0x100.
 const (
 	vportMinWqeInlineMode bits = 0x5<<8 | 3
 	vportRoceEn           bits = 0x1f<<8 | 1
@@ -230,7 +229,7 @@ const (
 	gidRoceVersion   bits = 0xd8<<8 | 8
 )
 
-// struct cmd_hca_cap, the general capabilities: what they hold, and why, is in caps.go.
+// struct cmd_hca_cap, the general capabilities. Their values and reasons are in caps.go.
 const (
 	capLogMaxSrqSz                 bits = 0x80<<8 | 8
 	capLogMaxQpSz                  bits = 0x88<<8 | 8
@@ -376,7 +375,7 @@ const (
 	ptysEthProtoLpAdvertise bits = 0x180<<8 | 32
 )
 
-// struct paos_reg: whether the port is wanted up and is up; 1 is up, 2 down.
+// struct paos_reg: the administrative and operational state of the port; 1 is up, 2 down.
 const (
 	paosAdminStatus bits = 0x14<<8 | 4
 	paosOperStatus  bits = 0x1c<<8 | 4
@@ -394,7 +393,7 @@ const (
 	pmlpWidth bits = 0x18<<8 | 8
 )
 
-// struct ppcnt_reg: grp chooses a group of counters, prio_tc the priority of those that are by priority.
+// struct ppcnt_reg: grp selects a group of counters, prio_tc the priority in groups by priority.
 const (
 	ppcntGrp    bits = 0x1a<<8 | 6
 	ppcntPrioTc bits = 0x3d<<8 | 3

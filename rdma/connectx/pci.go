@@ -14,11 +14,11 @@ const (
 	vectors   = 32
 	uarBase   = 0x10000 // doorbell pages start at page 16 of the BAR
 	pageSize  = 4096
-	msixTable = 0x2000 // QEMU emulates table and pending bits
+	msixTable = 0x2000 // QEMU emulates the table and pending bits
 	msixPBA   = 0x3000
 )
 
-// Places in configuration space.
+// Offsets in configuration space.
 const (
 	cfgCommand = 0x04
 	cfgBAR0    = 0x10
@@ -29,8 +29,8 @@ const (
 	cfgACS     = 0x100
 )
 
-// model is what distinguishes adapters. Firmware versions are those of real releases. In 14.1023 the minor is beyond
-// what the kernel's quirk for INTx knows, and it warns at each hotplug.
+// model describes a kind of adapter. Firmware versions are from real releases. The minor of 14.1023 is beyond the
+// range of the kernel's quirk for INTx, so the kernel warns at each hotplug.
 type model struct {
 	device       uint16
 	major, minor uint32 // of the firmware; the kernel's quirk for INTx masking expects a minor of 99 or less
@@ -38,15 +38,15 @@ type model struct {
 	psid         string
 	width        byte   // PCIe lanes
 	rate         int64  // of a port, in bits per second
-	hardware     uint16 // id of the chip, as tools read it
+	hardware     uint16 // id of the chip for tools
 	part, text   string // name and description of the board
-	vpi          bool   // the board can do InfiniBand too, so its firmware has a type of link
+	vpi          bool   // the board supports InfiniBand too, so its firmware has a link type
 }
 
-// Rate returns the rate of a model's ports in bits per second, or 0 for one that is unknown.
+// Rate returns the rate of a model's ports in bits per second, or 0 if the model is unknown.
 func Rate(name string) int64 { return models[name].rate }
 
-// Device ids as in the table of mlx5_core (main.c). Both report one port; a card with two is two functions.
+// Device ids are from the table of mlx5_core (main.c). Each has one port; a card with two ports is two functions.
 var models = map[string]model{
 	"":          connectX4Lx,
 	ConnectX4Lx: connectX4Lx,
@@ -59,9 +59,9 @@ var connectX4Lx = model{0x1015, 14, 32, 1010, "MT_2420110034", 8, 25e9, 0x20b, "
 
 var le, be = binary.LittleEndian, binary.BigEndian
 
-// hardReset is power on, or a function level reset. The interrupt pin stays 0, since no INTx is served. BAR 0 has 32
-// MiB, prefetchable: behind a root port it needs pref64-reserve at hotplug, or the guest has no space to assign. The
-// port's lock is held, or nobody knows the port yet.
+// hardReset performs a power-on or function level reset. The interrupt pin stays 0, since INTx is not supported. BAR
+// 0 has 32 MiB and is prefetchable; behind a root port it needs pref64-reserve at hotplug, or the guest has no space
+// for it. The port's lock is held, unless the port is not in use yet.
 func (p *Port) hardReset() {
 	p.config, p.configChanged = [4096]byte{}, true
 	c := p.config[:]
@@ -75,7 +75,7 @@ func (p *Port) hardReset() {
 	c[0x34] = cfgExp
 	c[cfgExp], c[cfgExp+1] = 0x10, cfgMSIX
 	le.PutUint16(c[cfgExp+2:], 2)                                // an endpoint
-	le.PutUint32(c[cfgExp+4:], 0x10008fe2)                       // can reset itself
+	le.PutUint32(c[cfgExp+4:], 0x10008fe2)                       // supports function level reset
 	le.PutUint32(c[cfgExp+12:], 0x7803|uint32(p.model.width)<<4) // 8 GT/s
 	le.PutUint16(c[cfgExp+18:], 0x1003|uint16(p.model.width)<<4)
 	le.PutUint32(c[cfgExp+0x2c:], 0xe) // 2.5 to 8 GT/s
@@ -86,7 +86,7 @@ func (p *Port) hardReset() {
 	le.PutUint32(c[cfgMSIX+8:], msixPBA)
 	c[cfgPM] = 1
 	le.PutUint16(c[cfgPM+2:], 3)
-	// Access control services of which none can be switched off: the functions of a card do not reach each other, and
+	// These access control services cannot be switched off, so the functions of a card do not reach each other, and
 	// each is an IOMMU group of its own.
 	le.PutUint32(c[cfgACS:], 1<<16|0xd)
 	if p.icmd = (icmd{}); p.nic.VF == 0 {
@@ -98,11 +98,11 @@ func (p *Port) hardReset() {
 	}
 	p.dropState()
 	p.shareLink()
-	p.NICMode = nicDisabled // until a driver enters its command queue
+	p.NICMode = nicDisabled // until a driver sets its command queue
 }
 
-// function is the port as QEMU sees it. Its methods come from the thread of the connection, one at a time, and take the
-// port's lock: the timer and other ports use the port meanwhile.
+// function is the port as QEMU sees it. The thread of the connection calls its methods, one at a time. They take the
+// port's lock, because the timer and other ports use the port concurrently.
 type function Port
 
 // Connected implements vfiouser.Device.
@@ -123,8 +123,8 @@ func (f *function) Disconnected() {
 	p.hardReset()
 }
 
-// Reset implements vfiouser.Device. QEMU resets a device when it connects, which must not undo Restore: a restored
-// guest resumes in the middle of its work. The first access to the BAR says that this is over.
+// Reset implements vfiouser.Device. QEMU resets a device when it connects. This must not undo Restore, because a
+// restored guest resumes in the middle of its work, until its first access to the BAR.
 func (f *function) Reset() {
 	p := (*Port)(f)
 	p.lock()
@@ -135,12 +135,13 @@ func (f *function) Reset() {
 	}
 }
 
-// registers is what reads of configuration space and of the initialization segment show, apart from clock and counters.
+// registers holds the readable state of configuration space and initialization segment, apart from clock and
+// counters.
 type registers struct {
 	cmdQHigh, cmdQLow uint32
-	off               bool // all ones are read
-	stopped           bool // the firmware is
-	restored          bool // the next access has more to do than to read
+	off               bool // all reads return ones
+	stopped           bool // the firmware has stopped
+	restored          bool // the next access does more than read
 	config            *[4096]byte
 }
 
@@ -153,7 +154,7 @@ func (p *Port) registers() registers {
 		p.gone || p.fault == OffTheBus, p.fault.stops(), p.restored, p.configCopy}
 }
 
-// publish shows the registers as they are now to reads that come without the lock. The port's lock is held.
+// publish makes the current registers visible to reads without the lock. The port's lock is held.
 func (p *Port) publish() {
 	r := p.registers()
 	if old := p.shown.Load(); old == nil || *old != r {
@@ -162,8 +163,8 @@ func (p *Port) publish() {
 	}
 }
 
-// ReadNow implements vfiouser.Device. Whoever holds the port's lock may wait for memory of this guest, which QEMU does
-// not read before the guest's own read of a register is answered.
+// ReadNow implements vfiouser.Device. It does not take the port's lock: the lock's holder may wait for memory of this
+// guest, which QEMU does not access before it has the answer to the guest's own read of a register.
 func (f *function) ReadNow(region int, off uint64, b []byte) bool {
 	p := (*Port)(f)
 	r := p.shown.Load()
@@ -174,7 +175,8 @@ func (f *function) ReadNow(region int, off uint64, b []byte) bool {
 			return false
 		}
 		copy(b, r.config[off:])
-		// A kernel finds no function here. QEMU, which reads all at once, does not ask for the first word alone.
+		// For a disabled virtual function, a kernel must find nothing here. QEMU needs the whole space, and never
+		// reads the first word alone.
 		if off == 0 && len(b) <= 4 && p.nic.VF > 0 && p.nic.VF > p.nic.Firmware.VFs() {
 			for i := range b {
 				b[i] = 0xff
@@ -184,7 +186,7 @@ func (f *function) ReadNow(region int, off uint64, b []byte) bool {
 	case r.restored:
 		return false
 	}
-	// A read may have any length and place; each byte is made on its own.
+	// A read may have any length and offset, so each byte is produced separately.
 	for i := range b {
 		switch at := off + uint64(i); {
 		case r.off:
@@ -239,8 +241,8 @@ func (f *function) Write(region int, off uint64, b []byte) {
 	}
 }
 
-// resumed notes that a restored guest runs. An interrupt that was on its way when its template stopped has been lost:
-// it is raised again, or the driver would wait for ever.
+// resumed handles the first access of a restored guest. An interrupt that was pending when its template stopped has
+// been lost, so it is raised again, or the driver would wait forever.
 func (p *Port) resumed() {
 	if !p.restored {
 		return
@@ -258,9 +260,9 @@ var writable = map[uint64]byte{cfgCommand: 0x47, cfgCommand + 1: 0x05, 0x0c: 0xf
 	cfgPM + 4: 0x03, cfgPM + 5: 0x01, cfgDevCtl: 0xff, cfgDevCtl + 1: 0x7f, cfgExp + 16: 0xc3, cfgExp + 17: 0x0f,
 	cfgExp + 0x28: 0x1f, cfgExp + 0x29: 0xe4, cfgExp + 0x30: 0x3f, cfgMSIX + 3: 0xc0}
 
-// configWrite changes configuration space. QEMU passes on what the guest writes, apart from what it emulates itself
-// (MSI-X). All other bits are read-only, so that a guest cannot make up another device. A function level reset must
-// work, as VFIO in the guest uses it before it hands the adapter on.
+// configWrite changes configuration space. QEMU forwards the guest's writes, except to MSI-X, which QEMU emulates
+// itself. All other bits are read-only, so that a guest cannot turn it into another device. A function level reset
+// must work, because VFIO in the guest uses it before it passes the adapter on.
 func (p *Port) configWrite(off uint64, b []byte) {
 	p.configChanged = true
 	if off >= vscControl && off < cfgVSC+vscSize && p.nic.VF == 0 {
@@ -276,7 +278,7 @@ func (p *Port) configWrite(off uint64, b []byte) {
 			p.resets++
 			p.hardReset()
 			return
-		// Bits below the size read as zeros: thereby software measures the BAR.
+		// Bits below the size read as zeros, by which software measures the BAR.
 		case at == cfgBAR0+3:
 			p.config[at] = v & ^byte(barSize>>24-1)
 		case at >= cfgBAR0+4 && at < cfgBAR0+8:
@@ -288,15 +290,14 @@ func (p *Port) configWrite(off uint64, b []byte) {
 	}
 }
 
-// The initialization segment (struct mlx5_init_seg of the kernel's linux/mlx5/device.h), at the start of the BAR,
-// big-endian. What is not listed reads as zeros: so does "initializing" at 0x1fc, for which the driver waits at its
-// start.
+// The initialization segment (struct mlx5_init_seg of the kernel's linux/mlx5/device.h) is at the start of the BAR
+// and big-endian. Other offsets read as zeros.
 const (
 	segCmdQHigh = 0x10
 	segCmdQLow  = 0x14
 	segDoorbell = 0x18
-	segInit     = 0x1fc // bit 31: it initializes; bit 30: the driver can reset it
-	segSeverity = 0x238 // of the health buffer; the top bit asks for a reset
+	segInit     = 0x1fc // bit 31: initializing (the driver waits for 0); bit 30: the driver can reset the firmware
+	segSeverity = 0x238 // in the health buffer; the top bit requests a reset
 	segSyndrome = 0x23d
 	segTimer    = 0x1000
 	segCounter  = 0x1010
@@ -307,20 +308,20 @@ const (
 	nicReset = 7 // in nic_interface: the driver resets the firmware (MLX5_NIC_IFC_SW_RESET)
 )
 
-// nicDisabled is what nic_interface says after a reset (MLX5_NIC_IFC_DISABLED). The poll of health.c sees it, so a
+// nicDisabled is the value of nic_interface after a reset (MLX5_NIC_IFC_DISABLED). The poll of health.c sees it, so a
 // driver that did not expect the reset recovers instead of waiting for its commands.
 const nicDisabled = 1
 
-// clockHz is the frequency of the adapter's clock.
 const clockHz = 156250000
 
-// ticks is the clock of time stamps. The seconds are taken apart, since the product would overflow after two minutes.
+// ticks returns the clock for time stamps. It converts seconds separately, because the product would overflow after
+// two minutes.
 func (p *Port) ticks() uint64 {
 	d := p.s.now()
 	return uint64(d/time.Second)*clockHz + uint64(d%time.Second)*clockHz/uint64(time.Second)
 }
 
-// initSegment returns a byte of the segment. Revision 5 of the command interface is the one that cmd.c accepts.
+// initSegment returns a byte of the segment. cmd.c accepts revision 5 of the command interface.
 func (p *Port) initSegment(r *registers, at uint64) byte {
 	var w [8]byte
 	switch at &^ 7 {
@@ -338,7 +339,7 @@ func (p *Port) initSegment(r *registers, at uint64) byte {
 		}
 	case segTimer:
 		be.PutUint64(w[:], p.ticks())
-	case segCounter: // the driver takes an adapter whose counter stands still for dead
+	case segCounter: // the driver assumes that an adapter is dead if this counter stops
 		if at == segCounter && !r.stopped {
 			p.beat.Add(1)
 		}
@@ -347,8 +348,9 @@ func (p *Port) initSegment(r *registers, at uint64) byte {
 	return w[at&7]
 }
 
-// initWrite takes a write to the segment. The address of the command queue comes in two halves, the low one last, with
-// nic_interface in bits 8 and 9. A command may run for milliseconds; the guest's write was posted and does not wait.
+// initWrite handles a write to the segment. The address of the command queue comes in two halves, the low one last,
+// with nic_interface in bits 8 and 9. A command may run for milliseconds, but the guest's posted write does not wait
+// for it.
 func (p *Port) initWrite(off uint64, b []byte) {
 	if len(b) == 8 && off%8 == 0 {
 		p.initWrite(off, b[:4])

@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// Port is an adapter with its one port.
+// Port is an adapter with one port.
 type Port struct {
 	s     *Server
 	id    int
@@ -24,69 +24,70 @@ type Port struct {
 	vfu   *vfiouser.Server
 	mem   *vfiouser.Memory
 
-	// mu guards all that follows, apart from the atomics. Two ports are locked in the order of their ids: see lockPeer.
+	// mu guards the fields below, except the atomics. Two ports are locked in the order of their ids (see lockPeer).
 	//
-	// Order of the locks: outMu, Server.maps for reading, mu, Server.mu, those of vfiouser. Who holds mu must not take
-	// maps again: a writer that waits between two read locks of a thread stops it for ever.
+	// The lock order is outMu, Server.maps for reading, mu, Server.mu, the locks of vfiouser. A thread with mu must
+	// not lock maps again: a writer waiting between its two read locks would block it forever.
 	mu sync.Mutex
 	tables
 	config [4096]byte
-	// configCopy is what config was when it changed last, unless configChanged says that it is old.
+	// configCopy is a copy of config, valid unless configChanged is set.
 	configCopy    *[4096]byte
 	configChanged bool
 	icmd          icmd
 	link          bool
 	gone          bool // Close was called
-	connected     bool // a client is
-	restored      bool // Restore was called, and the reset at QEMU's start is still to come
+	connected     bool
+	restored      bool // Restore was called, and the reset at QEMU's start has not come yet
 	fault         Fault
-	faults        int             // how often it changed
-	broken        bool            // the link is down because of it
-	dark          bool            // of a virtual function: the link of its port is down
-	far           *Port           // at the other end of a cable that joins two: see Join
-	downAt        []time.Duration // when the link went down last
+	faults        int             // number of changes of fault
+	broken        bool            // the link is down because of the fault
+	dark          bool            // for a virtual function: the link of its port is down
+	far           *Port           // port at the other end of the cable; see Join
+	downAt        []time.Duration // times at which the link last went down
 	crashed       string          // the panic that stopped the adapter
 	resets        uint64
-	downs         uint64 // how often the link went down; the guest's counter starts anew with each reset
-	in, out       []byte // of the command that runs
+	downs         uint64 // number of times the link went down; the guest's own counter restarts with each reset
+	in, out       []byte
 	outLen        int
 	waiting       map[*queue]time.Duration
-	rxFree        time.Duration // when the wire has delivered all that was copied to the port
+	rxFree        time.Duration // when the wire has delivered all copied messages
 	net           *roce.Port
-	netDirty      bool          // net is to be polled
-	netAt         time.Duration // and when at the latest
-	failed        []*queue      // whose wireQP has failed
-	loop          []byte        // frames from the port to itself, as in frames
+	netDirty      bool          // net must be polled
+	netAt         time.Duration // latest time to poll net
+	failed        []*queue      // queues with a failed wireQP
+	loop          []byte        // frames from the port to itself, in the form of frames
 	wr            sendWR
-	wqe           [maxWQE]byte // that is being parsed
-	list          []seg        // for one call of domain.copy
-	src, dst      []seg        // of the message that is being copied
-	// answers is the queue of the peer that is known to lead back here, for the messages of one batch: until its end
-	// both ports are locked, so that their addresses cannot go.
+	wqe           [maxWQE]byte
+	list          []seg // for one call of domain.copy
+	src, dst      []seg
+	// answers is a queue of the peer known to lead back to this port, for the messages of one batch. Both ports stay
+	// locked during the batch, so they keep their addresses.
 	answers *queue
 
-	shown atomic.Pointer[registers] // for reads that come without the lock
+	shown atomic.Pointer[registers] // for reads without the lock
 	beat  atomic.Uint32
 
 	wakeAt atomic.Int64 // the earliest deadline
-	lines  atomic.Int32 // written to the log
+	lines  atomic.Int32 // number of lines written to the log
 	light  atomic.Bool  // the other end of the cable sees the port
 
-	outMu  sync.Mutex // held while frames are given to the cable, so that they stay in order
-	frames []byte     // to give to the cable after unlock, in the form of nic.Batch
-	spare  []byte     // has the room of those before
-	cable  int        // bytes of frames, and of those that the cable has not taken yet
-	held   bool       // net sends nothing, as the cable takes nothing
+	outMu  sync.Mutex // held while frames are passed to the cable, to keep their order
+	frames []byte     // frames to pass to the cable after unlock, in the form of NIC.Batch
+	spare  []byte     // the previous buffer of frames, for reuse
+	cable  int        // bytes in frames and in batches that the cable has not taken yet
+	held   bool       // net is on hold, because too much waits for the cable
 }
 
-// While more than cableHigh waits for the cable, the port sends nothing, until it is down to cableLow. This is what may
-// still come after a pause, so it is small. A switch that takes nothing more stops the port so, too.
+// If more than cableHigh bytes wait for the cable, the port sends nothing until only cableLow are left, for example
+// when a switch accepts no more frames. cableHigh is small because the waiting frames are still sent after a pause.
 const (
 	cableHigh = 64 << 10
 	cableLow  = 32 << 10
 )
 
-// took notes that the cable has taken n bytes, and lets the port go on: here, or else by the timer.
+// took records that the cable has taken n bytes, and resumes a port on hold: at once if here is set, or else by the
+// timer.
 func (p *Port) took(n int, here bool) {
 	p.cable -= n
 	if !p.held || p.cable > cableLow {
@@ -103,24 +104,23 @@ func (p *Port) took(n int, here bool) {
 	p.wakeBy(now)
 }
 
-// limits of what a guest may allocate.
+// Limits on a guest's allocations.
 const (
-	// Without them a guest could use up the memory of the process, which is that of all NICs of the lab. A page address
-	// takes 8 bytes here: 128 MiB at the most.
+	// Without these limits a guest could use up the memory of the process, which serves all NICs of the lab. A page
+	// address takes 8 bytes here, so maxPages is 128 MiB.
 	maxObjects = 1 << 18
 	maxPages   = 1 << 24 // page addresses in all objects
 )
 
-// lock takes the port, and keeps guest memory in place. The read lock on maps lets slices of guest memory live until
-// unlock. A client's DMA_UNMAP is answered only when nobody uses the range.
+// lock locks the port and keeps guest memory in place. With the read lock on maps, slices of guest memory stay valid
+// until unlock, because a client's DMA_UNMAP waits for the write lock.
 func (p *Port) lock() {
 	p.s.maps.RLock()
 	p.mu.Lock()
 }
 
-// unlock releases the port and sends the frames that were queued. No callback runs with the lock held: Frames leads
-// into the lab's switch, which may call Deliver of another port or block. Deferred, it ends a panic of who held the
-// lock: see crash.
+// unlock unlocks the port and sends the queued frames. It calls Frames without the lock, because that may block or
+// call Deliver of another port. If deferred, it also recovers from a panic (see crash).
 func (p *Port) unlock() {
 	if v := recover(); v != nil {
 		p.crash(v)
@@ -137,8 +137,8 @@ func (p *Port) unlock() {
 	}
 }
 
-// appendFrame appends a frame in the form of a batch, and nextFrame takes the first off one. What does not begin with a
-// whole frame has none.
+// appendFrame appends a frame to a batch, and nextFrame removes the first one. nextFrame returns nil unless the batch
+// begins with a complete frame.
 func appendFrame(b, frame []byte) []byte {
 	return append(be.AppendUint32(b, uint32(len(frame))), frame...)
 }
@@ -151,12 +151,13 @@ func nextFrame(b []byte) (frame, rest []byte) {
 	return b[4:end:end], b[end:]
 }
 
-// flushTurns is how often who gives frames to the cable has the port make more: it may be a guest's thread, which is to
-// return to its guest.
+// flushTurns limits how many times one call of flushFrames lets the port produce more frames. The caller may be a
+// guest's thread, which must return soon.
 const flushTurns = 8
 
-// flushFrames gives queued frames to the cable, one goroutine at a time. TryLock keeps them in order without waiting:
-// whoever holds outMu sends what others queue meanwhile. Two buffers have turns, so nothing is allocated.
+// flushFrames passes queued frames to the cable, one goroutine at a time. TryLock keeps their order without waiting:
+// the owner of outMu also sends frames that others queue meanwhile. The two buffers alternate, so nothing is
+// allocated.
 func (p *Port) flushFrames() {
 	for p.outMu.TryLock() {
 		for i, n := 0, 0; ; i++ {
@@ -173,7 +174,7 @@ func (p *Port) flushFrames() {
 			n = p.give(batch)
 		}
 		p.outMu.Unlock()
-		// Whoever queued a frame in between found the lock taken, and left it to us.
+		// A goroutine that queued a frame meanwhile found outMu locked and did not send the frame.
 		p.mu.Lock()
 		n := len(p.frames)
 		p.mu.Unlock()
@@ -183,7 +184,7 @@ func (p *Port) flushFrames() {
 	}
 }
 
-// give gives a batch to the cable, and returns how many bytes the frames have.
+// give passes a batch to the cable, and returns the bytes of its frames.
 func (p *Port) give(batch []byte) (n int) {
 	for f, rest := nextFrame(batch); f != nil; f, rest = nextFrame(rest) {
 		n += len(f)
@@ -200,9 +201,9 @@ func (p *Port) give(batch []byte) (n int) {
 	return n
 }
 
-// lockPeer locks another port besides this one. False: this one was released in between, so that what was read from its
-// tables has to be read again; both are locked all the same. Two ports that send to each other would otherwise wait for
-// each other. TryLock is free of that, so the lower id is only waited for with nothing held.
+// lockPeer locks another port in addition to this one. It returns false if it had to unlock this port meanwhile, so
+// the caller must read its tables again. To avoid a deadlock of two ports that send to each other, it waits for a
+// lower id only with no port locked.
 func (p *Port) lockPeer(o *Port) bool {
 	if p.id < o.id {
 		o.mu.Lock()
@@ -217,7 +218,7 @@ func (p *Port) lockPeer(o *Port) bool {
 	return false
 }
 
-// maxLines is how many lines a port may write to the log, so that no guest can fill it.
+// maxLines limits a port's lines in the log, so that no guest can fill it.
 const maxLines = 1000
 
 func (p *Port) logf(format string, args ...any) {
@@ -226,11 +227,11 @@ func (p *Port) logf(format string, args ...any) {
 	}
 }
 
-// maxTick bounds one call of tick, as the ports share a thread. One guest that keeps its queues full would otherwise
-// make all others late.
+// maxTick limits one call of tick. The ports share a thread, and a guest with full queues would otherwise delay all
+// others.
 const maxTick = 2 * time.Millisecond
 
-// tick runs what is due.
+// tick runs the due send queues and polls net.
 func (p *Port) tick(now time.Duration) {
 	p.lock()
 	defer p.unlock()
@@ -241,7 +242,7 @@ func (p *Port) tick(now time.Duration) {
 			p.runSend(q)
 		}
 		if p.s.now()-now > maxTick {
-			break // the others go on when all ports had their turn
+			break // the other queues continue after all ports had their turn
 		}
 	}
 	for _, at := range p.waiting {
@@ -253,21 +254,20 @@ func (p *Port) tick(now time.Duration) {
 	p.wakeBy(p.netAt)
 }
 
-// wait lets a send queue run at a time.
 func (p *Port) wait(q *queue, at time.Duration) {
 	p.waiting[q] = at
 	p.wakeBy(at)
 }
 
-// Deliver hands a frame from the wire to the port. The port keeps no reference to it.
+// Deliver passes a frame from the wire to the port. The port keeps no reference to it.
 func (p *Port) Deliver(frame []byte) {
 	p.lock()
 	defer p.unlock()
 	p.deliver(p.s.now(), frame)
 }
 
-// DeliverBatch hands frames to the port in the form of NIC.Batch. What they ask for is answered at the end, so that one
-// acknowledgement is enough for many.
+// DeliverBatch passes frames in the form of NIC.Batch to the port. The port answers at the end, so that one
+// acknowledgement covers many frames.
 func (p *Port) DeliverBatch(frames []byte) {
 	p.lock()
 	defer p.unlock()
@@ -277,8 +277,8 @@ func (p *Port) DeliverBatch(frames []byte) {
 	}
 }
 
-// Receive hands the port what next returns, as DeliverBatch does, until that is nothing. A panic of next fails the
-// adapter, and is no end.
+// Receive passes the results of next to the port like DeliverBatch, until next returns nothing. If next panics, the
+// adapter fails, but Receive continues.
 func (p *Port) Receive(next func() []byte) {
 	for more := true; more; {
 		p.outside(func() {
@@ -300,7 +300,7 @@ func (p *Port) deliver(now time.Duration, frame []byte) {
 	}
 }
 
-// SetLink plugs the cable in or pulls it.
+// SetLink plugs the cable in or unplugs it.
 func (p *Port) SetLink(up bool) {
 	p.lock()
 	defer p.unlock()
@@ -309,8 +309,8 @@ func (p *Port) SetLink(up bool) {
 	p.linkChanged(was)
 }
 
-// Close removes the adapter: its guest then reads all ones. gone stops accesses first, then the connection ends, and
-// only then are the tables dropped: the thread of the connection uses them until vfu.Close returns.
+// Close removes the adapter, after which its guest reads all ones. It sets gone to stop accesses, ends the
+// connection, and only then drops the tables, because the connection's thread uses them until vfu.Close returns.
 func (p *Port) Close() error {
 	p.mu.Lock()
 	p.gone, p.link = true, false
@@ -327,9 +327,10 @@ func (p *Port) Close() error {
 	return err
 }
 
-// setGID enters an address of the port where others find it. False: another port of the network has it, and nothing was
-// changed. An address is that of the first port which claims it until that port gives it up, or a guest could take over
-// the messages of another by its name. The map of the server has its own lock, as all ports read it on each message.
+// setGID sets row i of the port's address table and makes the port known by this address. It returns false, without
+// changes, if another port of the network has the address: an address belongs to its first port until that port gives
+// it up, or a guest could take over another's messages. The server's map has its own lock, because all ports read it
+// for each message.
 func (p *Port) setGID(i uint32, g gidEntry) bool {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
@@ -338,7 +339,7 @@ func (p *Port) setGID(i uint32, g gidEntry) bool {
 		return false
 	}
 	if old := p.GIDs[i]; old.GID != ([16]byte{}) {
-		// Versions 1 and 2 of an address have an entry each.
+		// Versions 1 and 2 of an address have separate rows.
 		if k := p.gidKey(old); p.s.gids[k] == p && !p.hasGID(k, i) {
 			delete(p.s.gids, k)
 		}
@@ -363,8 +364,8 @@ func (p *Port) hasGID(k gidKey, but uint32) bool {
 	return false
 }
 
-// dropState forgets all that the driver set up. Frames which wait for the cable are dropped with it. The old roce.Port
-// is left to the garbage collector: nothing calls it any more, as all its callers go through p.net.
+// dropState drops the driver's state and the frames waiting for the cable. The old roce.Port is garbage then, because
+// all callers use p.net.
 func (p *Port) dropState() {
 	p.s.mu.Lock()
 	maps.DeleteFunc(p.s.gids, func(_ gidKey, o *Port) bool { return o == p })
@@ -384,24 +385,24 @@ func (p *Port) dropState() {
 // never is later than all deadlines.
 const never = time.Duration(math.MaxInt64)
 
-// timer calls the ports whose deadline has come. It has a thread of its own: Go's timers are late by up to a
-// millisecond where a program is otherwise idle, and wires count in microseconds.
+// timer calls the ports at their deadlines. It has its own thread, because Go's timers are late by up to a
+// millisecond in an idle program, and wires need microseconds.
 //
 // A deadline is set and read without a lock. wakeBy stores wakeAt, then reads until; sleep stores until, then reads
-// wakeAt. So at least one of the two sees the other's value, and no deadline is slept over.
+// wakeAt. So at least one of them sees the other's value, and no deadline is missed.
 type timer struct {
 	s      *Server
 	fd     int          // eventfd that ends a sleep
-	until  atomic.Int64 // of the present sleep
+	until  atomic.Int64 // end of the current sleep
 	closed atomic.Bool
 	done   chan struct{}
 }
 
-// newTimer starts the thread. The eventfd cannot block, so that a port may wake the timer with its lock held.
+// newTimer starts the thread. Writing to the eventfd never blocks, so a port may wake the timer with its lock held.
 func newTimer(s *Server) *timer {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
-		fd = -1 // then it sleeps in short steps
+		fd = -1 // sleep then sleeps in short steps
 	}
 	t := &timer{s: s, fd: fd, done: make(chan struct{})}
 	t.until.Store(int64(never))
@@ -423,7 +424,7 @@ func (t *timer) wake() { _, _ = unix.Write(t.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 func (t *timer) run() {
 	runtime.LockOSThread()
 	defer close(t.done)
-	// Guests that spin on their CPUs would make it wait for milliseconds. It takes root.
+	// Guests that spin on their CPUs would delay the thread by milliseconds. This needs root.
 	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), vfiouser.Nice)
 	// By default the kernel may wake a thread 50 us late, to save power.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0)
@@ -432,9 +433,8 @@ func (t *timer) run() {
 	}
 }
 
-// pass calls the ports that are due, and returns the next deadline.
 func (t *timer) pass() time.Duration {
-	t.until.Store(0) // who sets a deadline now need not wake us: it is read below, or in the next pass
+	t.until.Store(0) // a deadline set now needs no wakeup: it is read below, or in the next pass
 	next, now := never, t.s.now()
 	t.s.mu.RLock()
 	ports := t.s.ports
@@ -470,7 +470,7 @@ func (t *timer) sleep(until time.Duration) {
 	}
 }
 
-// wakeBy asks for a call of tick at a time. The port's lock is held.
+// wakeBy requests a call of tick at a time. The port's lock is held.
 func (p *Port) wakeBy(at time.Duration) {
 	if int64(at) >= p.wakeAt.Load() {
 		return

@@ -2,8 +2,8 @@ package connectx
 
 import "github.com/rackless/rackless/rdma/roce"
 
-// Quality of service: the registers by which dcbnl of the driver (en_dcbnl.c) reads and sets trust, PFC, traffic
-// classes and rates. `dcb`, `mlnx_qos` and `ethtool -a` show what is here.
+// Quality of service: the registers with which the driver's dcbnl (en_dcbnl.c) reads and sets trust, PFC, traffic
+// classes and rates. `dcb`, `mlnx_qos` and `ethtool -a` show them.
 
 // Registers by number (MLX5_REG_*).
 const (
@@ -15,7 +15,7 @@ const (
 	regPFCC  = 0x5007
 )
 
-// struct pfcc_reg. The masks say which fields a write means: of a priority, and, inverted, of the link.
+// struct pfcc_reg. The masks select the fields of a write: directly for priorities, and inverted for the link.
 const (
 	pfccPrioMaskTx bits = 0x28<<8 | 8
 	pfccPrioMaskRx bits = 0x38<<8 | 8
@@ -27,7 +27,7 @@ const (
 	pfccPfcrx      bits = 0x68<<8 | 8
 )
 
-// struct qpts_reg, qtct_reg, qcam_reg, and ets_tcn_config_reg, of which qetc_reg has one for each traffic class.
+// struct qpts_reg, qtct_reg, qcam_reg, and ets_tcn_config_reg, which qetc_reg contains for each traffic class.
 const (
 	qptsTrustState    bits = 0x3d<<8 | 3
 	qtctPrio          bits = 0x1d<<8 | 3
@@ -47,14 +47,13 @@ const (
 
 const (
 	trustPCP, trustDSCP = 1, 2
-	units100M, units1G  = 3, 4 // of a rate; 0 is none
+	units100M, units1G  = 3, 4 // of a rate; 0 means no limit
 )
 
-// share is what a traffic class gets of the port. The port keeps it for the driver to read: traffic classes have turns
-// whatever it says, see roce.Port.
+// share is a traffic class's share of the port. It is kept only for the driver to read, because traffic classes take
+// turns (see roce.Port).
 type share struct{ Group, Bandwidth uint8 }
 
-// qosReg answers a register of quality of service; false: reg is none.
 func (p *Port) qosReg(reg uint32, write bool, d, o []byte) bool {
 	switch reg {
 	case regPFCC:
@@ -95,7 +94,7 @@ func (p *Port) qosReg(reg uint32, write bool, d, o []byte) bool {
 	return true
 }
 
-// flowControl is PFCC: pauses of the link, and by priority.
+// flowControl answers PFCC: pauses of the link, and by priority.
 func (p *Port) flowControl(write bool, d, o []byte) {
 	c := &p.QoS
 	if write {
@@ -119,7 +118,7 @@ func (p *Port) flowControl(write bool, d, o []byte) {
 	p.netDirty = true
 }
 
-// trafficClass is a traffic class's part of QETCR.
+// trafficClass answers the part of QETCR for a traffic class.
 func (p *Port) trafficClass(tc int, write bool, d, o []byte) {
 	s, rate := &p.Shares[tc], &p.QoS.MaxRate[tc]
 	if write && etsGroupSet.is(d) {
@@ -142,7 +141,7 @@ func (p *Port) trafficClass(tc int, write bool, d, o []byte) {
 		etsMaxValue: value})
 }
 
-// priority is that of an Ethernet frame: of its DSCP where the port trusts it, else of its tag, and 0 without one.
+// priority returns the priority of an Ethernet frame: from its DSCP if the port trusts it, else from its tag, or 0.
 func (p *Port) priority(f []byte) uint8 {
 	kind, ip := ipPacket(f)
 	switch {
@@ -156,7 +155,7 @@ func (p *Port) priority(f []byte) uint8 {
 	return 0
 }
 
-// prioCounters is the group of PPCNT by priority. Bytes and frames are those of RDMA and of the guest's stack.
+// prioCounters fills in the PPCNT group of a priority. Bytes and frames include RDMA and the guest's stack.
 func (p *Port) prioCounters(prio byte, put func(at int, v uint64)) {
 	t, w := &p.Traffic, &p.net.Counters
 	rx, tx := roce.Traffic(t.PrioRx[prio]), roce.Traffic(t.PrioTx[prio])

@@ -6,7 +6,6 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// register writes or reads a register as the driver does.
 func (g *guest) register(reg uint32, write bool, fill func(d []byte)) []byte {
 	out := g.must(opAccessReg, reg, 0x10+keptSize, func(in []byte) {
 		if !write {
@@ -30,11 +29,11 @@ func TestQoSRegisters(t *testing.T) {
 			t.Errorf("PFCC field %#x of a new adapter is %d, want %d", f, got, want)
 		}
 	}
-	// As mlx5_set_port_pfc does: the pauses of the link end.
+	// mlx5_set_port_pfc does this to end the pauses of the link.
 	g.register(regPFCC, true, func(d []byte) {
 		putAll(d, map[bits]uint64{pfccPrioMaskTx: 0xff, pfccPrioMaskRx: 0xff, pfccPfctx: 1 << 3, pfccPfcrx: 1 << 3})
 	})
-	// As mlx5_set_port_stall_watermark does: nothing changes.
+	// mlx5_set_port_stall_watermark does this, which must change nothing.
 	g.register(regPFCC, true, func(d []byte) { putAll(d, map[bits]uint64{pfccPptxMaskN: 1, pfccPprxMaskN: 1}) })
 	for f, want := range map[bits]uint64{pfccPptx: 0, pfccPprx: 0, pfccPfcrx: 1 << 3, pfccPfctx: 1 << 3} {
 		if got := read(regPFCC, none, f); got != want {
@@ -74,7 +73,7 @@ func TestQoSRegisters(t *testing.T) {
 	}
 }
 
-// TestPriorityOfFrames has the same frames by tag and by DSCP.
+// TestPriorityOfFrames classifies the same frames by tag and by DSCP.
 func TestPriorityOfFrames(t *testing.T) {
 	_, gs := newLab(t, 1, NIC{}, nil)
 	p := gs[0].p
@@ -96,7 +95,7 @@ func TestPriorityOfFrames(t *testing.T) {
 	}
 }
 
-// TestPauseReachesTheCounters sends the adapter a pause of priority 3.
+// TestPauseReachesTheCounters sends the adapter a pause for priority 3.
 func TestPauseReachesTheCounters(t *testing.T) {
 	_, gs := newLab(t, 1, NIC{RateBits: 25e9}, nil)
 	g := gs[0]

@@ -8,15 +8,14 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// transition is a command that changes the state of a QP.
 type transition struct {
-	from []roce.State // nil: any
+	from []roce.State // nil means any state
 	to   roce.State
-	take []bits // fields of the QPC that the driver gives
-	path bool   // and the address path
+	take []bits // required fields of the QPC
+	path bool   // takes the address path too
 }
 
-// optional are fields that a bit of opt_param_mask announces (MLX5_QP_OPTPAR_* of linux/mlx5/qp.h).
+// optional maps bits of opt_param_mask to the fields that they announce (MLX5_QP_OPTPAR_* of linux/mlx5/qp.h).
 var optional = map[uint]bits{1: qpcRre, 2: qpcRae, 3: qpcRwe, 5: qpcQKey, 6: qpcMinRnrNak, 8: qpcLogSraMax,
 	9: qpcLogRraMax, 12: qpcRetryCount, 13: qpcRnrRetry, 18: qpcSrqnRmpnXrqn, 19: qpcCqnRcv, 25: qpcCounterSetId}
 
@@ -25,8 +24,8 @@ const (
 	optTimeout = 14
 )
 
-// transitions are the edges of the state diagram of a QP (IBTA 10.3.1), with what each of them takes over, as mlx5_ib
-// sends it, by the opcode of the command. ERR and RST can be reached from each state.
+// transitions are the edges of a QP's state diagram (IBTA 10.3.1) by opcode, with the fields that mlx5_ib sends with
+// each. ERR and RST can be reached from every state.
 var transitions = map[uint16]transition{
 	0x502: { // RST2INIT_QP
 		from: []roce.State{roce.Reset}, to: roce.Init, take: []bits{qpcSt, qpcPd, qpcCqnSnd, qpcCqnRcv, qpcSrqnRmpnXrqn,
@@ -45,8 +44,8 @@ var transitions = map[uint16]transition{
 	0x50a: {to: roce.Reset},                                             // 2RST_QP
 }
 
-// modifyQP makes the handler of a transition. A driver checks the order of states itself. A wrong one comes from a
-// guest that tries, and gets badQPState.
+// modifyQP returns the handler of a transition. The driver checks the order of states itself, so only a misbehaving
+// guest gets badQPState.
 func modifyQP(op uint16) handler {
 	t := transitions[op]
 	return func(p *Port, in, _ []byte, id uint32) status {
@@ -65,9 +64,8 @@ func modifyQP(op uint16) handler {
 	}
 }
 
-// takeQPC takes over the fields of a QPC that a transition brings. The QPC that is kept always has all fields, so that
-// QUERY_QP, Save and setAttr find them there. A transition brings the others as zeros, which must not overwrite what an
-// earlier one set.
+// takeQPC copies the fields of a transition into the QPC. The stored QPC always has all fields, so that QUERY_QP,
+// Save and setAttr find them. A transition sends zeros in other fields, which must not overwrite earlier values.
 func (p *Port) takeQPC(q *queue, t *transition, mask uint32, x []byte) {
 	for _, f := range t.take {
 		f.put(q.Ctx, f.get(x))
@@ -78,7 +76,7 @@ func (p *Port) takeQPC(q *queue, t *transition, mask uint32, x []byte) {
 		}
 	}
 	at := q.Ctx[qpcPath:]
-	// The timeout belongs to the sender: it comes with RTR2RTS, outside of the path that INIT2RTR brought.
+	// The timeout is the sender's. It comes with RTR2RTS, separately from the path of INIT2RTR.
 	switch old := adsAckTimeout.get(at); {
 	case t.path || mask>>optPath&1 != 0:
 		copy(at[:adsSize], x[qpcPath:])
@@ -92,7 +90,7 @@ func (p *Port) takeQPC(q *queue, t *transition, mask uint32, x []byte) {
 	}
 	for f, v := range map[bits]*uint32{qpcCqnSnd: &q.SendCQ, qpcCqnRcv: &q.RecvCQ, qpcSrqnRmpnXrqn: &q.SRQ,
 		qpcPd: &q.PD} {
-		// A zero is a field that the driver has not given yet.
+		// A zero means that the driver has not set the field yet.
 		if n := f.get32(q.Ctx); n != 0 {
 			*v = n
 		}
@@ -102,13 +100,13 @@ func (p *Port) takeQPC(q *queue, t *transition, mask uint32, x []byte) {
 }
 
 const (
-	qpcPath = 0x18 // of the address path in the QPC
+	qpcPath = 0x18
 	adsSize = 0x2c
 	adsGID  = 0x10
 )
 
-// setAttr derives the attributes of the transport from the QPC. It is done again when a row of the table of GIDs
-// changes, as the path holds the row's address. MTU is a code: 1 is 256 bytes, 5 is 4096. Any other counts as the
+// setAttr derives the transport's attributes from the QPC, also when a row of the table of GIDs changes, because the
+// path contains the row's address. MTU is a code from 1, 256 bytes, to 5, 4096 bytes. Other codes count as the
 // nearest of these, so that no length is 0.
 func (p *Port) setAttr(q *queue) {
 	x, a := q.Ctx, q.Ctx[qpcPath:]
@@ -124,7 +122,7 @@ func (p *Port) setAttr(q *queue) {
 	t := &q.attr.Path
 	t.Prio, t.HopLimit, t.FlowLabel = uint8(adsEthPrio.get(a)), uint8(adsHopLimit.get(a)), adsFlowLabel.get32(a)
 	t.TClass, t.SrcPort = uint8(adsTclass.get(a)), uint16(adsUdpSport.get(a))
-	// For RoCE v2 mlx5_ib fills in dscp, the upper six bits of the traffic class, and not tclass.
+	// For RoCE v2 mlx5_ib fills in dscp, the upper six bits of the traffic class, instead of tclass.
 	t.TClass = cmp.Or(t.TClass, uint8(adsDscp.get(a)<<2))
 	for f, r := range map[bits]roce.Access{qpcRre: roce.RemoteRead, qpcRwe: roce.RemoteWrite,
 		qpcRae: roce.RemoteAtomic} {
@@ -134,8 +132,8 @@ func (p *Port) setAttr(q *queue) {
 	}
 }
 
-// setState moves a QP to a state, with what follows from it. Requests which were posted in RTR ring before they may
-// run, hence the look at RTS.
+// setState moves a QP to a state, with all consequences. Requests posted in RTR rang before they could run, so the
+// queue is examined again in RTS.
 func (p *Port) setState(q *queue, to roce.State) {
 	q.State = to
 	qpcState.put(q.Ctx, uint64(to))
@@ -149,16 +147,16 @@ func (p *Port) setState(q *queue, to roce.State) {
 		p.flush(q)
 	case roce.ReadyToSend:
 		q.rang = p.s.now()
-		p.wait(q, q.rang) // requests that were posted before
+		p.wait(q, q.rang) // for requests that were posted before
 	}
 }
 
-// flushBatch bounds the requests that one flush ends: a guest may post while it runs.
+// flushBatch limits the requests that one flush completes, because a guest may post more while it runs.
 const flushBatch = 1 << 10
 
-// flush ends all posted requests of a failed QP. The driver may post more, for which it rings no doorbell where they
-// are receives, so a failed queue is looked at again until it is reset. The pause doubles from 1 ms to maxIdle. Its end
-// is a multiple of it, so that all failed queues are looked at together.
+// flush completes all posted requests of a failed QP. The driver may post receives later without a doorbell, so the
+// queue is examined again until it is reset, after pauses that double from 1 ms to maxIdle. The times are multiples
+// of the pause, so that all failed queues are examined together.
 func (p *Port) flush(q *queue) {
 	did := false
 	var wr roce.RecvWR
@@ -186,10 +184,10 @@ func (p *Port) flush(q *queue) {
 	p.wait(q, p.s.now().Truncate(q.idle)+q.idle)
 }
 
-// maxIdle is the longest pause after which a failed queue is flushed again.
+// maxIdle is the longest pause before a failed queue is flushed again.
 const maxIdle = 256 * time.Millisecond
 
-// queryQP answers QUERY_QP. Of QPs on the direct path the numbers of packets stand still: no packet has one.
+// queryQP answers QUERY_QP. Packet numbers of QPs on the direct path do not change, because there are no packets.
 func queryQP(p *Port, _, out []byte, id uint32) status {
 	q := p.Queues[id]
 	if q == nil || q.Kind != queueQP {
@@ -208,29 +206,30 @@ func queryQP(p *Port, _, out []byte, id uint32) status {
 	return ok
 }
 
-// counters of a QP's set. Without one, they are counted where nobody looks.
+// counters returns the counter set of a QP, or a dummy set.
 func (p *Port) counters(q *queue) *roce.Counters {
 	if c := p.Counters[q.Counter]; c != nil {
 		return c
 	}
-	if p.count.noSet == nil { // not cmp.Or: that would allocate for each message
+	if p.count.noSet == nil { // cmp.Or would allocate for each message
 		p.count.noSet = &roce.Counters{}
 	}
 	return p.count.noSet
 }
 
-// umr changes a memory key by a work request: kernel drivers register memory so (fast registration). The guest's kernel
-// posts such requests for NVMe over Fabrics, iSER and NFS over RDMA, to a QP of its own. Only a key that was made for
-// it (umr_en) and is of the queue's domain can be changed; the driver's own UMR QP may change those of all domains.
+// umr changes a memory key by a work request, for fast registration by kernel drivers (NVMe over Fabrics, iSER, NFS
+// over RDMA) through their own QPs. The key must be created for it (umr_en), and belong to the queue's domain unless
+// the queue is the driver's own UMR QP.
 func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
-	// Control segment of 48 bytes, context of 64, then the addresses: in line, or in memory that a data segment names.
+	// The control segment has 48 bytes and the context 64. Then come the addresses, inline or in memory at a data
+	// segment.
 	const ctrl, ctx = 48, 64
 	k := p.Keys[key>>8]
 	if len(w) < ctrl || k == nil || !k.UMR || k.PD != q.PD && q.Service != serviceUMR {
 		return roce.LocalQPOp
 	}
-	// A list of pages names any memory of the guest, so only queues of its kernel may change one: they have fast
-	// registration enabled. A list of pieces names keys, which are checked when it is used.
+	// A list of pages can name any memory of the guest, so only queues of its kernel, with fast registration enabled,
+	// may change one. A list of pieces names keys, which are checked at their use.
 	if k.Mode != modeKLM && q.Service != serviceUMR && !qpcFre.is(q.Ctx) {
 		return roce.LocalQPOp
 	}
@@ -246,7 +245,7 @@ func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 	pas := w
 	if flags&umrInline == 0 {
 		if len(w) < 16 {
-			return roce.OK // no list
+			return roce.OK
 		}
 		n := uint64(be.Uint32(w) & 0x7fffffff)
 		if n > maxCommand {
@@ -280,7 +279,7 @@ func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 	return roce.OK
 }
 
-// Of a UMR control segment: the list is in line; and which fields of the context are taken over (MLX5_MKEY_MASK_*).
+// Bits of a UMR control segment: the list is inline; and the fields of the context to change (MLX5_MKEY_MASK_*).
 const (
 	umrInline = 1 << 7
 	umrLen    = 1 << 0
@@ -294,8 +293,8 @@ const (
 	umrFree   = 1 << 29
 )
 
-// umrContext takes over the fields of a key that the mask names. A page below 4 KiB would make the list of pages longer
-// than the memory behind it, so it is rounded up.
+// umrContext changes the fields of a key that the mask selects. It rounds a page size up to 4 KiB, because smaller
+// pages would make the list of pages longer than the memory behind it.
 func umrContext(k *mkey, x []byte, mask uint64) {
 	if mask&umrLen != 0 {
 		k.Len = mkcLen.get(x)

@@ -6,10 +6,8 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// sendWR is a send request as the wire and the direct path take it.
 type sendWR = roce.SendWR
 
-// Kinds of queues.
 const (
 	queueQP  = iota
 	queueSQ  // Ethernet
@@ -18,7 +16,7 @@ const (
 	queueSRQ // shared receives of XRC
 )
 
-// Services of a QP (st of the QPC), and where its receives come from (rq_type).
+// Services of a QP (st of the QPC), and the source of its receives (rq_type).
 const (
 	serviceRC   = 0
 	serviceUC   = 1
@@ -29,37 +27,36 @@ const (
 	receivesSRQ = 1
 )
 
-// States of RQs and SQs.
 const (
 	wqReset = 0
 	wqReady = 1
 	wqError = 3
 )
 
-// queue is a QP, or one half of one: the driver's Ethernet queues are an SQ or an RQ alone, and an SRQ is receives
-// alone. All have numbers from one space, as doorbells and CQEs tell them apart by nothing else.
+// queue is a QP, or one half of one: the driver's Ethernet queues are only an SQ or an RQ, and an SRQ has only
+// receives. All numbers are unique, because doorbells and CQEs identify queues only by number.
 //
-// Exported fields are saved. SI and RI are free-running 16-bit counters, compared by difference; SI counts blocks of 64
-// bytes and RI whole WQEs, as in the doorbell record (DBR): its first word is the guest's counter of receives, its
+// Exported fields are saved. SI and RI are free-running 16-bit counters, compared by difference. SI counts blocks of
+// 64 bytes and RI whole WQEs, as in the doorbell record (DBR): its first word is the guest's counter of receives, its
 // second that of sends.
 type queue struct {
 	Num      uint32
 	Kind     uint8
 	Service  uint8
-	State    roce.State // RQs and SQs: 0, 1 and 3
+	State    roce.State // for RQs and SQs: 0, 1 and 3
 	PD       uint32
 	User     uint32 // user_index, by which libmlx5 finds its queue
 	SendCQ   uint32
 	RecvCQ   uint32
 	Receives uint8
 	SRQ      uint32
-	SendLog  uint8 // number of 64-byte blocks
+	SendLog  uint8 // log of the number of 64-byte blocks
 	NoSend   bool
-	SendOff  uint64 // of the send queue in the ring
+	SendOff  uint64 // offset of the send queue in the ring
 	RecvLog  uint8
 	NoRecv   bool
-	StepLog  uint8 // of the size of a receive WQE
-	Linked   bool  // receives are a list
+	StepLog  uint8 // log of the size of a receive WQE
+	Linked   bool  // receives are a linked list
 	Head     uint32
 	SI, RI   uint16 // next to send and to receive
 	DBR      uint64
@@ -69,15 +66,15 @@ type queue struct {
 	Ring     ring
 	KeepVLAN bool
 
-	rang time.Duration // the last doorbell
-	due  time.Duration // when the wire has carried the message at the head; 0: not known yet
-	idle time.Duration // how long to wait before a failed queue is flushed again
-	attr roce.Attr     // of Ctx: see setAttr
+	rang time.Duration // time of the last doorbell
+	due  time.Duration // when the wire will have carried the message at the head; 0 if not booked
+	idle time.Duration // pause before the next flush of a failed queue
+	attr roce.Attr     // derived from Ctx by setAttr
 	wire *wireQP
 }
 
-// bounded says whether the sizes of a queue are within what the card promises. A receive WQE holds a data segment at
-// least, and in a linked queue the segment before it, which nextRecv reads without further checks.
+// bounded reports whether the sizes of a queue are within the card's limits. A receive WQE holds at least a data
+// segment, preceded by another segment in a linked queue, and nextRecv reads them without further checks.
 func (q *queue) bounded() bool {
 	if q.RecvLog > maxQueueLog || q.SendLog > maxQueueLog || q.StepLog > maxStepLog {
 		return false
@@ -89,8 +86,8 @@ func (q *queue) bounded() bool {
 	return q.NoRecv || q.StepLog >= least
 }
 
-// shape sets the geometry of a queue's ring, and checks it. Receives come first in the ring, then sends. The bounds
-// keep the size of a ring below 1 GiB, and shifts within their words.
+// shape sets and checks the layout of a queue's ring: receives first, then sends. The limits keep a ring below 1 GiB,
+// and shifts within their words.
 func (p *Port) shape(q *queue, pas []byte, logPage, pageOff uint64) status {
 	size := uint64(0)
 	if !q.NoRecv {
@@ -113,7 +110,6 @@ func (p *Port) shape(q *queue, pas []byte, logPage, pageOff uint64) status {
 	return ok
 }
 
-// enter gives a queue its number.
 func (p *Port) enter(q *queue, out []byte) status {
 	q.Num = p.number(kindQueue, maxQueueNumber, func(n uint32) bool { return p.Queues[n] != nil })
 	if q.Num == 0 {
@@ -125,8 +121,8 @@ func (p *Port) enter(q *queue, out []byte) status {
 	return ok
 }
 
-// destroyQueue takes a queue of any kind away. Messages in flight end with it, without completions: the driver has
-// flushed the QP before, or wants none.
+// destroyQueue destroys a queue of any kind. Messages in flight end without completions; the driver has flushed the
+// QP, or wants none.
 func destroyQueue(p *Port, q *queue, _, _ []byte) status {
 	if q.wire != nil {
 		p.net.Remove(q.wire.qp)
@@ -137,24 +133,24 @@ func destroyQueue(p *Port, q *queue, _, _ []byte) status {
 	return ok
 }
 
-// Sizes in bytes of struct qpc, of the contexts of RQs, SQs and RMPs, and of struct cqc, as far as they are kept.
-// Restore checks them, as a saved context is indexed without further checks.
+// Stored sizes in bytes of struct qpc, of the contexts of RQs, SQs and RMPs, and of struct cqc. Restore checks them,
+// because a saved context is indexed without further checks.
 const (
 	qpcSize = 0xe8
 	wqcSize = 0xf0
 	cqcSize = 0x40
 )
 
-// Bounds of a queue: its entries (of sends, blocks of 64 bytes), the size of a receive, and the entries of a CQ or EQ,
-// as powers of two.
+// Limits of a queue as powers of two: its entries (blocks of 64 bytes for sends), the size of a receive, and the
+// entries of a CQ or EQ.
 const (
 	maxQueueLog = 15
 	maxStepLog  = 12
 	maxEventLog = 22
 )
 
-// createQP makes a QP in state Reset; most of the context comes again with the transitions. Raw packet QPs are refused:
-// mlx5_ib builds them of an RQ and an SQ.
+// createQP creates a QP in state Reset. Most of the context comes again with the transitions. Raw packet QPs are
+// refused, because mlx5_ib builds them from an RQ and an SQ.
 func createQP(p *Port, in, out []byte, _ uint32) status {
 	x := in[0x18 : 0x18+qpcSize]
 	q := &queue{Kind: queueQP, Service: uint8(qpcSt.get(x)), PD: qpcPd.get32(x), User: qpcUserIndex.get32(x),
@@ -163,7 +159,7 @@ func createQP(p *Port, in, out []byte, _ uint32) status {
 		RecvLog: uint8(qpcLogRqSize.get(x)), StepLog: uint8(qpcLogRqStride.get(x)) + 4, DBR: qpcDbrAddr.get(x),
 		Counter: qpcCounterSetId.get32(x), Ctx: append([]byte(nil), x...)}
 	q.NoRecv = q.Receives != receivesOwn
-	// Raw packets go through an RQ and an SQ. What no transport here carries would end in silence, such as XRC.
+	// Raw packets use an RQ and an SQ. A service without a transport here, such as XRC, would fail silently.
 	if _, has := services[q.Service]; !has && q.Service != serviceUMR {
 		return badParam
 	}
@@ -173,7 +169,7 @@ func createQP(p *Port, in, out []byte, _ uint32) status {
 	return p.enter(q, out)
 }
 
-// createWQ makes an RQ, SQ or RMP, whose contexts hold a struct wq in the same place.
+// createWQ creates an RQ, SQ or RMP. Their contexts hold a struct wq in the same place.
 func createWQ(kind uint8) handler {
 	return func(p *Port, in, out []byte, _ uint32) status {
 		x := in[0x20:]
@@ -187,7 +183,7 @@ func createWQ(kind uint8) handler {
 		case queueRQ:
 			q.RecvCQ, q.User, q.Counter = rqcCqn.get32(x), rqcUserIndex.get32(x), rqcCounterSetId.get32(x)
 			q.KeepVLAN = rqcVsd.is(x)
-		// It has no state to be modified to before use.
+		// An RMP is ready at once, without a change of its state.
 		case queueRMP:
 			q.State = wqReady
 		}
@@ -201,7 +197,7 @@ func createWQ(kind uint8) handler {
 	}
 }
 
-// createXSRQ makes an SRQ of XRC. Its WQEs are always a linked list.
+// createXSRQ creates an XRC SRQ. Its WQEs are always a linked list.
 func createXSRQ(p *Port, in, out []byte, _ uint32) status {
 	x := in[0x10:]
 	q := &queue{Kind: queueSRQ, State: wqReady, PD: xsrqPd.get32(x), RecvCQ: xsrqCqn.get32(x),
@@ -214,15 +210,15 @@ func createXSRQ(p *Port, in, out []byte, _ uint32) status {
 	return p.enter(q, out)
 }
 
-// modifyWQ changes the state of an RQ or SQ. The driver moves its queues from Reset to Ready and back. Back at Reset,
-// the counters start at 0, as do those of the driver.
+// modifyWQ changes the state of an RQ or SQ. The driver moves its queues from Reset to Ready and back. In Reset, the
+// counters restart at 0, like the driver's.
 func modifyWQ(kind uint8) handler {
 	return func(p *Port, in, _ []byte, id uint32) status {
 		q := p.Queues[id]
 		if q == nil || q.Kind != kind {
 			return badResource
 		}
-		to := roce.State(sqcState.get(in[0x20:])) // in the same place as rqc's
+		to := roce.State(sqcState.get(in[0x20:])) // rqc has it in the same place
 		if to == wqReset {
 			q.SI, q.RI = 0, 0
 			delete(p.waiting, q)
@@ -248,8 +244,8 @@ func armLimit(p *Port, q *queue, in, _ []byte) status {
 	return ok
 }
 
-// posted is how many receives wait in a queue; a number that it cannot hold counts as none. The word is the guest's and
-// may be anything: without the check a wild one would have up to 65535 old WQEs taken for new.
+// posted returns the number of waiting receives. A number above the queue's size counts as 0: the guest may write any
+// value, and up to 65535 old WQEs would be taken for new ones.
 func (p *Port) posted(q *queue) uint16 {
 	end, has := p.mem.Load32(q.DBR)
 	n := uint16(end) - q.RI
@@ -259,8 +255,8 @@ func (p *Port) posted(q *queue) uint16 {
 	return n
 }
 
-// receives is the queue that a QP's receives come from. nil: the QP has none, or names a queue that is gone or of
-// another kind.
+// receives returns the queue for a QP's receives. It returns nil if the QP has none, or names a queue that is gone or
+// of another kind.
 func (p *Port) receives(q *queue) *queue {
 	if q.Kind != queueQP || q.Receives == receivesOwn {
 		return q
@@ -272,15 +268,15 @@ func (p *Port) receives(q *queue) *queue {
 	return s
 }
 
-// maxSegs bounds the list of a receive: the largest WQE holds so many.
+// maxSegs limits the list of a receive. The largest WQE holds this many segments.
 const maxSegs = 64
 
-// nextRecv takes the next posted receive; the ID is the index that its completion carries. A WQE of a ring is a list of
-// data segments, each length, key and address. In a linked queue it begins with a segment whose bytes 2 and 3 are the
-// index of the next one, and the completion carries the index of the WQE, which the driver puts back into its list. The
-// index is masked where it is used, so that the guest's list can lead nowhere else.
+// nextRecv takes the next posted receive, with the index for its completion as ID. A WQE is a list of data segments,
+// each with length, key and address. In a linked queue its first segment has the index of the next WQE in bytes 2 and
+// 3, and the completion carries the index of the WQE, which the driver puts back into its list. Indices are masked
+// before use, so that a guest's list cannot lead outside.
 //
-// A posted receive rings no doorbell. Whoever finds none has to come again: on the wire by the RNR timer of the sender.
+// A posted receive rings no doorbell. A caller that finds none must try again, on the wire by the sender's RNR timer.
 func (p *Port) nextRecv(q *queue, wr *roce.RecvWR) bool {
 	s := p.receives(q)
 	if s == nil || s.NoRecv || s.DBR == 0 || p.posted(s) == 0 {
@@ -317,8 +313,8 @@ func (p *Port) nextRecv(q *queue, wr *roce.RecvWR) bool {
 	return true
 }
 
-// belowLimit raises the event of a shared queue that runs low, once. It is disarmed by that, until the driver arms it
-// again with a new level (ARM_RQ).
+// belowLimit raises the event of a shared queue that runs low, once, until the driver arms it with a new level
+// (ARM_RQ).
 func (p *Port) belowLimit(s *queue) {
 	if s.Limit > 0 && p.posted(s) < s.Limit {
 		s.Limit = 0
@@ -346,20 +342,19 @@ const (
 	flagSolicit  = 0x02
 )
 
-// operations are the opcodes of a QP. A UMR request has done its work when it is parsed, so what is left of it is a NOP
-// that completes in its turn. Others are refused: to complete what was not done would be a lie to the driver.
+// operations maps the opcodes of a QP. A UMR request takes effect when it is parsed, and then completes in order as a
+// NOP. Other opcodes are refused, because completing work that was not done would mislead the driver.
 var operations = map[byte]roce.WROp{wqeNop: roce.WRNop, wqeSendInv: roce.WRSendInv, wqeWrite: roce.WRWrite,
 	wqeWriteImm: roce.WRWriteImm, wqeSend: roce.WRSend, wqeSendImm: roce.WRSendImm, wqeRead: roce.WRRead,
 	wqeCmpSwap: roce.WRCmpSwap, wqeFetchAdd: roce.WRFetchAdd, wqeLocalInv: roce.WRLocalInv, wqeUMR: roce.WRNop}
 
-// maxWQE is the largest WQE: 63 units of 16 bytes, in blocks of 64. max_wqe_sz_sq promises it.
+// maxWQE is the size of the largest WQE: 63 units of 16 bytes, in blocks of 64. It is also max_wqe_sz_sq.
 const maxWQE = 1024
 
-// nextWQE reads the WQE at the head of a send queue: its bytes, and how many blocks it takes. It
-// does not consume it. The WQE is copied: a guest that changes it afterwards cannot pass a check
-// with one value and have another used. It may wrap around the end of the queue, and is cut to the
-// blocks that are posted. More posted blocks than the queue has are a wild doorbell record, and
-// count as none. The bytes are valid until the next call, or until the lock is released.
+// nextWQE reads the WQE at the head of a send queue and returns its bytes and its number of blocks, without consuming
+// it. The WQE may wrap around the end of the queue, and is cut to the posted blocks. It is a copy, so that a guest
+// cannot change a value after its check. If more blocks are posted than the queue has, the doorbell record is wrong,
+// and nextWQE returns nothing. The bytes are valid until the next call, or until the lock is released.
 func (p *Port) nextWQE(q *queue) (w []byte, blocks uint16, ok bool) {
 	b := &p.wqe
 	if q.NoSend || q.DBR == 0 {
@@ -387,12 +382,11 @@ func (p *Port) nextWQE(q *queue) (w []byte, blocks uint16, ok bool) {
 	return b[:max(ctrlSize, min(16*units, 64*int(blocks)))], blocks, true
 }
 
-// sendID is what the completion of a send request says of it: index and opcode, from the first word of its control
-// segment.
+// sendID returns the ID for the completion of a send request, from the first word of its control segment.
 func sendID(w []byte) uint64 { return uint64(be.Uint32(w) & 0xffffff) } // index and opcode
 
-// parse reads a WQE of a QP. What is wrong with it stands in wr.Fail. Segments follow the control segment in this
-// order: address (datagrams), remote address, atomic operands, data. wr is kept between calls, with its lists.
+// parse parses a WQE of a QP, and sets wr.Fail if it is wrong. After the control segment come the address (for
+// datagrams), the remote address, atomic operands and data. wr and its lists are reused between calls.
 func (p *Port) parse(q *queue, w []byte, wr *sendWR) {
 	op := w[3]
 	*wr = sendWR{ID: sendID(w), Signaled: w[11]&flagComplete != 0, Solicited: w[11]&flagSolicit != 0,
@@ -437,15 +431,15 @@ func (p *Port) parse(q *queue, w []byte, wr *sendWR) {
 
 func (q *queue) datagrams() bool { return q.Service == serviceUD || q.Service == serviceGSI }
 
-// parseAV reads the address of a datagram (struct mlx5_av), and returns what follows; nil if it is too short. The top
-// bit of byte 8 says that the address is 48 bytes long, the only form that RoCE uses. Its row of the table of GIDs
-// decides the source.
+// parseAV reads the address of a datagram (struct mlx5_av), and returns the rest, or nil if it is too short. The top
+// bit of byte 8 marks an address of 48 bytes, the only form for RoCE. Its row of the table of GIDs determines the
+// source.
 func (p *Port) parseAV(q *queue, w []byte, wr *sendWR) []byte {
 	if len(w) < avSize || w[8]&0x80 == 0 {
 		return nil
 	}
 	wr.QKey, wr.QPN = be.Uint32(w), be.Uint32(w[8:])&0xffffff
-	if wr.QKey>>31 != 0 { // a privileged key: the QP's own
+	if wr.QKey>>31 != 0 { // a privileged key stands for the QP's own
 		wr.QKey = q.attr.QKey
 	}
 	fl := be.Uint32(w[28:])
@@ -455,14 +449,14 @@ func (p *Port) parseAV(q *queue, w []byte, wr *sendWR) []byte {
 	return w[avSize:]
 }
 
-// path fills a path with what the table of addresses says.
+// path returns a path with the source from a row of the address table.
 func (p *Port) path(index uint32, mac [6]byte, to roce.GID) roce.Path {
 	g := p.GIDs[index]
 	return roce.Path{SrcMAC: g.MAC, DstMAC: mac, Src: g.GID, Dst: to, Tagged: g.Tagged, VLAN: g.VLAN}
 }
 
-// parseData reads data segments: pieces of memory, or the data itself, in any order. A length with its top bit set is
-// data in line, padded to 16 bytes. Lengths are checked against the WQE here, keys when they are used.
+// parseData reads data segments: pieces of memory, or inline data, in any order. A length with its top bit set marks
+// inline data, padded to 16 bytes. Lengths are checked against the WQE here, keys at their use.
 func parseData(w []byte, wr *sendWR) roce.Status {
 	for len(w) >= 16 {
 		n := be.Uint32(w)

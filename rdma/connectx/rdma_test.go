@@ -15,7 +15,6 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// fill writes numbers that depend on seed.
 func fill(b []byte, seed uint64) {
 	r := rand.NewPCG(seed, 1)
 	for i := range b {
@@ -23,7 +22,7 @@ func fill(b []byte, seed uint64) {
 	}
 }
 
-// verbs runs each operation between two guests, checks what it does, and returns the counters of both ports.
+// verbs runs each operation between two guests, checks its effect, and returns the counters of both ports.
 func verbs(t *testing.T, direct bool, nic NIC, cut func([]byte) bool) [2][2]tally {
 	s, g := newLab(t, 2, nic, cut)
 	s.SetDirect(direct)
@@ -80,7 +79,7 @@ func verbs(t *testing.T, direct bool, nic NIC, cut func([]byte) bool) [2][2]tall
 	if le.Uint64(mb) != 7 || le.Uint64(ma) != 42 {
 		t.Fatalf("compare and swap: %d there, %d here", le.Uint64(mb), le.Uint64(ma))
 	}
-	// Data in line, and many requests with one doorbell.
+	// Inline data, and many requests with one doorbell.
 	inline := append(be.AppendUint32(nil, 1<<31|8), "rackless\x00\x00\x00\x00"...)
 	qa.send(testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(b, kb), inline}},
 		testWQE{op: wqeNop}, testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(b+8, kb), inline}})
@@ -103,7 +102,7 @@ func TestVerbsBetweenTwoAdapters(t *testing.T) {
 	for name, nic := range map[string]NIC{"unpaced": {}, "at 25 Gb/s": {RateBits: 25e9, Latency: time.Microsecond}} {
 		t.Run(name, func(t *testing.T) {
 			direct, wire := verbs(t, true, nic, nil), verbs(t, false, nic, nil)
-			// What the driver counts is the same, apart from acknowledgements, which the wire may join.
+			// The driver's counters are equal, except for acknowledgements, which the wire may combine.
 			for i := range direct {
 				d, w := direct[i][1-i], wire[i][1-i]
 				if d != w {
@@ -119,14 +118,14 @@ func TestVerbsOverALossyWire(t *testing.T) {
 	verbs(t, false, NIC{}, func([]byte) bool { n++; return n%11 == 0 })
 }
 
-// Whatever is wrong with a request, both paths end it with the same status, and both QPs are left in the same states.
+// Both paths end every wrong request with the same status, and leave both QPs in the same states.
 func TestErrors(t *testing.T) {
 	const size = 4096
 	for _, c := range []struct {
 		name   string
 		status roce.Status
 		wqe    func(a, b *guest, at, to uint64) testWQE
-		peer   roce.State // of the peer's QP afterwards
+		peer   roce.State // state of the peer's QP afterwards
 		change map[bits]uint64
 	}{
 		{"a remote key that does not exist", roce.RemoteDenied, func(a, b *guest, at, to uint64) testWQE {
@@ -257,7 +256,7 @@ func testDatagram(t *testing.T, vlan uint16) {
 	}
 }
 
-// The wire carries no more than its rate, copied or not.
+// The wire carries no more than its rate, on either path.
 func TestPacing(t *testing.T) {
 	for _, direct := range []bool{true, false} {
 		s, g := newLab(t, 2, NIC{RateBits: 1e9}, nil)
@@ -268,7 +267,7 @@ func TestPacing(t *testing.T) {
 		ka, kb := g[0].key(at, n, g[0].pd, allRights...), g[1].key(to, n, g[1].pd, allRights...)
 		w := testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(to, kb), dataSeg(at, ka, n)}}
 		least, fastest := time.Duration(3*n*8)*time.Nanosecond, time.Hour
-		for try := 0; try < 50 && fastest > 10*least; try++ { // a busy machine needs more than one
+		for try := 0; try < 50 && fastest > 10*least; try++ { // a busy machine needs several tries
 			start := time.Now()
 			qa.send(w, w, w)
 			for range 3 {
@@ -284,7 +283,7 @@ func TestPacing(t *testing.T) {
 	}
 }
 
-// A send to nobody who receives is booked once, by the wire that takes it, and not before too.
+// A SEND without a posted receive is booked once, by the wire, and not by the direct path before.
 func TestRefusedMessageIsPacedOnce(t *testing.T) {
 	_, g := newLab(t, 2, NIC{RateBits: 1e5}, nil)
 	qa, _ := pair(g[0], g[1], serviceRC, map[bits]uint64{qpcRnrRetry: 7, qpcMinRnrNak: 0})
@@ -303,7 +302,7 @@ func TestRefusedMessageIsPacedOnce(t *testing.T) {
 	}
 }
 
-// catchUp is what a late port may make up for.
+// catchUp is the time that a late port may catch up.
 const catchUp = maxLag + time.Millisecond
 
 func TestLinkAndFaults(t *testing.T) {
@@ -340,7 +339,7 @@ func TestLinkAndFaults(t *testing.T) {
 		t.Errorf("read %x off the bus", b)
 	}
 	g[0].p.SetFault(Healthy)
-	// A function level reset forgets everything.
+	// A function level reset clears all state.
 	g[0].f.Write(7, cfgDevCtl, []byte{0, 0x80})
 	g[0].p.lock()
 	defer g[0].p.unlock()
@@ -361,7 +360,7 @@ func TestPortsOfAnotherNetworkAreNotReachedDirectly(t *testing.T) {
 	}
 }
 
-// A state serves adapters with another MAC and of the same shape.
+// A state fits adapters of the same shape with another MAC.
 func TestShape(t *testing.T) {
 	if a := Shape(ConnectX4Lx); a != Shape(ConnectX4Lx) || a == Shape(ConnectX5) || len(a) != 16 {
 		t.Errorf("shape %q, of a ConnectX-5 %q", a, Shape(ConnectX5))
@@ -388,7 +387,7 @@ func TestSaveAndRestore(t *testing.T) {
 		if err := g.p.Restore(state); err != nil {
 			t.Fatal(err)
 		}
-		g.f.Reset() // as QEMU does when it starts
+		g.f.Reset() // QEMU does this when it starts
 		if err := g.p.Restore(state[:len(state)/2]); err == nil {
 			t.Error("half a state was taken")
 		}
@@ -406,7 +405,6 @@ func TestSaveAndRestore(t *testing.T) {
 	}
 }
 
-// statusOf is the status of a completion.
 func statusOf(e []byte) roce.Status {
 	if op := e[63] >> 4; op == cqeReqError || op == cqeResError {
 		return roce.Status(e[55])
@@ -414,7 +412,7 @@ func statusOf(e []byte) roce.Status {
 	return roce.OK
 }
 
-// umrWQE is a request that changes a memory key: control segment, context, and the list in line.
+// umrWQE returns a request that changes a memory key: control segment, context, and an inline list.
 func umrWQE(key uint32, mask uint64, list []uint64, set map[bits]uint64) testWQE {
 	b := make([]byte, 48+64)
 	b[0] = umrInline
@@ -432,7 +430,6 @@ func umrWQE(key uint32, mask uint64, list []uint64, set map[bits]uint64) testWQE
 	return w
 }
 
-// freeKey makes a key that a work request has to fill.
 func (g *guest) freeKey(mode uint64) uint32 {
 	return g.create(opCreateKey, 0x110, func(in []byte) {
 		putAll(in[0x10:], map[bits]uint64{mkcFree: 1, mkcUmrEn: 1, mkcAccessMode10: mode, mkcPd: uint64(g.pd),
@@ -442,7 +439,7 @@ func (g *guest) freeKey(mode uint64) uint32 {
 
 const umrAll = umrLen | umrPage | umrStart | umrRInval | umrKey | umrQPN | umrAccess | umrFree
 
-// Keys that work requests change: fast registration of pages and of lists with gaps, and memory windows.
+// Work requests change keys for fast registration of pages and of lists with gaps, and for memory windows.
 func TestKeysThatWorkRequestsChange(t *testing.T) {
 	const size = 2 * pageSize
 	rw := map[bits]uint64{mkcLr: 1, mkcLw: 1, mkcRr: 1, mkcRw: 1, mkcLen: size, mkcStartAddr: 0x7000_0000,
@@ -452,9 +449,9 @@ func TestKeysThatWorkRequestsChange(t *testing.T) {
 		name   string
 		mode   uint64
 		kernel bool                   // the peer's QP belongs to its kernel
-		qpn    func(q *testQP) uint32 // that the key is bound to
+		qpn    func(q *testQP) uint32 // queue that the key is bound to
 		made   bool                   // the request succeeds
-		status roce.Status            // of a write to it
+		status roce.Status            // of a write with the key
 	}{
 		{"pages", modeMTT, true, nil, true, roce.OK},
 		{"pages by a process", modeMTT, false, nil, false, 0},
@@ -476,7 +473,7 @@ func TestKeysThatWorkRequestsChange(t *testing.T) {
 				}
 				at, to := g[0].alloc(size), g[1].alloc(size)
 				ka, kb := g[0].key(at, size, g[0].pd, allRights...), g[1].key(to, size, g[1].pd, mkcLr, mkcLw)
-				list := []uint64{to + pageSize, to} // the pages in reverse
+				list := []uint64{to + pageSize, to} // pages in reverse order
 				if c.mode == modeKLM {
 					list = []uint64{pageSize<<32 | uint64(kb), to + pageSize, pageSize<<32 | uint64(kb), to}
 				}
@@ -506,7 +503,7 @@ func TestKeysThatWorkRequestsChange(t *testing.T) {
 					!bytes.Equal(g[0].mem[at+pageSize:at+size], g[1].mem[to:to+pageSize]) {
 					t.Error("the data is in the wrong place")
 				}
-				// The peer gives it up, and has no access afterwards.
+				// The peer revokes the key, and then has no access.
 				qb.recv(kb, to, 64)
 				qa.send(testWQE{op: wqeSendInv, imm: key, segs: [][]byte{dataSeg(at, ka, 8)}})
 				if e := qb.cq.wait(); e[63]>>4 != cqeSendInv {
@@ -522,7 +519,7 @@ func TestKeysThatWorkRequestsChange(t *testing.T) {
 	}
 }
 
-// A peer revokes only what grants it.
+// A peer can only revoke keys that allow it.
 func TestAPeerRevokesNoOtherKeys(t *testing.T) {
 	for name, set := range map[string]map[bits]uint64{
 		"a key of registered memory":          nil,
@@ -560,13 +557,13 @@ func TestAPeerRevokesNoOtherKeys(t *testing.T) {
 	}
 }
 
-// Receives that are posted long after the failure are flushed, although no doorbell tells of them.
+// Receives posted long after the failure are flushed, although no doorbell announces them.
 func TestLateReceivesAreFlushed(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	q := g[0].newQP(serviceRC)
 	q.connect(0, 1, 0x200, nil)
 	g[0].must(op2Err, q.num, 16, nil)
-	// As if much time had passed.
+	// This simulates that much time has passed.
 	g[0].p.lock()
 	for range 40 {
 		g[0].p.flush(g[0].p.Queues[q.num])
@@ -578,7 +575,7 @@ func TestLateReceivesAreFlushed(t *testing.T) {
 	}
 }
 
-// Adapters are added while clients connect to them, and while others change the tables of addresses.
+// Adapters are added while clients connect to them and others change the address tables.
 func TestClientsConnectBeforeListenReturns(t *testing.T) {
 	s := NewServer(Options{})
 	dir := t.TempDir()
@@ -625,7 +622,7 @@ func TestClientsConnectBeforeListenReturns(t *testing.T) {
 	}
 }
 
-// Faults of the link are told to the driver by events, and end with SetFault alone.
+// Faults of the link cause events, and only SetFault ends them.
 func TestFaultsOfTheLink(t *testing.T) {
 	_, g := newLab(t, 2, NIC{}, nil)
 	p, ring := g[0].p, g[0].eqRing
@@ -655,7 +652,7 @@ func TestFaultsOfTheLink(t *testing.T) {
 		if got := events(); !reflect.DeepEqual(got, c.down) {
 			t.Errorf("%s: events %v, want %v", c.fault, got, c.down)
 		}
-		g[0].f.Write(7, cfgDevCtl, []byte{0, 0}) // nothing that ends it
+		g[0].f.Write(7, cfgDevCtl, []byte{0, 0}) // this does not end the fault
 		if s := p.Status(); s.Up || s.Fault != c.fault {
 			t.Errorf("%s: %+v", c.fault, s)
 		}
@@ -684,7 +681,7 @@ func TestFaultsOfTheLink(t *testing.T) {
 	}
 }
 
-// Commands that came while the firmware hung are answered when it no longer does.
+// Commands that arrived while the firmware hung are answered afterwards.
 func TestHungCommandsAreAnsweredLate(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	g[0].p.SetFault(HungCommands)
@@ -699,8 +696,8 @@ func TestHungCommandsAreAnsweredLate(t *testing.T) {
 	}
 }
 
-// The driver resets a firmware that has stopped, and waits until the interface is disabled. That helps where the error
-// is no lasting one. A reset from outside always helps.
+// The driver resets a stopped firmware, and waits until the interface is disabled. This recovers only a temporary
+// fault, but a reset from outside always helps.
 func TestResetsOfTheFirmware(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	p := g[0].p
@@ -739,7 +736,7 @@ func TestResetsOfTheFirmware(t *testing.T) {
 	}
 }
 
-// A QP whose packets nobody carries is refused, and not one whose requests end well without a trace.
+// A QP of a service without a transport is refused, because its requests would complete without any effect.
 func TestServicesThatAreNotCarriedAreRefused(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	for service, want := range map[uint64]status{serviceRC: ok, serviceUMR: ok, 3: badParam, 5: badParam, 9: badParam} {

@@ -7,8 +7,8 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// Registers of ACCESS_REG (MLX5_REG_* of linux/mlx5/driver.h). The data start after 16 bytes, in the command and in its
-// answer.
+// Registers of ACCESS_REG (MLX5_REG_* of linux/mlx5/driver.h). The data start after 16 bytes of the command and of
+// its answer.
 const (
 	regPMLP  = 0x5002
 	regPMTU  = 0x5003
@@ -18,14 +18,14 @@ const (
 	regData  = 0x10
 	// maxMTU is the largest frame of a ConnectX-4 Lx.
 	maxMTU = 9978
-	// keptRegs bounds the registers that are kept as they were written.
+	// keptRegs limits the number of unknown registers that are stored as written.
 	keptRegs = 64
 	keptSize = 256
 )
 
-// accessReg answers ACCESS_REG: op_mod 0 writes, 1 reads. The answer starts as an echo of the request, so that fields
-// which choose something (port, group) come back. Unknown registers keep what is written: tools that set and read one
-// again see their value. Their number and size are bounded.
+// accessReg answers ACCESS_REG: op_mod 0 writes, 1 reads. The answer starts as a copy of the request, so that
+// selecting fields (port, group) come back. Unknown registers store the written value, because tools read it back.
+// Their number and size are limited.
 func accessReg(p *Port, in, out []byte, _ uint32) status {
 	reg, write := be.Uint32(in[8:])&0xffff, opMod(in) == 0
 	d, o := in[regData:], out[regData:]
@@ -51,7 +51,7 @@ func accessReg(p *Port, in, out []byte, _ uint32) status {
 		if p.qosReg(reg, write, d, o) {
 			break
 		}
-		// A register of which the adapter only keeps what is in it.
+		// This register only stores its value.
 		if write && (p.Regs[reg] != nil || len(p.Regs) < keptRegs) {
 			p.Regs[reg] = append([]byte(nil), d[:keptSize]...)
 		} else if !write && p.Regs[reg] != nil {
@@ -61,8 +61,8 @@ func accessReg(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
-// portState is the register by which the driver sets the port up or down. The driver sets it down when the netdev goes
-// down. Status 1 is up, 2 is down.
+// portState answers the register with which the driver sets the port up or down, as it does with the netdev. Status 1
+// is up, 2 is down.
 func (p *Port) portState(d, o []byte, write bool) {
 	if write {
 		was := p.up()
@@ -91,9 +91,9 @@ const (
 	mode100G  = 1 << 22
 )
 
-// linkModes fills in PTYS: all modes of the port's speed are offered, one is in use while the link is up. ethtool,
-// ibstat and the rate in the GID attributes come from it. A rate that is no speed of a card counts as 25 Gb/s below
-// 100.
+// linkModes fills in PTYS: all modes of the port's speed are offered, and one is in use while the link is up.
+// ethtool, ibstat and the rate in the GID attributes show it. A rate below 100 Gb/s that no card has counts as 25
+// Gb/s.
 func (p *Port) linkModes(o []byte) {
 	all, one := uint64(modes25G), uint64(mode25G)
 	if p.nic.RateBits >= 100e9 || p.nic.RateBits == 0 && p.nic.Model == ConnectX5 {
@@ -107,7 +107,7 @@ func (p *Port) linkModes(o []byte) {
 }
 
 // portCounters fills in a group of PPCNT: 64-bit counters, in the order of mlx5_ifc.h. ethtool -S shows them with the
-// suffix _phy, and those by priority as rx_prio3_pause and alike. Groups that are not here read as zeros.
+// suffix _phy, and the counters by priority as rx_prio3_pause and the like. Unknown groups read as zeros.
 func (p *Port) portCounters(group, prio byte, o []byte) {
 	clear(o[:0xf8])
 	put := func(at int, v uint64) { be.PutUint64(o[at:], v) }
@@ -119,7 +119,7 @@ func (p *Port) portCounters(group, prio byte, o []byte) {
 	tx.add(roce.Traffic(rdmaTx))
 	w := &p.net.Counters
 	switch group {
-	case 0x00: // IEEE 802.3; octets there count the FCS
+	case 0x00: // IEEE 802.3; octets include the FCS
 		put(0x00, tx.Packets)
 		put(0x08, rx.Packets)
 		put(0x20, tx.Bytes+4*tx.Packets)
@@ -154,7 +154,7 @@ func (p *Port) portCounters(group, prio byte, o []byte) {
 	}
 }
 
-// GUID of the adapter with a MAC, as Mellanox makes it.
+// GUID returns the GUID of the adapter with a MAC, as Mellanox derives it.
 func GUID(mac [6]byte) [8]byte { return [8]byte{mac[0], mac[1], mac[2], 0, 3, mac[3], mac[4], mac[5]} }
 
 func (p *Port) guid() uint64 {
@@ -165,7 +165,7 @@ func (p *Port) guid() uint64 {
 // The NIC vport context: addresses, MTU, promiscuous modes. Fields of field_select in modify_nic_vport_context_in.
 const (
 	vportSize    = 0x100
-	vportAddress = 0xf4 // permanent address: 2 bytes of nothing, then 6
+	vportAddress = 0xf4 // permanent address: 2 unused bytes, then 6
 	vportList    = 0x100
 	listUC       = 0
 	listMC       = 1
@@ -173,8 +173,8 @@ const (
 	maxList      = 1 << 6
 )
 
-// queryVPort answers QUERY_NIC_VPORT_CONTEXT. What the driver may change comes from p.VPort, all else from the adapter:
-// a clone that was restored from another's state has its own addresses so.
+// queryVPort answers QUERY_NIC_VPORT_CONTEXT. Values that the driver can change come from p.VPort, all others from
+// the adapter, so that a clone restored from another's state has its own addresses.
 func queryVPort(p *Port, in, out []byte, _ uint32) status {
 	o := out[0x10:]
 	if len(p.VPort) == vportSize {
@@ -206,8 +206,8 @@ func queryVPort(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
-// modifyVPort takes over the selected fields and one list. The lists are what the driver wants to receive; frames are
-// in fact steered by the flow tables, to which it enters the same addresses. So they are kept for QUERY only.
+// modifyVPort stores the selected fields and one list. The lists of addresses to receive are kept only for QUERY,
+// because frames are steered by the flow tables, in which the driver enters the same addresses.
 func modifyVPort(p *Port, in, _ []byte, _ uint32) status {
 	x := in[0x100:]
 	sel := be.Uint32(in[0xc:])
@@ -239,8 +239,8 @@ func modifyVPort(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// macList reads n addresses of 8 bytes, the first two of which are nothing. n is bounded by maxList, which minBuffer
-// holds.
+// macList reads n addresses of 8 bytes, skipping the first two of each. n is at most maxList, which fits in
+// minBuffer.
 func macList(b []byte, n int) [][6]byte {
 	l := make([][6]byte, n)
 	for i := range l {
@@ -249,8 +249,8 @@ func macList(b []byte, n int) [][6]byte {
 	return l
 }
 
-// setRoCEAddress enters a row of the address table, which the driver calls GID table. An address that another adapter
-// of the network has is refused: the driver says so in the guest's kernel log.
+// setRoCEAddress sets a row of the address table, which the driver calls GID table. It refuses an address of another
+// adapter of the network, and the driver reports this in the guest's kernel log.
 func setRoCEAddress(p *Port, in, _ []byte, _ uint32) status {
 	i := uint32(be.Uint16(in[8:]))
 	if i >= maxGIDs {
@@ -266,7 +266,7 @@ func setRoCEAddress(p *Port, in, _ []byte, _ uint32) status {
 			net.HardwareAddr(g.MAC[:]))
 		return badParam
 	}
-	// QPs that use the row see its new address.
+	// QPs that use the row get the new address.
 	for _, q := range p.Queues {
 		if q.Kind == queueQP && adsSrcAddrIndex.get32(q.Ctx[qpcPath:]) == i {
 			p.setAttr(q)
@@ -286,7 +286,7 @@ func queryRoCEAddress(p *Port, in, out []byte, _ uint32) status {
 
 func queryVPortState(p *Port, _, out []byte, _ uint32) status {
 	if !p.AdminDown {
-		out[0xf] = 1 << 4 // admin up
+		out[0xf] = 1 << 4 // administratively up
 	}
 	if p.up() {
 		out[0xf] |= 1

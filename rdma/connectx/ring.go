@@ -2,16 +2,16 @@ package connectx
 
 import "github.com/rackless/rackless/rdma/vfiouser"
 
-// ring is a buffer that the driver described by page addresses. Only the addresses are kept; each access looks them up
-// in the guest's memory, which may have changed its mappings since.
+// ring is a buffer that the driver describes by page addresses. Each access translates them, because the guest's
+// mappings may change.
 type ring struct {
 	Pages []uint64
-	Shift uint8 // of the page size
+	Shift uint8 // log of the page size
 	Off   uint64
 }
 
-// newRing reads the page addresses of a buffer of size bytes; logPage counts from 4 KiB, and pageOff in 64ths of a
-// page. The shift and the size are bounded first, so that no sum below can wrap.
+// newRing reads the page addresses of a buffer of size bytes. logPage counts from 4 KiB, and pageOff in 64ths of a
+// page. It checks the shift and the size first, so that no sum can wrap.
 func (p *Port) newRing(pas []byte, logPage, pageOff, size uint64) (ring, bool) {
 	if logPage > 18 || size == 0 || size > 1<<30 {
 		return ring{}, false
@@ -29,8 +29,8 @@ func (p *Port) newRing(pas []byte, logPage, pageOff, size uint64) (ring, bool) {
 	return r, true
 }
 
-// charge counts page addresses against the guest's limit. Each page address that a guest has the server keep is
-// counted, until drop or destroyKey gives it back.
+// charge adds stored page addresses to the guest's total, and returns false above the limit. drop or destroyKey
+// subtracts them.
 func (p *Port) charge(n int) bool {
 	if p.NPages+n > maxPages {
 		return false
@@ -39,10 +39,9 @@ func (p *Port) charge(n int) bool {
 	return true
 }
 
-// drop gives back what newRing charged.
 func (p *Port) drop(r *ring) { p.NPages -= len(r.Pages) }
 
-// at returns the address of offset o, and how many bytes follow it in its page. Both are 0 beyond the end.
+// at returns the address of offset o, and the number of bytes up to the end of its page. Both are 0 beyond the end.
 func (r *ring) at(o uint64) (addr, left uint64) {
 	o += r.Off
 	i := o >> r.Shift
@@ -53,7 +52,7 @@ func (r *ring) at(o uint64) (addr, left uint64) {
 	return r.Pages[i] + in, 1<<r.Shift - in
 }
 
-// read copies from the ring; a page may end within b.
+// read copies from the ring, across pages.
 func (r *ring) read(m *vfiouser.Memory, o uint64, b []byte) bool {
 	for len(b) > 0 {
 		at, left := r.at(o)
@@ -66,8 +65,8 @@ func (r *ring) read(m *vfiouser.Memory, o uint64, b []byte) bool {
 	return true
 }
 
-// put writes an entry of 64 bytes whose last word hands it over. Entries do not cross pages. The rest comes first, then
-// the last word in one store: the guest polls its owner bit on another CPU.
+// put writes an entry of 64 bytes within one page. It writes the last word last, in one store, because the guest
+// polls the owner bit in it on another CPU.
 func (r *ring) put(m *vfiouser.Memory, o uint64, b *[64]byte) bool {
 	at, left := r.at(o)
 	if left < 64 {

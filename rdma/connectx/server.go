@@ -1,9 +1,8 @@
-// Package connectx emulates Mellanox ConnectX-4 Lx and ConnectX-5 adapters as vfio-user devices of
-// QEMU (10.1 or newer), which the unmodified mlx5 drivers of Linux and libmlx5 drive. One Server
-// holds all adapters of a lab.
+// Package connectx emulates Mellanox ConnectX-4 Lx and ConnectX-5 adapters as vfio-user devices of QEMU (10.1 or
+// newer). They work with the unmodified mlx5 drivers of Linux and libmlx5. One Server holds all adapters of a lab.
 //
-// A guest is not trusted: each address, length, key and number that it writes is checked, each loop over what it wrote
-// has a bound, and what it may allocate here has one too.
+// Guests are not trusted: every address, length, key and number from a guest is checked, and every loop over guest
+// data and every allocation for a guest is limited.
 package connectx
 
 import (
@@ -25,9 +24,9 @@ const (
 	ConnectX5   = "connectx-5"
 )
 
-// Options of a server.
+// Options are the options of a server.
 type Options struct {
-	// Log takes messages for the lab's log; nil drops them.
+	// Log writes messages to the lab's log; nil drops them.
 	Log func(format string, args ...any)
 }
 
@@ -35,58 +34,58 @@ type Options struct {
 type Server struct {
 	opt   Options
 	start time.Time
-	// direct says that messages between two adapters of the server are copied, without frames on the wire.
+	// direct means that messages between two adapters of the server are copied, without frames on the wire.
 	direct atomic.Bool
-	// maps is held for reading while guest memory is in use, and for writing while a table of it changes. It is one
-	// lock for all adapters, as a message has two of them: two read locks could wait for each other's writers. Package
-	// vfiouser takes it for writing, with no other lock held.
+	// maps is read-locked while guest memory is in use, and write-locked while a table of it changes. All adapters
+	// share one lock, because a message uses two adapters, and with two locks two readers could wait for each other's
+	// writers. Package vfiouser takes the write lock with no other lock held.
 	maps sync.RWMutex
 
-	// mu guards ports, ids and gids. It is taken while a port's lock is held (setGID, dropState): the order is the
-	// port's lock first.
+	// mu guards ports, ids and gids. It may be taken with a port's lock held (setGID, dropState), never the other way
+	// round.
 	mu sync.RWMutex
-	// A slice that was read stays valid: Close makes a new one.
+	// Close replaces the slice, so a slice that was read stays valid.
 	ports []*Port
-	ids   int              // given to ports so far
-	gids  map[gidKey]*Port // the port that has an address was the first to claim it: see setGID
+	ids   int              // number of assigned ids
+	gids  map[gidKey]*Port // ports by address, each the first to claim it (see setGID)
 
 	timer  *timer
-	strict bool // a panic ends the program, as tests want it
+	strict bool // a panic ends the program, for tests
 }
 
-// gidKey finds the port of an address on a network. Both GID and MAC are needed: two guests may have the same
-// link-local GID, and a MAC may have many GIDs.
+// gidKey identifies an address on a network. GID and MAC are both needed: two guests may have the same link-local
+// GID, and a MAC may have many GIDs.
 type gidKey struct {
 	network string
 	gid     [16]byte
 	mac     [6]byte
 }
 
-// NIC describes an adapter to add.
+// NIC describes an adapter for AddNIC.
 type NIC struct {
 	Name     string
 	MAC      [6]byte
-	Socket   string        // path of the Unix socket to which QEMU's vfio-user-pci connects
-	Model    string        // ConnectX4Lx, if empty
-	RateBits int64         // bits per second of the port: 25e9 or 100e9; 0 is unpaced, and reported as 25 Gb/s
-	Latency  time.Duration // floor of the time that a message takes to the other port
-	Link     bool          // whether the link is up at the start
-	Network  string        // what the port is plugged into: only ports of one network reach each other directly
-	Firmware *Firmware     // of the card, shared by its functions; nil makes one for the adapter alone
+	Socket   string        // Unix socket for QEMU's vfio-user-pci
+	Model    string        // default ConnectX4Lx
+	RateBits int64         // bits per second of the port: 25e9 or 100e9; 0 is not paced, and reported as 25 Gb/s
+	Latency  time.Duration // minimum time of a message to the other port
+	Link     bool          // the link is up at the start
+	Network  string        // network of the port: only ports of one network reach each other directly
+	Firmware *Firmware     // of the card, shared by its functions; nil creates one for this adapter
 	Port     int           // of the card, from 0, for the settings of its firmware
-	// VF is the number of a virtual function among those of its port, from 1; 0 is the physical function. A virtual one
-	// is on the bus only while the firmware's settings in force have so many.
+	// VF is the number of a virtual function of its port, from 1; 0 is the physical function. A virtual function is
+	// on the bus only if the firmware's settings in force have so many.
 	VF int
-	// Cable is what a port's functions send and receive by, together at its rate; nil: the physical one has it alone.
+	// Cable is shared by the functions of a port, so that they send and receive at its rate together. It may be nil
+	// for a physical function without virtual ones.
 	Cable *Cable
-	// Frames takes each Ethernet frame that the port sends. The frame is valid during the call. It is called from any
-	// goroutine, with no lock of the server held, for one frame after the other, and may block for a moment.
+	// Frames sends an Ethernet frame of the port, which is valid only during the call. It may be called from any
+	// goroutine without a lock of the server, one call at a time, and may block briefly.
 	Frames func(frame []byte)
-	// Batch, if not nil, takes them in place of Frames, many at once: each after its length in 4 bytes, big-endian.
+	// Batch, if set, is called instead of Frames with many frames, each after its length in 4 bytes, big-endian.
 	Batch func(frames []byte)
-	// Copied, if not nil, is told about each message that was copied directly what it would have been on the wire:
-	// frames sent and received, with bytes as in Frames. It is called with locks of the server held, and must not
-	// block.
+	// Copied, if set, is called for each directly copied message with its equivalent on the wire: frames sent and
+	// received, with bytes as in Frames. It is called with locks of the server held, and must not block.
 	Copied func(tx, rx roce.Traffic)
 }
 
@@ -118,13 +117,13 @@ func NewServer(o Options) *Server {
 	return s
 }
 
-// SetDirect says whether messages between two adapters of the server are copied from memory to memory (true, as at the
-// start), or cross the wire as RoCE v2 frames.
+// SetDirect selects if messages between two adapters of the server are copied from memory to memory (the default), or
+// cross the wire as RoCE v2 frames.
 func (s *Server) SetDirect(on bool) { s.direct.Store(on) }
 
 func (s *Server) now() time.Duration { return time.Since(s.start) }
 
-// AddNIC adds an adapter, and listens on its socket. QEMU can connect when it returns.
+// AddNIC adds an adapter, and listens on its socket before it returns.
 func (s *Server) AddNIC(n NIC) (*Port, error) {
 	m, ok := models[n.Model]
 	if !ok {
@@ -135,7 +134,7 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	}
 	n.Firmware = cmp.Or(n.Firmware, &Firmware{ports: 1})
 	if n.VF > 0 {
-		m.device++ // in the table of mlx5_core each physical function's id is followed by that of its virtual ones
+		m.device++ // in the table of mlx5_core the next id is the virtual function's
 	}
 	p := &Port{s: s, nic: n, model: m, link: n.Link}
 	p.hardReset()
@@ -143,8 +142,8 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	s.ids++
 	p.id = s.ids
 	s.mu.Unlock()
-	// A client may connect before Listen returns: Connected waits for the port's lock until the port is complete. The
-	// server's lock is taken within it, as everywhere.
+	// A client may connect before Listen returns. Connected then waits for the port's lock until the port is
+	// complete. As everywhere, the server's lock is taken after the port's.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.publish()
@@ -160,7 +159,7 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	return p, nil
 }
 
-// Join joins two ports back to back: each has a link while the other one shows light.
+// Join connects two ports back to back. Each has a link while the other one shows light.
 func Join(a, b *Port) {
 	for p, far := range map[*Port]*Port{a: b, b: a} {
 		p.lock()
@@ -187,20 +186,19 @@ func (s *Server) Close() error {
 	return err
 }
 
-// lookup returns the port to which the wire would take packets with p's destination, or nil. The caller checks under
-// that port's lock whether its cable is plugged in.
+// lookup returns the port at the destination of a path, or nil. The caller checks under that port's lock that its
+// cable is plugged in.
 func (s *Server) lookup(network string, to *roce.Path) *Port {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.gids[gidKey{network, to.Dst, to.DstMAC}]
 }
 
-// A panic in the service of one adapter is an error of this program, which a guest may have found.
-// The adapters of the other nodes must not end with it: the adapter fails as with FatalError, with
-// the stack in the log, and what its driver has set up is dropped, since nobody knows what of it is
-// whole.
+// A panic in the service of one adapter is a bug in this program, which a guest may have found. It must not affect
+// other nodes' adapters: the adapter fails as with FatalError, the stack goes to the log, and the driver's state is
+// dropped, because it may be inconsistent.
 
-// guard calls f and ends its panic. The port's lock is held.
+// guard calls f and recovers from its panic. The port's lock is held.
 func (p *Port) guard(f func()) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -210,8 +208,8 @@ func (p *Port) guard(f func()) {
 	f()
 }
 
-// outside calls f, which leads out of the adapter, with nothing locked, and ends its panic: the cable is
-// code of the lab's switch, whose frames are the guests' own.
+// outside calls f with nothing locked and recovers from its panic. f leads into the lab's switch, which processes the
+// guests' frames.
 func (p *Port) outside(f func()) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -225,12 +223,11 @@ func (p *Port) outside(f func()) {
 	f()
 }
 
-// pollNow is poll at this moment.
 func (p *Port) pollNow() { p.poll(p.s.now()) }
 
-// crash makes an adapter fail whose service has panicked with v. It is called while the panic ends,
-// so the stack is that of where it began. The driver finds its command queue and the state of the
-// interface as they were, and the reason in the health buffer.
+// crash makes an adapter fail after a panic with v. It is called while the panic unwinds, so the stack is that of its
+// origin. The driver keeps its command queue and the state of the interface, and finds the reason in the health
+// buffer.
 func (p *Port) crash(v any) {
 	if p.s.strict {
 		panic(v)

@@ -1,13 +1,13 @@
 package connectx
 
-// Steering of received frames: flow tables lead from the root to TIRs, a TIR to an RQ, or by a hash
-// and an RQT to one of several.
+// Steering of received frames: flow tables lead from the root to TIRs, and a TIR to an RQ, or to one of several by a
+// hash and an RQT.
 
-// tir says where the frames of a flow go. A TIR (transport interface receive) is the driver's name for it: one for each
-// kind of traffic, such as TCP over IPv4, with the fields to hash. Key is the key of the Toeplitz hash.
+// tir is a TIR (transport interface receive), the driver's destination for one kind of traffic, such as TCP over
+// IPv4. It has a queue, or a table of queues with the fields to hash and the key of the Toeplitz hash.
 type tir struct {
-	RQ       uint32 // the one queue
-	RQT      uint32 // or a table of them
+	RQ       uint32 // the only queue
+	RQT      uint32 // or a table of queues
 	Indirect bool
 	Hash     uint8 // 1: Toeplitz
 	Fields   uint32
@@ -33,7 +33,7 @@ const (
 )
 
 func modifyTIR(p *Port, t *tir, in, _ []byte) status {
-	// LRO is not offered, and loopback has no meaning here.
+	// LRO is not offered, and the loopback setting has no effect here.
 	n, mask := readTIR(in[0x20:]), be.Uint64(in[0x10:])
 	if mask&tirTable != 0 {
 		t.RQT, t.Indirect = n.RQT, true
@@ -44,8 +44,8 @@ func modifyTIR(p *Port, t *tir, in, _ []byte) status {
 	return ok
 }
 
-// logMaxRQT is the log of the size of the largest table of receive queues, as rss_ind_tbl_cap and log_max_rqt_size say.
-// mlx5e uses 128 entries where it can.
+// logMaxRQT is the log of the size of the largest table of receive queues (rss_ind_tbl_cap and log_max_rqt_size).
+// mlx5e uses 128 entries if it can.
 const logMaxRQT = 7
 
 func readRQT(x []byte) []uint32 {
@@ -73,24 +73,23 @@ const (
 	actionForward = 4
 	actionDrop    = 2
 	maxDests      = 64
-	maxVisits     = 64 // of tables, for one frame
+	maxVisits     = 64 // tables visited for one frame
 )
 
-// flowKey is the place of an entry: its table, and its index there, by which entries have precedence.
+// flowKey identifies an entry by its table and its index, which is also its precedence.
 type flowKey struct{ Table, Index uint32 }
 
-// matchSize is the outer headers of a match (struct fte_match_set_lyr_2_4).
+// matchSize is the size of the outer headers of a match (struct fte_match_set_lyr_2_4).
 const matchSize = 0x40
 
-// flow is an entry of a flow table. Value is masked when it is set, so that a match is one comparison.
+// flow is an entry of a flow table. Value is stored masked, so that a match is one comparison.
 type flow struct {
 	Mask, Value [matchSize]byte
-	Other       bool // it matches on more than this package looks at
+	Other       bool // matches on unsupported fields
 	Action      uint16
 	Dests       []uint32 // type<<24 | number
 }
 
-// flowGroup is entries of a table that have their mask in common.
 type flowGroup struct {
 	Table uint32
 	Mask  [matchSize]byte
@@ -98,7 +97,7 @@ type flowGroup struct {
 }
 
 // readGroup reads the mask of a group. match_criteria_enable has a bit for each part of a match; bit 0 is the outer
-// headers. A group that matches on others, such as tunnels, gets frames of no kind: its entries are skipped.
+// headers. Entries of a group that matches on other parts, such as tunnels, are skipped.
 func readGroup(in []byte) *flowGroup {
 	g := &flowGroup{Table: be.Uint32(in[0x14:]) & 0xffffff}
 	if in[0x3f]&1 != 0 {
@@ -113,8 +112,8 @@ func destroyGroup(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// setFlow enters a flow. Tables of sent frames and of RDMA are accepted and do nothing: the driver fills them at its
-// start, and no traffic here goes through them. An entry that exists is overwritten.
+// setFlow sets a flow, replacing an existing one. It ignores tables for sent frames and RDMA, which the driver fills
+// at its start, because no traffic here goes through them.
 func setFlow(p *Port, in, _ []byte, _ uint32) status {
 	if in[0x10] != tableNICRx {
 		return ok
@@ -145,7 +144,7 @@ func deleteFlow(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// createTable and modifyTable note where a table sends the frames that match none of its entries.
+// createTable and modifyTable store the next table for frames that match no entry.
 func createTable(p *Port, in, out []byte, _ uint32) status {
 	n := p.number(kindOther, 1<<16, func(n uint32) bool { _, used := p.Misses[n]; return used })
 	if n == 0 {
@@ -167,7 +166,7 @@ func modifyTable(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// missTable reads the table to go to from a struct flow_table_context; 0 is none.
+// missTable returns the next table in a struct flow_table_context, or 0.
 func missTable(in []byte) uint32 {
 	if in[0x18]&0xf != 1 {
 		return 0
@@ -196,15 +195,13 @@ func setRoot(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// target is where a frame goes.
 type target struct {
 	rq, hash uint32
 	hashType byte
 }
 
-// headers writes a frame's headers as a match has them. Fields that a frame does not have are zeros: an entry that asks
-// for them does not match. Places are those of struct fte_match_set_lyr_2_4; IPv4 addresses are in the last 4 of 16
-// bytes.
+// headers returns a frame's headers in the layout of struct fte_match_set_lyr_2_4. Missing fields are zeros, so an
+// entry that requires them does not match. IPv4 addresses are in the last 4 of 16 bytes.
 func headers(f []byte) (m [matchSize]byte) {
 	copy(m[0:], f[6:12]) // source
 	be.PutUint16(m[6:], be.Uint16(f[12:]))
@@ -245,7 +242,6 @@ func headers(f []byte) (m [matchSize]byte) {
 	return m
 }
 
-// steer finds the queues that a frame goes to.
 func (p *Port) steer(f []byte) []target {
 	m := headers(f)
 	var out []target
@@ -254,9 +250,8 @@ func (p *Port) steer(f []byte) []target {
 	return out
 }
 
-// walk follows a table: of the entries that match, the one with the smallest index wins. Groups
-// have ranges of indices, so those with precise masks come first. Tables are a guest's: they may
-// lead in circles, and each to many others. The number of visits bounds both.
+// walk follows a table. The matching entry with the smallest index wins; groups have ranges of indices, so precise
+// masks come first. A guest's tables may form circles and lead to many others, so the number of visits is limited.
 func (p *Port) walk(table uint32, m *[matchSize]byte, visits *int, out *[]target) {
 	if *visits == 0 || len(*out) >= maxDests {
 		return
@@ -302,7 +297,7 @@ func (f *flow) matches(m *[matchSize]byte) bool {
 	return true
 }
 
-// Fields of a receive hash, in the order in which they are hashed.
+// Fields of a receive hash, in the order of hashing.
 const (
 	hashSrcIP = 1 << iota
 	hashDstIP
@@ -310,9 +305,9 @@ const (
 	hashDstPort
 )
 
-// spread chooses the queue of a TIR by the hash of the headers. Only the fields that the TIR names are hashed, always
-// in the order source, destination, ports, as Microsoft's RSS defines it. A table may name an RQ that is gone:
-// receiveInto then drops the frame.
+// spread selects a queue of a TIR by the hash of the headers. Only the fields selected by the TIR are hashed, in the
+// order source, destination, ports, as in Microsoft's RSS. If the table names a destroyed RQ, receiveInto drops the
+// frame.
 func (p *Port) spread(t *tir, m *[matchSize]byte) target {
 	if !t.Indirect {
 		return target{rq: t.RQ}
@@ -350,8 +345,9 @@ func (p *Port) spread(t *tir, m *[matchSize]byte) target {
 	return target{rq: table[h%uint32(len(table))], hash: h, hashType: typ}
 }
 
-// toeplitz is the hash of receive side scaling. Each set bit of the input adds the 32 bits of the key that begin at its
-// place. w holds the next 64 of the key; the input is at most 36 bytes, for which the key of 40 is just enough.
+// toeplitz returns the hash of receive side scaling. Each set bit of the input adds the 32 bits of the key that begin
+// at its position. w holds the next 64 bits of the key; the key of 40 bytes is just enough for an input of at most
+// 36.
 func toeplitz(key, in []byte) uint32 {
 	var h uint32
 	w := be.Uint64(key)

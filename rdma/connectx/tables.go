@@ -14,21 +14,21 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// tables is what a driver has set up in an adapter: plain data, which Save writes. Exported fields are saved. All of it
-// is bounded: objects by maxObjects, page addresses by maxPages, lists by constants beside their commands.
+// tables is the state that a driver has set up in an adapter. It is plain data; Save writes the exported fields. Its
+// size is limited: objects by maxObjects, page addresses by maxPages, lists by constants beside their commands.
 type tables struct {
 	CmdQ      uint64
 	CmdQHigh  uint32
-	NICMode   uint32 // nic_interface of the init segment
-	Events    bool   // commands complete by event: the driver has armed an EQ
+	NICMode   uint32 // nic_interface of the initialization segment
+	Events    bool   // the driver has armed an EQ, so commands complete by event
 	CmdEQ     uint32
-	Caps      []byte // the general capabilities as the driver set them, or nil
+	Caps      []byte // general capabilities set by the driver, or nil
 	Pages     []uint64
 	NPages    int // page addresses in all objects
 	Next      map[kind]uint32
 	EQs       map[uint32]*eq
 	CQs       map[uint32]*cq
-	Queues    map[uint32]*queue // QPs, SQs, RQs, RMPs and SRQs have their numbers in common
+	Queues    map[uint32]*queue // QPs, SQs, RQs, RMPs and SRQs share one number space
 	Keys      map[uint32]*mkey
 	PDs       map[uint32]bool
 	GIDs      map[uint32]gidEntry
@@ -37,7 +37,7 @@ type tables struct {
 	Flows     map[flowKey]*flow
 	Groups    map[uint32]*flowGroup
 	Root      uint32
-	Misses    map[uint32]uint32 // by flow table: where frames go that match nothing
+	Misses    map[uint32]uint32 // flow tables, with the next table for frames without a match
 	Counters  map[uint32]*roce.Counters
 	Mcast     map[mcast]bool
 	Others    map[uint64]bool // other objects, by kind<<32 | number
@@ -55,12 +55,12 @@ type tables struct {
 	count     counts
 }
 
-// kind of a numbered object, for the next free number.
+// kind is a kind of numbered object, for its next free number.
 type kind uint8
 
 const (
-	// Flow tables, TIRs, RQTs and others share kindOther: their numbers are looked up by type, so that two of them may
-	// be equal.
+	// Flow tables, TIRs, RQTs and others share kindOther. Their numbers are looked up by type, so two of them may be
+	// equal.
 	kindOther kind = iota
 	kindUAR
 	kindEQ
@@ -70,19 +70,19 @@ const (
 	kindCounter
 )
 
-// firstNumber is where the numbers of a kind start. 0 means "none" in answers and contexts. QPs 0 and 1 have a meaning
-// in InfiniBand, key index 1 is the reserved key, and the pages of the BAR before 16 are no UARs.
+// firstNumber is the first number of each kind. 0 means "none" in answers and contexts, QPs 0 and 1 are special in
+// InfiniBand, key index 1 is the reserved key, and UARs start at page 16 of the BAR.
 var firstNumber = map[kind]uint32{kindOther: 1, kindUAR: 16, kindEQ: 1, kindKey: 0x200, kindCQ: 0x400, kindQueue: 0x100,
 	kindCounter: 1}
 
-// Numbers of queues and keys below these, as the limits of their commands say.
+// Numbers of queues and keys are below these limits.
 const (
 	maxQueueNumber = 1 << 18
 	maxKeyNumber   = 1 << 24
 )
 
-// randomNumbers returns first numbers for queues and keys that a guest cannot guess from its own: it needs them to
-// reach the queues and the memory of another, also if both come from one template.
+// randomNumbers returns first numbers for queues and keys. A guest would need another's numbers to reach its queues
+// and memory, and must not be able to guess them from its own, even if both come from one template.
 func randomNumbers() map[kind]uint32 {
 	return map[kind]uint32{kindQueue: rand.Uint32N(maxQueueNumber), kindKey: rand.Uint32N(maxKeyNumber)}
 }
@@ -96,9 +96,9 @@ func newTables() tables {
 		Cong: roce.DefaultCongestion(), QoS: roce.DefaultQoS(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
 }
 
-// number gives a new object its number, below limit and in use by none; 0 if there is none. Numbers go up and around
-// instead of taking the lowest free one: a late packet or doorbell for a destroyed object then meets none, not a new
-// one. The loop ends, as maxObjects is checked first and limit bounds it.
+// number returns an unused number below limit for a new object, or 0 if all are used. Numbers increase and wrap
+// around, so that a late packet or doorbell for a destroyed object does not reach a new one. maxObjects and limit
+// bound the loop.
 func (t *tables) number(k kind, limit uint32, used func(uint32) bool) uint32 {
 	if t.objects() >= maxObjects {
 		return 0
@@ -123,7 +123,6 @@ func (t *tables) objects() int {
 		len(t.Groups) + len(t.Misses) + len(t.Others)
 }
 
-// gidEntry is a row of the RoCE address table.
 type gidEntry struct {
 	GID     [16]byte
 	MAC     [6]byte
@@ -133,14 +132,13 @@ type gidEntry struct {
 	Tagged  bool
 }
 
-// mcast says that a QP has joined a multicast group.
 type mcast struct {
 	GID [16]byte
 	QPN uint32
 }
 
-// saved is what Save writes. The device id guards against restoring into another model. gob leaves out unexported
-// fields, which revive makes again, and knows added or missing ones by their names.
+// saved is the format of Save. The device id prevents restoring into another model. gob omits unexported fields,
+// which revive recreates, and tolerates added or missing fields.
 type saved struct {
 	Device uint16
 	Config []byte
@@ -148,8 +146,8 @@ type saved struct {
 	Tables *tables
 }
 
-// Shape is a digest of what an adapter of a model tells its driver: a state that was saved is of use where it is the
-// same. stateFormat is raised where an older state would not do although the driver sees nothing new.
+// Shape returns a digest of a model's properties that its driver sees. A saved state can only be restored into an
+// adapter of the same shape. stateFormat must be raised if older states become unusable without such a change.
 func Shape(model string) string {
 	p := &Port{model: models[model], s: &Server{gids: map[gidKey]*Port{}}}
 	p.hardReset()
@@ -163,8 +161,8 @@ func Shape(model string) string {
 
 const stateFormat = 1
 
-// Save returns the state of the adapter, without guest memory. The guest must be stopped. Messages that are on the wire
-// are not saved: a template has none, and elsewhere their senders repeat them.
+// Save returns the state of the adapter, without guest memory. The guest must be stopped. Messages on the wire are
+// not saved: a template has none, and otherwise their senders repeat them.
 func (p *Port) Save() ([]byte, error) {
 	p.lock()
 	defer p.unlock()
@@ -173,12 +171,12 @@ func (p *Port) Save() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Restore sets the state that Save returned. The adapter may have another MAC and name than the saved one: see
-// NIC.MAC. Call it before QEMU connects, or while the guest is stopped; the reset that QEMU sends when it connects
-// does not undo it.
+// Restore sets a state of Save. The adapter may have another MAC and name than the saved one (see NIC.MAC). It must
+// be called before QEMU connects, or while the guest is stopped; the reset that QEMU sends when it connects does not
+// undo it.
 func (p *Port) Restore(state []byte) error {
 	t := newTables()
-	// gob leaves out what is zero, and zero is not what a new adapter has of these.
+	// gob omits zero values, and the defaults of these are not zero.
 	t.Cong, t.QoS = roce.Congestion{}, roce.QoS{}
 	in := saved{Tables: &t}
 	if err := gob.NewDecoder(bytes.NewReader(state)).Decode(&in); err != nil {
@@ -201,8 +199,8 @@ func (p *Port) Restore(state []byte) error {
 	t.GIDs = map[uint32]gidEntry{}
 	p.tables = t
 	for i, g := range gids {
-		// Adapters that are restored from one state have its addresses in common, until their guests set their own.
-		// Only the first of them is found by them.
+		// Adapters restored from one state share its addresses until their guests set their own. Only the first
+		// adapter can be reached by them.
 		if !p.setGID(i, g) {
 			p.GIDs[i] = g
 		}
@@ -216,7 +214,7 @@ func (p *Port) Restore(state []byte) error {
 	return nil
 }
 
-// sound tells whether contexts have the sizes, and queues the bounds, that all else takes for granted.
+// sound reports whether contexts and queues have the sizes that other code relies on.
 func (t *tables) sound() bool {
 	for _, q := range t.Queues {
 		size, known := contextSizes[q.Kind]
@@ -237,12 +235,11 @@ func (t *tables) sound() bool {
 	return (t.Caps == nil || len(t.Caps) == capSize) && (t.VPort == nil || len(t.VPort) == vportSize)
 }
 
-// contextSizes are the lengths of queue.Ctx by kind.
 var contextSizes = map[uint8]int{queueQP: qpcSize, queueSQ: wqcSize, queueRQ: wqcSize, queueRMP: wqcSize, queueSRQ: 0}
 
-// revive makes the parts of a QP that are not saved. roce knows no shortcut to a state, so its half goes through the
-// states before, with the attributes of the saved context. Numbers of packets start at those that the QP was set up
-// with: both ends of a connection must be restored together.
+// revive recreates the unsaved parts of a QP. roce has no direct way to a state, so its half goes through the earlier
+// states, with the attributes of the saved context. Packet numbers restart at their initial values, so both ends of a
+// connection must be restored together.
 func (p *Port) revive(q *queue) {
 	p.setAttr(q)
 	q.rang = p.s.now()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// virtual returns a physical function, two virtual ones of its port, and another adapter.
+// virtual returns a physical function, two virtual functions of its port, and another adapter.
 func virtual(t *testing.T, rate int64) (*Server, *Firmware, []*guest) {
 	f, err := NewFirmware("", 1, 2)
 	if err != nil {
@@ -27,7 +27,7 @@ func virtual(t *testing.T, rate int64) (*Server, *Firmware, []*guest) {
 	return s, f, g
 }
 
-// upsOf waits until the links of adapters are as wanted.
+// upsOf returns a function that waits until the adapters' links are as wanted.
 func upsOf(t *testing.T, g []*guest) func(what string, want ...bool) {
 	return func(what string, want ...bool) {
 		t.Helper()
@@ -41,8 +41,8 @@ func upsOf(t *testing.T, g []*guest) func(what string, want ...bool) {
 	}
 }
 
-// A port at the end of a cable has a link while the other end shows light. The firmware keeps that up when the driver
-// does not want it, unless it is told not to.
+// A port at the end of a cable has a link while the other end shows light. By default the firmware shows light even
+// if the driver disables the link.
 func TestPortsBackToBackFollowEachOther(t *testing.T) {
 	_, _, g := virtual(t, 0)
 	Join(g[0].p, g[3].p)
@@ -142,7 +142,7 @@ func TestVirtualFunctionsAreThereAsTheFirmwareSays(t *testing.T) {
 	seen("switched off, after a reset", physical, none, none)
 }
 
-// The functions of a port send at its rate together, copied or not.
+// The functions of a port share its rate, on either path.
 func TestFunctionsOfAPortShareItsCable(t *testing.T) {
 	for _, direct := range []bool{true, false} {
 		s, _, g := virtual(t, 1e9)
@@ -175,7 +175,7 @@ func TestFunctionsOfAPortShareItsCable(t *testing.T) {
 			}
 		}
 		least := time.Duration(3*n*8) * time.Nanosecond
-		if d := time.Since(start); d < least-catchUp { // how much longer it takes is the machine's affair
+		if d := time.Since(start); d < least-catchUp { // a busy machine may take longer
 			t.Errorf("direct %v: 3 MiB by three functions at 1 Gb/s took %v, %v at least", direct, d, least)
 		}
 	}

@@ -1,21 +1,20 @@
 package connectx
 
-// The vendor-specific capability, by which mstconfig and mstflint reach the firmware: a window of
-// configuration space to several address spaces. Offsets are those of the kernel's lib/pci_vsc.c
-// and of mstflint.
+// The vendor-specific capability is a window in configuration space to several address spaces, with which mstconfig
+// and mstflint access the firmware. Offsets are from the kernel's lib/pci_vsc.c and from mstflint.
 const (
 	cfgVSC       = 0xc0
 	vscSize      = 0x18
-	vscControl   = cfgVSC + 0x04 // the space in the low 16 bits; bits 29 to 31 say that it is there
-	vscCounter   = cfgVSC + 0x08 // gives a ticket at each read
-	vscSemaphore = cfgVSC + 0x0c // the ticket of its owner, or 0
-	vscAddress   = cfgVSC + 0x10 // the top bit asks for a write; it changes when the access is done
+	vscControl   = cfgVSC + 0x04 // the space in the low 16 bits; bits 29 to 31 tell that it exists
+	vscCounter   = cfgVSC + 0x08 // each read returns a new ticket
+	vscSemaphore = cfgVSC + 0x0c // ticket of the owner, or 0
+	vscAddress   = cfgVSC + 0x10 // the top bit requests a write, and is inverted when the access is done
 	vscData      = cfgVSC + 0x14
 	vscFlag      = 1 << 31
 	vscThere     = 1 << 29
 )
 
-// Address spaces. mstflint takes the window only where it has the first, the second and the last.
+// Address spaces. mstflint uses the window only if the first, the second and the last exist.
 const (
 	spaceICMDExt   = 1
 	spaceCR        = 2
@@ -23,33 +22,32 @@ const (
 	spaceSemaphore = 10
 )
 
-// crDevice is the word of the CR space with the hardware's id. All others read as zeros, which says among others that
+// crDevice is the word of the CR space with the hardware's id. All other words read as zeros, which also means that
 // the firmware is ready for commands.
 const crDevice = 0xf0014
 
-// Commands of tools to the firmware, in the ICMD space: a control word, and a mailbox.
+// Commands of tools to the firmware in the ICMD space use a control word and a mailbox.
 const (
-	icmdControl   = 0        // opcode in the top 16 bits, status in bits 8 to 15, and the bit by which it starts
-	icmdSizeAt    = 0x1000   // where the size of the mailbox is
-	icmdMailbox   = 0x100000 // the mailbox
+	icmdControl   = 0      // opcode in the top 16 bits, status in bits 8 to 15, and the start bit
+	icmdSizeAt    = 0x1000 // address of the mailbox's size
+	icmdMailbox   = 0x100000
 	icmdSize      = 0x320
 	icmdGo        = 1
-	icmdRegister  = 0x9001 // the one command: access to a register
+	icmdRegister  = 0x9001 // the only command: access to a register
 	icmdBadOpcode = 1
-	icmdData      = 20 // a register in the mailbox stands after the headers of an operation and of a register
+	icmdData      = 20 // in the mailbox, a register follows the headers of an operation and of a register
 )
 
-// icmd is the state of the ICMD and semaphore spaces.
 type icmd struct {
 	control, owner uint32
-	resetter       uint32 // who holds the semaphore of resets
+	resetter       uint32 // owner of the reset semaphore
 	mailbox        [icmdSize]byte
 }
 
-// resetSemaphore is what the driver takes before it resets a firmware that has stopped (MLX5_SEMAPHORE_SW_RESET).
+// resetSemaphore is the semaphore that the driver takes before it resets a stopped firmware
+// (MLX5_SEMAPHORE_SW_RESET).
 const resetSemaphore = 0x20
 
-// semaphore returns the word that has a semaphore's owner, or nil.
 func (m *icmd) semaphore(at uint32) *uint32 {
 	switch at {
 	case 0:
@@ -60,19 +58,20 @@ func (m *icmd) semaphore(at uint32) *uint32 {
 	return nil
 }
 
-// vscReset puts the capability into the list. Virtual functions have none: settings are the physical one's.
+// vscReset adds the capability to the list. Virtual functions do not have it, because settings are the physical
+// function's.
 func (p *Port) vscReset() {
 	p.config[cfgMSIX+1] = cfgVSC
 	c := p.config[cfgVSC:]
 	c[0], c[1], c[2] = 9, cfgPM, vscSize
 }
 
-// vscTicket says whether a read of configuration space is one of the counter, each of which gives another ticket.
+// vscTicket reports whether a read of configuration space includes the counter, which returns a new ticket each time.
 func (p *Port) vscTicket(off uint64, n int) bool {
 	return p.nic.VF == 0 && off < vscCounter+4 && off+uint64(n) > vscCounter
 }
 
-// vscWrite takes a write of a word to the capability. An access is done before its write returns.
+// vscWrite handles a write of a word to the capability. An access is done before its write returns.
 func (p *Port) vscWrite(at uint64, v uint32) {
 	word := func(at int) uint32 { return le.Uint32(p.config[at:]) }
 	put := func(at int, v uint32) { le.PutUint32(p.config[at:], v) }
@@ -100,7 +99,7 @@ func (p *Port) vscWrite(at uint64, v uint32) {
 	}
 }
 
-// spaceRead reads a word of an address space. Words of the mailbox are big-endian, as registers are.
+// spaceRead reads a word of an address space. Words of the mailbox are big-endian, like registers.
 func (p *Port) spaceRead(space, at uint32) uint32 {
 	switch {
 	case space == spaceCR && at == crDevice:
@@ -137,8 +136,8 @@ func (p *Port) spaceWrite(space, at, v uint32) {
 	}
 }
 
-// icmdRun runs a command and returns its status. In the mailbox stand an operation TLV of 16 bytes, with the register
-// and whether it is written, the header of the register, and the register.
+// icmdRun runs a command and returns its status. The mailbox holds an operation TLV of 16 bytes, with the register
+// number and a write flag, then the header of the register, and the register.
 func (p *Port) icmdRun(opcode uint32) uint32 {
 	if opcode != icmdRegister {
 		return icmdBadOpcode
@@ -157,6 +156,6 @@ func (p *Port) icmdRun(opcode uint32) uint32 {
 		bad = 0
 	}
 	m[2] = m[2]&0x80 | bad
-	m[6] |= 0x80 // an answer
+	m[6] |= 0x80 // marks an answer
 	return 0
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// The wire: frames of RDMA by package roce, which calls back for requests, memory and completions.
+// The wire carries RDMA as frames of package roce, which calls back for requests, memory and completions.
 
-// wire takes the frames that roce sends. It is called with the port's lock held, so frames are queued and given to the
-// cable by flushFrames.
+// wire receives the frames that roce sends. It is called with the port's lock held, so it queues them for
+// flushFrames.
 type wire Port
 
 // Send implements roce.Wire.
 func (w *wire) Send(_ time.Duration, frame []byte) {
 	p := (*Port)(w)
-	if !p.up() { // lost: its sender finds out by its timers, as with a card
+	if !p.up() { // the frame is lost, and its sender's timers notice it, as with a card
 		p.count.txDropped++
 		return
 	}
@@ -24,7 +24,7 @@ func (w *wire) Send(_ time.Duration, frame []byte) {
 		p.loop = appendFrame(p.loop, frame)
 		return
 	}
-	if n := len(p.frames); cap(p.frames)-n > 4 && &p.frames[:n+5][n+4] == &frame[0] { // made in its place
+	if n := len(p.frames); cap(p.frames)-n > 4 && &p.frames[:n+5][n+4] == &frame[0] { // already built in place
 		p.frames = be.AppendUint32(p.frames, uint32(len(frame)))[:n+4+len(frame)]
 	} else {
 		p.frames = appendFrame(p.frames, frame)
@@ -35,14 +35,13 @@ func (w *wire) Send(_ time.Duration, frame []byte) {
 	}
 }
 
-// room is where the next frame would be in p.frames.
+// room returns the space for the next frame in p.frames.
 func (w *wire) room() []byte {
 	w.frames = slices.Grow(w.frames, 4+roce.MaxFrame)
 	n := len(w.frames) + 4
 	return w.frames[n:n]
 }
 
-// group lists the QPs that joined a multicast group.
 func (p *Port) group(to roce.GID) (qpns []uint32) {
 	for m := range p.Mcast {
 		if m.GID == to {
@@ -53,12 +52,12 @@ func (p *Port) group(to roce.GID) (qpns []uint32) {
 	return qpns
 }
 
-// poll lets roce run, and takes over what became of its queues. The port's lock is held. QPs that failed are moved to
-// their state here and not in the callback that tells it, because callbacks must not call back into roce.
+// poll runs roce and processes the results for its queues. The port's lock is held. Failed QPs change their state
+// here and not in the callback, because callbacks must not call back into roce.
 func (p *Port) poll(now time.Duration) {
 	p.netDirty = false
 	p.netAt = p.net.Poll(now)
-	for i := 0; len(p.loop) > 0 && i < sendBatch; i++ { // two QPs of the port could talk to each other for ever
+	for i := 0; len(p.loop) > 0 && i < sendBatch; i++ { // two QPs of the port could talk to each other forever
 		var f []byte
 		f, p.loop = nextFrame(p.loop)
 		if !p.net.Receive(now, f) {
@@ -82,26 +81,25 @@ func (p *Port) poll(now time.Duration) {
 	p.wakeBy(p.netAt)
 }
 
-// ring tells roce that requests were posted. The requests go out when the port is polled, at the latest by unlock.
+// ring tells roce that requests were posted. They go out when the port is polled, at the latest by unlock.
 func (p *Port) ring(q *queue) {
 	q.wire.qp.Doorbell()
 	p.netDirty = true
 }
 
-// wireQP is roce's half of a QP.
 type wireQP struct {
 	p  *Port
 	q  *queue
 	qp *roce.QP
-	// While it is not 0, the direct path must not take the next: see onWire.
-	out int // requests that it has taken and not ended
+	// If out is not 0, the direct path must not take the next request (see onWire).
+	out int // requests taken and not completed
 }
 
 var services = map[uint8]roce.QPType{serviceRC: roce.RC, serviceUC: roce.UC, serviceUD: roce.UD, serviceGSI: roce.GSI}
 
-// wireState moves roce's half of a QP to a state. QPs of a service that roce does not have, such as XRC and the
-// driver's UMR QP, have no such half. An attribute that roce refuses, such as a wrong MTU, is logged and leaves its
-// half behind: the guest's packets then go nowhere, which harms only it.
+// wireState moves roce's part of a QP to a state. QPs with a service that roce does not implement, such as the
+// driver's UMR QP, have no such part. If roce refuses an attribute, such as a wrong MTU, this is logged, and only
+// this guest's packets are lost.
 func (p *Port) wireState(q *queue, to roce.State) {
 	typ, has := services[q.Service]
 	if !has {
@@ -113,8 +111,8 @@ func (p *Port) wireState(q *queue, to roce.State) {
 		}
 		c := roce.QPConfig{Type: typ, QPN: q.Num, SrcQP: qpcDethSqpn.get32(q.Ctx), Shared: q.Receives != receivesOwn,
 			Counters: p.counters(q), Mem: domain{p, q.PD, q.Num}}
-		// set_deth_sqpn: its datagrams pose as those of QP 1.
-		if typ == roce.GSI && q.NoRecv { // the driver's second, which only sends
+		// set_deth_sqpn: its datagrams carry the number of QP 1.
+		if typ == roce.GSI && q.NoRecv { // the driver's second GSI QP, which only sends
 			c.Type, c.SrcQP = roce.UD, 1
 		}
 		w := &wireQP{p: p, q: q}
@@ -135,12 +133,12 @@ func (p *Port) wireState(q *queue, to roce.State) {
 	p.netDirty = true
 }
 
-// signaled is a bit of a request's ID that says whether the driver wants a completion. All requests are signaled to
-// roce, so that their ends can be counted.
+// signaled is the bit of a request's ID for a wanted completion. roce signals all requests, so that they can be
+// counted.
 const signaled = 1 << 32
 
-// NextSend implements roce.Owner. SI moves on here, as the request is copied: the driver may not reuse its place before
-// the completion anyway.
+// NextSend implements roce.Owner. It advances SI, because the request is copied; the driver may not reuse its place
+// before the completion anyway.
 func (w *wireQP) NextSend(wr *sendWR) bool {
 	wqe, blocks, found := w.p.nextWQE(w.q)
 	if !found {
@@ -167,8 +165,8 @@ func (w *wireQP) NextRecv(wr *roce.RecvWR) bool {
 	return true
 }
 
-// Complete implements roce.Owner. A datagram that could not be stored does not fail its QP. Unsignaled requests are
-// counted and end in silence.
+// Complete implements roce.Owner. A datagram that could not be stored does not fail its QP. Successful unsignaled
+// requests are only counted.
 func (w *wireQP) Complete(c *roce.Completion) {
 	if c.Status != roce.OK && c.Status != roce.Flushed && (!c.Recv || !w.q.datagrams()) {
 		w.p.failed = append(w.p.failed, w.q)
@@ -182,8 +180,8 @@ func (w *wireQP) Complete(c *roce.Completion) {
 	w.p.completion(w.q, c)
 }
 
-// Event implements roce.Owner. Errors of the responder have no completion on this side, so the event is all that the
-// driver hears.
+// Event implements roce.Owner. Errors of the responder have no completion on this side, so the driver learns of them
+// only by events.
 func (w *wireQP) Event(e roce.Event) {
 	typ, has := map[roce.Event]byte{roce.EventCommEst: eventCommEst, roce.EventAccessError: eventAccess,
 		roce.EventInvalid: eventInvalid, roce.EventDrained: eventSQDrained}[e]
@@ -195,15 +193,15 @@ func (w *wireQP) Event(e roce.Event) {
 	}
 }
 
-// domain is the memory of a protection domain. Its methods run within calls of roce, under the port's lock. p.list is
-// one list for all of them, emptied after use so that it holds no memory of the guest.
+// domain is the memory of a protection domain. roce calls its methods under the port's lock. They share p.list, which
+// is cleared after use so that it keeps no references to guest memory.
 type domain struct {
 	p   *Port
 	pd  uint32
 	qpn uint32
 }
 
-// fault makes an error of a Fault: a Fault of 0 in an error would not be nil.
+// fault converts a Fault to an error, with nil for 0.
 func fault(f roce.Fault) error {
 	if f == 0 {
 		return nil
@@ -232,7 +230,6 @@ func (d domain) Write(key uint32, va uint64, b []byte, a roce.Access) error {
 	return d.copy(key, va, b, a, true)
 }
 
-// copy is Read and Write.
 func (d domain) copy(key uint32, va uint64, b []byte, a roce.Access, write bool) error {
 	if !d.p.bound(key, d.qpn) {
 		return roce.FaultKey

@@ -14,25 +14,25 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// A rig is a guest without a driver: an adapter whose tables a test fills in, and its memory, which a socket client
-// maps as QEMU does.
+// A rig is a guest without a driver: the test fills in the adapter's tables, and a socket client maps its memory like
+// QEMU.
 type rig struct {
 	*Port
 	t    *testing.T
 	ram  []byte
 	qp   *queue
-	sent uint16 // blocks of the send queue that are posted
+	sent uint16 // posted blocks of the send queue
 	recv uint16
 }
 
-// Places in a rig's memory.
+// Offsets in a rig's memory.
 const (
 	rigRAM   = 4 << 20
 	rigSend  = 0x10000 // ring of 64 blocks, after one of 64 receives
 	rigDBR   = 0x20000
 	rigCQ    = 0x30000 // 512 entries
 	rigData  = 0x100000
-	rigSize  = 0x200000 // of the data, which the key shows from address rigVA on, its pages in reverse
+	rigSize  = 0x200000 // size of the data; the key maps them at rigVA, with pages in reverse order
 	rigVA    = 0x5000_0000
 	rigKey   = 0x301 << 8
 	rigPages = rigSize / 4096
@@ -66,7 +66,8 @@ func newRig(t *testing.T, s *Server, id byte, frames func([]byte)) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = unix.Close(c), unix.Close(fd) })
-	// VFIO_USER_DMA_MAP of all at address 0: size of the arguments, may be read and written, offset, address, size.
+	// VFIO_USER_DMA_MAP of all memory at address 0: size of the arguments, flags for reading and writing, offset,
+	// address, size.
 	b := make([]byte, 48)
 	le.PutUint16(b[2:], 2)
 	le.PutUint32(b[4:], 48)
@@ -84,7 +85,6 @@ func newRig(t *testing.T, s *Server, id byte, frames func([]byte)) *rig {
 
 func (g *rig) gid() roce.GID { return roce.GID{10: 0xff, 11: 0xff, 12: 10, 15: g.nic.MAC[5]} }
 
-// connect sets up keys, a CQ and a QP of a service that is connected to the same of a peer.
 func (g *rig) connect(peer *rig, service uint8) {
 	g.lock()
 	defer g.unlock()
@@ -121,7 +121,6 @@ func (g *rig) connect(peer *rig, service uint8) {
 	}
 }
 
-// post posts a WQE and rings the doorbell.
 func (g *rig) post(op byte, imm uint32, segs ...[]byte) {
 	w := make([]byte, 16)
 	be.PutUint32(w, uint32(g.sent)<<8|uint32(op))
@@ -144,14 +143,13 @@ func (g *rig) post(op byte, imm uint32, segs ...[]byte) {
 	g.unlock()
 }
 
-// postRecv posts a receive of n bytes at an offset of the data.
 func (g *rig) postRecv(off, n uint32) {
 	copy(g.ram[rigSend+16*int(g.recv&63):], data(off, n))
 	g.recv++
 	be.PutUint32(g.ram[rigDBR:], uint32(g.recv))
 }
 
-// data is a data segment, remote a segment of a remote address.
+// data returns a data segment, and remote a segment with a remote address.
 func data(off, n uint32) []byte {
 	b := be.AppendUint32(nil, n)
 	b = be.AppendUint32(b, rigKey)
@@ -163,7 +161,7 @@ func remote(off, key uint32) []byte {
 	return append(be.AppendUint32(b, key), 0, 0, 0, 0)
 }
 
-// to is the address of a datagram to a peer.
+// to returns the address segment of a datagram to a peer.
 func (g *rig) to(peer *rig) []byte {
 	b := make([]byte, avSize)
 	be.PutUint32(b, 0x11)
@@ -177,7 +175,7 @@ func (g *rig) to(peer *rig) []byte {
 	return b
 }
 
-// entries waits for n entries of the CQ, and returns them without their times.
+// entries waits for n entries of the CQ, and returns them without their time stamps.
 func (g *rig) entries(n uint32) (l []string) {
 	for range 4000 {
 		g.lock()
@@ -193,7 +191,7 @@ func (g *rig) entries(n uint32) (l []string) {
 	for i := range min(g.CQs[0x400].PI, 512) {
 		e := bytes.Clone(g.ram[rigCQ+64*i:][:64])
 		clear(e[48:54])
-		if e[63]>>4 < cqeReqError { // else there is a syndrome
+		if e[63]>>4 < cqeReqError { // otherwise the entry has a syndrome
 			clear(e[54:56])
 		}
 		l = append(l, fmt.Sprintf("%x", e))
@@ -201,24 +199,22 @@ func (g *rig) entries(n uint32) (l []string) {
 	return l
 }
 
-// outcome is all that guests and their operators can see of a run.
 type outcome struct {
 	CQEs     [2][]string
 	Memory   [2][]byte
 	Counters [2]roce.Counters
 	Rx, Tx   [2]tally
-	Switch   [2]tally // what a switch between them counts from each
+	Switch   [2]tally // counters of a switch between them, for each port
 	PrioTx   [2]tally
 	States   [2]roce.State
 }
 
-// play plays a scenario, and returns what came of it.
 func play(t *testing.T, direct bool, service uint8, scenario func(a, b *rig)) (o outcome, frames int) {
 	s := NewServer(Options{})
 	defer s.Close()
 	s.SetDirect(direct)
 	var sent atomic.Int64
-	var passed [2][2]atomic.Uint64 // from each, as a switch between them counts: frames and bytes
+	var passed [2][2]atomic.Uint64 // frames and bytes from each port, as counted by a switch between them
 	var g [2]*rig
 	for i := range g {
 		g[i] = newRig(t, s, byte(i+1), func(f []byte) {
@@ -241,7 +237,7 @@ func play(t *testing.T, direct bool, service uint8, scenario func(a, b *rig)) (o
 	scenario(g[0], g[1])
 	for _, r := range g {
 		r.lock()
-		r.unlock() // frames that are on their way
+		r.unlock() // sends the frames in flight
 	}
 	for i, r := range g {
 		o.CQEs[i] = r.entries(0)
@@ -257,7 +253,7 @@ func play(t *testing.T, direct bool, service uint8, scenario func(a, b *rig)) (o
 	return o, int(sent.Load())
 }
 
-// Messages that are copied and messages that cross the wire as frames give the same completions, data and counters.
+// The direct path and the wire give the same completions, data and counters.
 func TestBothPathsGiveTheSame(t *testing.T) {
 	atomicSeg := append(be.AppendUint64(nil, 5), make([]byte, 8)...)
 	for _, c := range []struct {
@@ -317,7 +313,7 @@ func TestBothPathsGiveTheSame(t *testing.T) {
 			b.postRecv(1<<20, 5000)
 			a.post(wqeSend, 0, data(0, 5000))
 			a.post(wqeWrite, 0, remote(0, 1), data(0, 3000))
-			a.post(wqeSend, 0, data(0, 50)) // no receive: lost
+			a.post(wqeSend, 0, data(0, 50)) // lost without a posted receive
 			a.entries(3)
 			b.entries(1)
 		}},
@@ -326,7 +322,7 @@ func TestBothPathsGiveTheSame(t *testing.T) {
 			a.post(wqeSendImm, 6, a.to(b), data(0, 1000))
 			b.postRecv(2000, 40)
 			a.post(wqeSend, 0, a.to(b), data(0, 0))
-			a.post(wqeSend, 0, a.to(b), data(0, 7)) // no receive: lost
+			a.post(wqeSend, 0, a.to(b), data(0, 7)) // lost without a posted receive
 			a.entries(3)
 			b.entries(2)
 		}},
@@ -334,7 +330,7 @@ func TestBothPathsGiveTheSame(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			copied, none := play(t, true, c.service, c.do)
 			framed, some := play(t, false, c.service, c.do)
-			// What does not go well, and datagrams, take the wire in any case.
+			// Failing messages and datagrams always take the wire.
 			if none != 0 && c.name == "each operation" {
 				t.Errorf("%d frames on the wire though messages are copied", none)
 			}
@@ -360,7 +356,7 @@ func TestBothPathsGiveTheSame(t *testing.T) {
 	}
 }
 
-// A switch that takes nothing more stops the port, which keeps what it cannot send within bounds.
+// A switch that accepts no more frames stops the port, which limits its queue of frames.
 func TestCableThatIsStuckPausesThePort(t *testing.T) {
 	s := NewServer(Options{})
 	defer s.Close()
@@ -377,7 +373,7 @@ func TestCableThatIsStuckPausesThePort(t *testing.T) {
 			g.transmit(append([]byte{2}, make([]byte, 1499)...))
 		}
 	}
-	go send() // is stuck
+	go send() // blocks
 	for range 200 {
 		time.Sleep(time.Millisecond)
 		if g.mu.TryLock() {

@@ -17,18 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The benchmarks run what stands between sender and receiver in a process of its own, as in a lab:
-// this test binary, started again with middleEnv set. Sender and receiver use blocking descriptors
-// in the benchmark's process.
+// The benchmarks run the code between sender and receiver in a separate process, as in a lab: this test binary,
+// started again with middleEnv set. Sender and receiver use blocking descriptors in the benchmark's process.
 const (
-	middleEnv = "FABRIC_BENCH_MIDDLE" // one of the middles
-	dirEnv    = "FABRIC_BENCH_DIR"    // where its sockets a and b shall be
+	middleEnv = "FABRIC_BENCH_MIDDLE" // name of a middle
+	dirEnv    = "FABRIC_BENCH_DIR"    // directory for its sockets a and b
 )
 
-// Middles are what can stand between. The relays move bytes between two connections without looking at them: the floor.
+// middles are the implementations to compare. The relays, which copy bytes without parsing them, are the minimum.
 var middles = map[string]func(dir string) error{
 	"switch":         switchMiddle,
-	"switch-shaped":  switchMiddle, // with impaired links, see between
+	"switch-shaped":  switchMiddle, // with impaired links; see between
 	"relay-blocking": relayBlocking,
 	"relay-netpoll":  relayNetpoll,
 	"relay-epoll":    relayEpoll,
@@ -45,7 +44,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// switchMiddle is the real thing. It ends when its standard input does.
+// switchMiddle runs the real switch until its standard input ends.
 func switchMiddle(dir string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -60,7 +59,6 @@ func switchMiddle(dir string) error {
 	}})
 }
 
-// acceptTwo is how all relays begin.
 func acceptTwo(dir string) (conns [2]*net.UnixConn, err error) {
 	var listeners [2]net.Listener
 	for i, name := range []string{"a", "b"} {
@@ -82,7 +80,7 @@ func acceptTwo(dir string) (conns [2]*net.UnixConn, err error) {
 	return conns, nil
 }
 
-// relayNetpoll is a goroutine for each direction on the runtime's poller.
+// relayNetpoll relays with a goroutine for each direction on the runtime's poller.
 func relayNetpoll(dir string) error {
 	conns, err := acceptTwo(dir)
 	if err != nil {
@@ -107,7 +105,7 @@ func relayNetpoll(dir string) error {
 	return ignoreEnd(<-done)
 }
 
-// relayBlocking is a thread for each direction.
+// relayBlocking relays with a thread for each direction.
 func relayBlocking(dir string) error {
 	fds, err := blockingFDs(dir)
 	if err != nil {
@@ -135,7 +133,7 @@ func relayBlocking(dir string) error {
 	return ignoreEnd(<-done)
 }
 
-// relayEpoll is one thread in a loop around epoll, which waits in write if the receiver is slow.
+// relayEpoll relays with one thread in an epoll loop, which blocks in write if the receiver is slow.
 func relayEpoll(dir string) error {
 	fds, err := blockingFDs(dir)
 	if err != nil {
@@ -189,7 +187,7 @@ func blockingFDs(dir string) (fds [2]int, err error) {
 	return fds, nil
 }
 
-// blocking returns a blocking descriptor for c, which is closed.
+// blocking returns a blocking descriptor for c, and closes c.
 func blocking(c *net.UnixConn) (int, error) {
 	f, err := c.File()
 	if err != nil {
@@ -235,8 +233,8 @@ func readAll(fd int, b []byte) error {
 	return nil
 }
 
-// between starts a middle, or makes a socket pair for "none", and returns the two ends. finish ends
-// it and returns the CPU time that the middle took, its start included.
+// between starts a middle, or creates a socket pair for "none", and returns the two ends. finish ends it and returns
+// the middle's CPU time, including its start.
 func between(b *testing.B, middle string) (fds [2]int, counters func() Counters, finish func() time.Duration) {
 	b.Helper()
 	closeBoth := func() {
@@ -291,7 +289,7 @@ func between(b *testing.B, middle string) (fds [2]int, counters func() Counters,
 		}
 		for c := counters(); !c.Ports[0].Connected || !c.Ports[1].Connected; c = counters() {
 		}
-		if middle == "switch-shaped" { // all that costs time and holds back or loses next to nothing
+		if middle == "switch-shaped" { // every impairment that costs time but delays or loses almost nothing
 			l := Link{Rate: MaxRate, Jitter: 1, Delay: 1, Loss: 1e-18, ECN: RED{1 << 20, 2 << 20, 0.1},
 				PFC: PFC{High: 4 << 20, Low: 2 << 20}}
 			if err := client.SetLink(context.Background(), AllPorts, l); err != nil {
@@ -309,10 +307,10 @@ func between(b *testing.B, middle string) (fds [2]int, counters func() Counters,
 	}
 }
 
-// BenchmarkStream sends frames one way as fast as the receiver takes them. 64 KiB pieces are acknowledged inside the
-// process, and 16 of them may be under way: less than the switch's queue, so that nothing is dropped.
+// BenchmarkStream sends frames one way as fast as the receiver takes them. Pieces of 64 KiB are acknowledged inside
+// the process, and at most 16 are under way, which is less than the switch's queue, so that no frame is dropped.
 //
-// "batch" is the frames that the sender gives to one write: QEMU's own stream netdev writes each frame by itself.
+// "batch" is the number of frames in one write of the sender. QEMU's own stream netdev writes each frame separately.
 func BenchmarkStream(b *testing.B) {
 	for _, size := range []int{64, 4200} {
 		for _, batch := range []int{1, 32} {
@@ -328,7 +326,7 @@ func BenchmarkStream(b *testing.B) {
 
 func stream(b *testing.B, size, batch int, middle string) {
 	fds, counters, finish := between(b, middle)
-	// The receiver speaks first, so that the switch has learned it.
+	// The receiver sends first, so that the switch learns its address.
 	hello := framed(frame(broadcast, station(2), 64, 0))
 	if err := writeAll(fds[1], hello); err != nil {
 		b.Fatal(err)
@@ -365,7 +363,7 @@ func stream(b *testing.B, size, batch int, middle string) {
 		}
 		sent <- nil
 	}()
-	buf := make([]byte, 68<<10) // as QEMU's NET_BUFSIZE
+	buf := make([]byte, 68<<10) // like QEMU's NET_BUFSIZE
 	owed, reads := 0, 0
 	for left := total; left > 0; {
 		n, err := unix.Read(fds[1], buf)
@@ -400,7 +398,7 @@ func stream(b *testing.B, size, batch int, middle string) {
 	}
 }
 
-// BenchmarkPingPong is the round trip of one 64-byte frame: two passages, four wakeups.
+// BenchmarkPingPong measures the round trip of one 64-byte frame: two passages and four wakeups.
 func BenchmarkPingPong(b *testing.B) {
 	for _, middle := range []string{"none", "relay-blocking", "relay-netpoll", "relay-epoll", "switch",
 		"switch-shaped"} {
@@ -409,7 +407,7 @@ func BenchmarkPingPong(b *testing.B) {
 			ping := framed(frame(station(2), station(1), 64, 0))
 			pong := framed(frame(station(1), station(2), 64, 0))
 			done := make(chan error, 1)
-			rounds := b.N + 1 // the first one teaches the switch
+			rounds := b.N + 1 // the first round teaches the switch
 			go func() {
 				buf := make([]byte, len(ping))
 				for range rounds {

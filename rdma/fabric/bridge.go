@@ -12,28 +12,27 @@ import (
 )
 
 const (
-	// readSize is the most that one turn of a sender takes. A QEMU has at most about 200 KiB
-	// waiting, as its socket's send buffer is net.core.wmem_default (212992), so that one read
-	// nearly always empties it. It is also what bounds the time for which one sender can hold the
-	// loop.
+	// readSize limits the bytes of one read, and so the time for which one sender can occupy the loop. A QEMU has at
+	// most about 200 KiB waiting, because its socket's send buffer is net.core.wmem_default (212992), so that one
+	// read nearly always empties it.
 	readSize = 256 << 10
 
 	// maxIovecs is the kernel's limit for one writev (UIO_MAXIOV in include/uapi/linux/uio.h).
 	maxIovecs = 1024
 
-	// maxEvents is what one epoll_wait may return. More wait for the next call; the kernel's list goes round.
+	// maxEvents is the maximum number of events of one epoll_wait. The kernel rotates its list, so further events
+	// come with the next call.
 	maxEvents = 64
 )
 
 var errStopped = errors.New("the switch has stopped")
 
-// A source is something in the epoll set.
 type source interface {
 	ready(events uint32)
 }
 
-// A bridge is the switch. All fields but those under mu belong to who holds turn: the goroutine that runs loop, or a
-// NIC of this process (Plug).
+// A bridge is the switch. Holding turn gives access to all fields except those under mu; the loop's goroutine or a
+// NIC of this process (Plug) holds it.
 type bridge struct {
 	turn sync.Mutex
 
@@ -43,36 +42,35 @@ type bridge struct {
 	started    time.Time
 
 	epfd    int
-	sources map[int32]source // by the id given to epoll; ids are not used again while an event may carry them
+	sources map[int32]source // by their epoll id; ids are not reused while an event may carry them
 	lastID  int32
-	spare   int // a file descriptor in reserve, see listener.ready
+	spare   int // a spare file descriptor; see listener.ready
 
 	ports   []*port
 	table   *table
 	taps    []*tap // captures
-	buf     []byte // the one read buffer
+	buf     []byte
 	iovecs  []unix.Iovec
-	touched []*conn // receivers of frames from the read in hand
+	touched []*conn // receivers of frames of the current read
 	chunks  chunks
 	stop    bool
-	tell    func(direct bool) // see Config.Direct; nil for none
-	seen    bool              // frames must pass the switch: what tell was told last, the other way round
+	tell    func(direct bool) // Config.Direct; may be nil
+	seen    bool              // frames must pass the switch: the inverse of the last call of tell
 
-	down      func(port string, down bool) error // see Config.Down; nil for none
+	down      func(port string, down bool) error // Config.Down; may be nil
 	downMu    sync.Mutex                         // held while down runs
 	epoch     time.Time                          // zero of the monotonic clock
-	shaped    []*port                            // those with impaired links
-	paused    []*conn                            // senders whose NICs were paused
+	shaped    []*port                            // ports with impaired links
+	paused    []*conn                            // senders with paused NICs
 	timer     *timer                             // nil before the first impairment
-	readLimit int                                // of one read, at most readSize
+	readLimit int                                // limit of one read, at most readSize
 
 	mu     sync.Mutex
-	wakefd int // eventfd that ends epoll_wait when calls has something
+	wakefd int // eventfd that ends epoll_wait when there are calls
 	calls  []call
 	closed bool // loop has ended and calls are refused
 }
 
-// A call is a function that the loop shall run, and where its result goes.
 type call struct {
 	fn   func() error
 	done chan error
@@ -106,9 +104,8 @@ func newBridge(log *slog.Logger, now func() time.Time, queueLimit int) (*bridge,
 
 func openSpare() (int, error) { return unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) }
 
-// watch adds fd to the epoll set for reading and returns the id of src. Only EPOLLIN is asked for:
-// on a unix stream each read by the peer makes an EPOLLOUT, and each of those would wake the loop
-// for nothing.
+// watch adds fd to the epoll set for reading and returns the id of src. It requests only EPOLLIN, because on a unix
+// stream each read by the peer causes an EPOLLOUT, which would wake the loop for nothing.
 func (b *bridge) watch(fd int, src source) (int32, error) {
 	for {
 		b.lastID++
@@ -124,7 +121,7 @@ func (b *bridge) watch(fd int, src source) (int32, error) {
 	return b.lastID, nil
 }
 
-// unwatch forgets the source with this id. The descriptor leaves the epoll set when it is closed.
+// unwatch removes the source with this id. The descriptor leaves the epoll set when it is closed.
 func (b *bridge) unwatch(id int32) { delete(b.sources, id) }
 
 // loop forwards frames until a call sets stop, or until epoll fails.
@@ -150,7 +147,7 @@ func (b *bridge) handle(events []unix.EpollEvent) error {
 	b.turn.Lock()
 	defer b.turn.Unlock()
 	for _, ev := range events {
-		// A source may have gone since the kernel filled events: an earlier event closed it.
+		// An earlier event may have closed the source.
 		if src := b.sources[ev.Fd]; src != nil {
 			src.ready(ev.Events)
 		}
@@ -158,8 +155,8 @@ func (b *bridge) handle(events []unix.EpollEvent) error {
 	return b.runLinks()
 }
 
-// do runs fn in the loop and returns its error, or errStopped if the loop has ended. It must not be
-// called from the loop.
+// do runs fn in the loop and returns its error, or errStopped if the loop has ended. It must not be called from the
+// loop.
 func (b *bridge) do(fn func() error) error {
 	c := call{fn, make(chan error, 1)}
 	b.mu.Lock()
@@ -176,10 +173,9 @@ func (b *bridge) do(fn func() error) error {
 	return <-c.done
 }
 
-// halt ends the loop.
 func (b *bridge) halt() error { return b.do(func() error { b.stop = true; return nil }) }
 
-// refuseCalls answers all that was asked too late.
+// refuseCalls answers all pending calls with errStopped.
 func (b *bridge) refuseCalls() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -190,7 +186,7 @@ func (b *bridge) refuseCalls() {
 	b.calls = nil
 }
 
-// A waker is the eventfd through which other goroutines reach the loop.
+// A waker is the eventfd with which other goroutines wake the loop.
 type waker struct{ b *bridge }
 
 func (w waker) ready(uint32) {
@@ -207,13 +203,13 @@ func (w waker) ready(uint32) {
 	}
 }
 
-// close ends all connections and removes all sockets. The loop must not run any more.
+// close ends all connections and removes all sockets. The loop must have ended.
 func (b *bridge) close() error {
 	b.refuseCalls()
 	b.turn.Lock()
 	defer b.turn.Unlock()
 	var errs []error
-	// From the end, so that no port moves while they are removed.
+	// Remove the last port first, so that no port moves in the list.
 	for len(b.ports) > 0 {
 		errs = append(errs, b.removePort(b.ports[len(b.ports)-1].Name))
 	}
@@ -228,7 +224,7 @@ func (b *bridge) close() error {
 	return errors.Join(errs...)
 }
 
-// addPort creates a port. Like all that changes ports it must run in the loop, or before it.
+// addPort creates a port. It must run in the loop, or before the loop starts, like all functions that change ports.
 func (b *bridge) addPort(def Port) error {
 	if err := def.validate(); err != nil {
 		return err
@@ -253,14 +249,14 @@ func (b *bridge) addPort(def Port) error {
 		return errors.Join(fmt.Errorf("add port %q: %w", def.Name, err), sock.close())
 	}
 	b.ports = append(b.ports, p)
-	// Captures of all ports are of those that come later, too.
+	// Captures of all ports include later ports.
 	for _, t := range b.taps {
 		t.addPort(p)
 	}
 	return nil
 }
 
-// tellDirect is called where links or captures have changed.
+// tellDirect reports through tell if links or captures change the need to pass the switch.
 func (b *bridge) tellDirect() {
 	seen := len(b.taps) > 0 || slices.ContainsFunc(b.ports, func(p *port) bool { return p.link.Impaired() })
 	if b.tell != nil && seen != b.seen {
@@ -269,7 +265,7 @@ func (b *bridge) tellDirect() {
 	b.seen = seen
 }
 
-// tellDown tells of ports that were set down or up, or have a new NIC. It must not run in the loop.
+// tellDown reports ports that were set down or up, or that have a new NIC. It must not run in the loop.
 func (b *bridge) tellDown(names []string) error {
 	if b.down == nil {
 		return nil
@@ -279,7 +275,7 @@ func (b *bridge) tellDown(names []string) error {
 	var errs []error
 	for _, name := range names {
 		i, is := -1, false
-		err := b.do(func() error { // the state of now: another call may have changed it since
+		err := b.do(func() error { // the current state: another call may have changed it
 			if i = b.portIndex(name); i >= 0 {
 				is = b.ports[i].link.Down
 			}
@@ -293,12 +289,11 @@ func (b *bridge) tellDown(names []string) error {
 	return errors.Join(errs...)
 }
 
-// portIndex returns where a port is among those of the switch; -1 if it has none of the name.
+// portIndex returns the index of a port, or -1 if there is no port with this name.
 func (b *bridge) portIndex(name string) int {
 	return slices.IndexFunc(b.ports, func(p *port) bool { return p.Name == name })
 }
 
-// removePort ends a port's connection and removes its socket.
 func (b *bridge) removePort(name string) error {
 	i := b.portIndex(name)
 	if i < 0 {
@@ -319,22 +314,21 @@ func (b *bridge) removePort(name string) error {
 }
 
 const (
-	// ageing is how long an address is remembered after its last frame: the default of IEEE 802.1D
-	// (section 7.9.2) and of the Linux bridge.
+	// ageing is the time for which an address is remembered after its last frame: the default of IEEE 802.1D (section
+	// 7.9.2) and of the Linux bridge.
 	ageing = 300 * time.Second
 
-	// macsPerPort bounds what one port can make the switch remember. The limit is per port and not for the whole table,
-	// so that a node which invents addresses cannot keep others from being learned. It allows for a node that is itself
-	// a bridge for a thousand containers.
+	// macsPerPort limits the learned addresses of a port. The limit is per port, so that a node that invents
+	// addresses cannot prevent others from being learned. It allows for a node that bridges a thousand containers.
 	macsPerPort = 1024
 
-	// sweepEvery is the least time between two searches for aged entries of a port that is at its
-	// limit, so that a flood of addresses costs one search a second and not one a frame.
+	// sweepEvery is the minimum time between two searches for aged entries of a port at its limit, so that a flood of
+	// addresses costs one search a second instead of one a frame.
 	sweepEvery = time.Second
 )
 
-// A table maps addresses to ports. It has no timer: an aged entry is ignored when it is looked up, and removed when its
-// port needs the room.
+// A table maps addresses to ports. It has no timer: lookups ignore aged entries, which are removed when their port
+// needs the room.
 type table struct {
 	entries map[mac]*entry
 }
@@ -346,7 +340,7 @@ type entry struct {
 
 func newTable() *table { return &table{entries: make(map[mac]*entry)} }
 
-// lookup returns the port behind m, or nil if it is not known at time now (Unix nanoseconds).
+// lookup returns the port for m, or nil if it is unknown at time now (Unix nanoseconds).
 func (t *table) lookup(m mac, now int64) *port {
 	e := t.entries[m]
 	if e == nil || now-e.seen > int64(ageing) {
@@ -355,11 +349,11 @@ func (t *table) lookup(m mac, now int64) *port {
 	return e.port
 }
 
-// learn notes that m is behind p. It returns false if p has too many addresses already; frames to m are then flooded,
-// which is slower but right.
+// learn records that m is behind p. It returns false if p has too many addresses; frames to m are then flooded, which
+// is slower but correct.
 func (t *table) learn(m mac, p *port, now int64) bool {
 	if m.group() || m == 0 {
-		return true // no station has such an address; a frame that claims it must not capture others' traffic
+		return true // no station has such an address, and a frame that claims it must not capture others' traffic
 	}
 	e := t.entries[m]
 	if e != nil && e.port == p {
@@ -369,7 +363,7 @@ func (t *table) learn(m mac, p *port, now int64) bool {
 	if p.macs >= macsPerPort && !t.sweep(p, now) {
 		return false
 	}
-	if e != nil { // the station moved, or two share an address
+	if e != nil { // the station moved, or two stations share an address
 		e.port.macs--
 		p.counters.Moves++
 	}
@@ -378,7 +372,7 @@ func (t *table) learn(m mac, p *port, now int64) bool {
 	return true
 }
 
-// sweep removes the aged entries of p and reports whether p is now below its limit.
+// sweep removes the aged entries of p and reports whether p is below its limit now.
 func (t *table) sweep(p *port, now int64) bool {
 	if now-p.swept < int64(sweepEvery) {
 		return false
@@ -393,9 +387,9 @@ func (t *table) sweep(p *port, now int64) bool {
 	return p.macs < macsPerPort
 }
 
-// forget removes all that was learned from p: its link is down.
+// forget removes all addresses of p, because its link is down.
 func (t *table) forget(p *port) {
-	if p.macs > 0 { // else spare the walk: most ports that reconnect in vain have sent nothing
+	if p.macs > 0 { // saves the search for most ports, which reconnect in vain and have sent nothing
 		for m, e := range t.entries {
 			if e.port == p {
 				delete(t.entries, m)
@@ -405,7 +399,6 @@ func (t *table) forget(p *port) {
 	p.macs = 0
 }
 
-// size returns the number of addresses known at time now.
 func (t *table) size(now int64) int {
 	n := 0
 	for _, e := range t.entries {

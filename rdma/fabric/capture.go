@@ -17,19 +17,19 @@ import (
 	"github.com/rackless/rackless/internal/atomicfile"
 )
 
-// tapLimit bounds the bytes of captured frames that wait for one capture's reader. Twice as much is
-// in memory: one batch fills while the other is written.
+// tapLimit limits the captured bytes that wait for one capture's reader. Memory holds twice as much, because one
+// batch fills while the other is written.
 const tapLimit = 8 << 20
 
-// recordOverhead is charged for each captured frame besides its bytes, so that a flood of tiny frames is bounded too.
+// recordOverhead is added for each captured frame, so that a flood of tiny frames is limited too.
 const recordOverhead = 64
 
-// A tap copies frames out of the loop for one capture. The loop only ever copies into memory; when the reader is slow
-// and the batch is full, frames are counted as missed and go on their way.
+// A tap copies frames out of the loop for one capture. The loop only copies into memory. If the reader is slow and
+// the batch is full, frames are counted as missed and forwarded as usual.
 type tap struct {
-	only    *port // nil: all ports
+	only    *port // nil for all ports
 	snaplen int
-	wake    chan struct{} // holds a token when there may be something to write
+	wake    chan struct{} // holds a token if there may be something to write
 
 	mu     sync.Mutex
 	batch  batch
@@ -37,10 +37,10 @@ type tap struct {
 	index  map[*port]int
 }
 
-// A batch is what was captured since the writer came last.
+// A batch holds the frames captured since the writer's last swap.
 type batch struct {
 	records []record
-	data    []byte // the frames of records, one after the other
+	data    []byte // concatenated frames of records
 }
 
 type record struct {
@@ -50,13 +50,13 @@ type record struct {
 	length   int   // bytes on the wire
 }
 
-// An iface is one port as pcapng sees it. What was seen and not captured was missed.
+// An iface is a port in pcapng. The difference of seen and captured frames is missing from the capture.
 type iface struct {
 	name           string
 	seen, captured uint64 // frames
 }
 
-// newTap starts a capture at one port, or at all. It must run in the loop.
+// newTap starts a capture at one port, or at all ports. It must run in the loop.
 func (b *bridge) newTap(name string, snaplen int) (*tap, error) {
 	t := &tap{snaplen: snaplen, wake: make(chan struct{}, 1), index: make(map[*port]int)}
 	if name != AllPorts {
@@ -72,7 +72,7 @@ func (b *bridge) newTap(name string, snaplen int) (*tap, error) {
 	for _, p := range b.ports {
 		t.addPort(p)
 	}
-	t.signal() // the stream's head must not wait for the first frame: a viewer at its other end would
+	t.signal() // writes the stream's head before the first frame, because a viewer waits for it
 	b.taps = append(b.taps, t)
 	b.tellDirect()
 	return t, nil
@@ -84,7 +84,7 @@ func (b *bridge) removeTap(t *tap) {
 	b.tellDirect()
 }
 
-// addPort makes a port known to the capture. It runs in the loop.
+// addPort adds a port to the capture. It runs in the loop.
 func (t *tap) addPort(p *port) {
 	if t.only != nil && t.only != p {
 		return
@@ -95,7 +95,7 @@ func (t *tap) addPort(p *port) {
 	t.ifaces = append(t.ifaces, &iface{name: p.Name})
 }
 
-// capture copies a frame. It runs in the loop and does not wait for the writer, which holds the
+// capture copies a frame. It runs in the loop and never waits for the writer's output, because the writer holds the
 // lock only to swap batches.
 func (t *tap) capture(p *port, at int64, frame []byte) {
 	if t.only != nil && t.only != p {
@@ -114,7 +114,7 @@ func (t *tap) capture(p *port, at int64, frame []byte) {
 	t.batch.data = append(t.batch.data, frame[:n]...)
 }
 
-// signal tells the writer that there may be something, once for all frames of a read.
+// signal wakes the writer, once for all frames of a read.
 func (t *tap) signal() {
 	select {
 	case t.wake <- struct{}{}:
@@ -122,7 +122,7 @@ func (t *tap) signal() {
 	}
 }
 
-// swap takes what was captured and leaves an empty batch. It returns the interfaces as they are now.
+// swap returns the captured batch and the interfaces, and leaves an empty batch.
 func (t *tap) swap(empty batch) (batch, []iface) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,22 +135,19 @@ func (t *tap) swap(empty batch) (batch, []iface) {
 	return full, ifaces
 }
 
-// A tapWriter turns the batches of a tap into a pcapng stream.
 type tapWriter struct {
 	tap     *tap
 	snaplen int
 	buf     *bufio.Writer
 	ng      *pcapgo.NgWriter
-	known   int // interfaces written
+	known   int
 }
 
 func newTapWriter(t *tap, w io.Writer) *tapWriter {
-	// NgWriter uses a bufio.Writer that it is given, so that its own of 4 KiB does not make a
-	// system call for each frame.
+	// NgWriter uses a given bufio.Writer. Its own has 4 KiB and would make a system call for each frame.
 	return &tapWriter{tap: t, snaplen: t.snaplen, buf: bufio.NewWriterSize(w, 256<<10)}
 }
 
-// interfaces describes the ports that are not yet in the stream.
 func (w *tapWriter) interfaces(ifaces []iface) error {
 	for _, f := range ifaces[w.known:] {
 		ng := pcapgo.NgInterface{Name: f.name, LinkType: layers.LinkTypeEthernet, SnapLength: uint32(w.snaplen),
@@ -171,8 +168,8 @@ func (w *tapWriter) interfaces(ifaces []iface) error {
 	return nil
 }
 
-// run writes until done is closed, then what is left and the statistics. The last swap must come after the tap was
-// removed from the loop: that is what the function remove does.
+// run writes until done is closed, then the rest and the statistics. The last swap must come after remove has removed
+// the tap from the loop.
 func (w *tapWriter) run(done <-chan struct{}, remove func(), now func() time.Time) error {
 	var b batch
 	for more := true; more; {
@@ -211,7 +208,7 @@ func (w *tapWriter) packets(b batch, ifaces []iface) error {
 	return w.ng.Flush()
 }
 
-// statistics writes for each interface how many frames it saw and how many of them are missing from the stream.
+// statistics writes for each interface the number of its frames, and of frames missing from the stream.
 func (w *tapWriter) statistics(ifaces []iface, now time.Time) error {
 	for i, f := range ifaces {
 		st := pcapgo.NgInterfaceStatistics{LastUpdate: now, PacketsReceived: f.seen,
@@ -223,10 +220,10 @@ func (w *tapWriter) statistics(ifaces []iface, now time.Time) error {
 	return w.ng.Flush()
 }
 
-// CaptureFile opens the file of a capture. An existing one is an error, or with force it is replaced. end closes the
-// file; with remove the capture has failed, and an earlier one stays.
+// CaptureFile creates the file of a capture. With force it replaces an existing file, which is otherwise an error.
+// end closes the file; with remove, after a failed capture, it deletes the new file and keeps the earlier one.
 func CaptureFile(name string, force bool) (w io.Writer, end func(remove bool) error, err error) {
-	// An existing capture is replaced only once the new one has a packet: until then it lies beside it.
+	// An existing capture is replaced only at the end of the new one, which is written to another file beside it.
 	if force {
 		file, err := atomicfile.Create(name, 0o644)
 		if err != nil {
@@ -239,7 +236,7 @@ func CaptureFile(name string, force bool) (w io.Writer, end func(remove bool) er
 			return file.Commit()
 		}, nil
 	}
-	// O_EXCL, so that another capture that starts at the same time is not overwritten.
+	// O_EXCL protects another capture that starts at the same time.
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o644)
 	if errors.Is(err, os.ErrExist) {
 		return nil, nil, fmt.Errorf("%s exists: --force overwrites it, -o names another", name)

@@ -17,7 +17,6 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// capturing is a capture that runs.
 type capturing struct {
 	*testSwitch
 	buf    bytes.Buffer
@@ -25,7 +24,6 @@ type capturing struct {
 	done   chan error
 }
 
-// startCapture returns when the switch captures.
 func (s *testSwitch) startCapture(opts CaptureOptions) *capturing {
 	s.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -42,20 +40,17 @@ func (s *testSwitch) startCapture(opts CaptureOptions) *capturing {
 	return c
 }
 
-// packet is what a capture holds of a frame.
 type packet struct {
 	Port   string
 	Length int
 	Data   []byte
 }
 
-// statistics are what a capture holds of a port.
 type statistics struct {
 	Port          string
 	Seen, Dropped uint64
 }
 
-// end ends the capture and reads it back.
 func (c *capturing) end() ([]packet, []statistics) {
 	c.Helper()
 	c.cancel()
@@ -215,7 +210,7 @@ func TestCaptureWithASlowReaderCountsWhatItMissesAndForwardsAll(t *testing.T) {
 	if _, err := io.ReadFull(conn, reply); err != nil || string(reply) != `{"capture":true}`+"\n" {
 		t.Fatalf("reply %q, %v", reply, err)
 	}
-	// Nobody reads the capture: its memory (two batches, and what the sockets hold) overflows.
+	// Without a reader, the capture's memory (two batches and the sockets' buffers) overflows.
 	const size = 9000
 	const frames = 4 * tapLimit / size
 	for i := range frames {
@@ -278,9 +273,9 @@ func TestCaptureReportsThatItCannotWrite(t *testing.T) {
 	}
 }
 
-// roceFrame is a RoCE v2 "RC SEND Only" packet (opcode 4): Ethernet, IPv4, UDP to port 4791, base
-// transport header, payload, ICRC. The layout is that of the InfiniBand Architecture Specification,
-// volume 1, section 9.2 and annex A17; the ICRC is left zero.
+// roceFrame returns a RoCE v2 "RC SEND Only" packet (opcode 4): Ethernet, IPv4, UDP to port 4791, base transport
+// header, payload, and a zero ICRC. The layout is from the InfiniBand Architecture Specification, volume 1, section
+// 9.2 and annex A17.
 func roceFrame(qp, psn uint32, payload []byte) []byte {
 	f := frame(station(2), station(1), minFrame, 0)
 	f[12], f[13] = 0x08, 0x00
@@ -298,7 +293,7 @@ func roceFrame(qp, psn uint32, payload []byte) []byte {
 	f = binary.BigEndian.AppendUint16(f, 0xc000)
 	f = binary.BigEndian.AppendUint16(f, 4791)
 	f = binary.BigEndian.AppendUint16(f, uint16(udp))
-	f = append(f, 0, 0) // no checksum, as RoCE senders may
+	f = append(f, 0, 0) // no checksum, as allowed for RoCE
 	f = append(f, bth...)
 	f = append(f, payload...)
 	return append(f, 0, 0, 0, 0)

@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// A Client talks to a running switch. Each call makes a connection of its own, so calls may run at
-// the same time, do not wait for each other, and there is nothing to close. The zero value is not
-// valid; use Dial.
+// A Client talks to a running switch. Each call makes its own connection, so calls may be concurrent, do not wait for
+// each other, and need no close. Use Dial to create a Client.
 type Client struct{ path string }
 
-// Dial returns a client for the switch at a control socket, after asking it for its version.
+// Dial returns a client for the switch at a control socket, after checking its version.
 func Dial(path string) (*Client, error) {
 	c := &Client{path: path}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -25,7 +24,7 @@ func Dial(path string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The switch belongs to the lab and may be of an older rackless than this program.
+	// The switch belongs to the lab and may be from an older rackless than this program.
 	if info.Version != ProtocolVersion {
 		return nil, fmt.Errorf("switch at %q speaks protocol version %d and this program version %d: stop the lab "+
 			"with the program that started it", path, info.Version, ProtocolVersion)
@@ -33,7 +32,7 @@ func Dial(path string) (*Client, error) {
 	return c, nil
 }
 
-// Ping asks the switch what it is.
+// Ping returns information about the switch.
 func (c *Client) Ping(ctx context.Context) (Info, error) {
 	r, err := c.ask(ctx, request{Command: commandPing})
 	if err == nil && r.Info == nil {
@@ -45,7 +44,7 @@ func (c *Client) Ping(ctx context.Context) (Info, error) {
 	return *r.Info, nil
 }
 
-// Counters returns one snapshot.
+// Counters returns a snapshot of the counters.
 func (c *Client) Counters(ctx context.Context) (Counters, error) {
 	r, err := c.ask(ctx, request{Command: commandCounters})
 	if err == nil && r.Counters == nil {
@@ -69,29 +68,30 @@ func (c *Client) RemovePort(ctx context.Context, name string) error {
 	return err
 }
 
-// SetLink gives a port, or with AllPorts all that there are, a link. It takes the place of what was
-// there: a setting that shall stay must be in l. An error leaves all ports as they were.
+// SetLink replaces the link settings of a port, or of all present ports with AllPorts. Settings that are not in l are
+// lost. On error no port has changed.
 func (c *Client) SetLink(ctx context.Context, port string, l Link) error {
-	if err := l.Validate(); err != nil { // NaN would not even get into the request
+	if err := l.Validate(); err != nil { // JSON cannot encode NaN
 		return fmt.Errorf("switch at %q: %s: %w", c.path, commandSetLink, err)
 	}
 	_, err := c.ask(ctx, request{Command: commandSetLink, Port: port, Link: &l})
 	return err
 }
 
-// CaptureOptions says what to capture. The zero value captures all frames of all ports in full.
+// CaptureOptions configure a capture. The zero value captures all frames of all ports in full.
 type CaptureOptions struct {
-	Port    string // name; AllPorts or empty: all, those added later too
-	Snaplen int    // bytes kept of each frame; 0: all of it
+	Port    string // AllPorts or "" captures all ports, including later ones
+	Snaplen int    // bytes kept of each frame; 0 for all
 
-	// Started, if not nil, is called when the capture has begun: frames that enter the switch from then on are in it.
+	// Started, if set, is called when the capture has begun. The capture contains all frames that enter the switch
+	// after that.
 	Started func()
 }
 
-// Capture writes frames to w as pcapng, one interface for each port, until ctx ends or the switch
-// stops; both are no error. Each frame appears once, where it entered the switch, whatever became
-// of it. The stream ends with statistics: how many frames each port saw and how many are missing
-// because w was too slow. Without them the switch was killed.
+// Capture writes frames to w as pcapng, with one interface for each port, until ctx is done or the switch stops;
+// neither is an error. Each frame appears once, at the port of its entry, even if it is dropped later. The stream
+// ends with the number of frames of each port, and of frames missing because w was too slow. If these statistics are
+// missing, the switch was killed.
 func (c *Client) Capture(ctx context.Context, opts CaptureOptions, w io.Writer) error {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *Client) Capture(ctx context.Context, opts CaptureOptions, w io.Writer) 
 	if err != nil {
 		return err
 	}
-	// At the end of ctx only the sending side is closed: the switch then sends the rest and the statistics.
+	// When ctx is done, only the sending side is closed, so that the switch sends the rest and the statistics.
 	stop := context.AfterFunc(ctx, func() {
 		_ = conn.CloseWrite() // fails if the switch has closed already, and then the copy below ends
 		_ = conn.SetReadDeadline(time.Now().Add(drainTimeout))
@@ -126,7 +126,7 @@ func (c *Client) dial(ctx context.Context) (*net.UnixConn, error) {
 	return conn.(*net.UnixConn), nil
 }
 
-// ask makes one request on a connection of its own.
+// ask makes one request on a new connection.
 func (c *Client) ask(ctx context.Context, req request) (response, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -137,11 +137,11 @@ func (c *Client) ask(ctx context.Context, req request) (response, error) {
 	return r, err
 }
 
-// exchange sends a request and reads its response. The returned reader has what comes after it.
+// exchange sends a request and reads its response. The returned reader has the data after it.
 func (c *Client) exchange(ctx context.Context, conn net.Conn, req request) (*bufio.Reader, response, error) {
 	fail := func(err error) (*bufio.Reader, response, error) {
 		if ctx.Err() != nil {
-			err = ctx.Err() // and not the error of the deadline that ended the wait
+			err = ctx.Err() // hides the error of the deadline that ended the wait
 		}
 		return nil, response{}, fmt.Errorf("switch at %q: %s: %w", c.path, req.Command, err)
 	}
@@ -154,7 +154,7 @@ func (c *Client) exchange(ctx context.Context, conn net.Conn, req request) (*buf
 	if _, err := conn.Write(append(line, '\n')); err != nil {
 		return fail(err)
 	}
-	// A capture begins right behind the answer, in the same reads.
+	// A capture follows the answer at once, and may be in the same read.
 	in := bufio.NewReaderSize(conn, 64<<10)
 	line, err = in.ReadBytes('\n')
 	if err != nil {

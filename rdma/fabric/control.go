@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 )
 
-// ProtocolVersion is the version of the control protocol. It grows when an old client could misread a new switch.
+// ProtocolVersion is the version of the control protocol. It increases if an old client could misread a new switch.
 const ProtocolVersion = 1
 
 const (
@@ -39,24 +39,23 @@ const (
 // A request is one line from the client.
 type request struct {
 	Command string `json:"command"`
-	// name; for set-link also AllPorts; for capture also that or nothing, which mean all
+	// name; set-link also accepts AllPorts; capture accepts AllPorts or nothing for all ports
 	Port    string `json:"port,omitempty"`
 	Path    string `json:"path,omitempty"` // add-port
 	Rate    int64  `json:"rate_bits_per_second,omitempty"`
 	Snaplen int    `json:"snaplen,omitempty"` // capture: bytes kept of each frame, 0 for all
-	Link    *Link  `json:"link,omitempty"`    // set-link: the whole link; what is left out is not impaired
+	Link    *Link  `json:"link,omitempty"`    // set-link: the whole link; omitted fields are not impaired
 }
 
-// A response is one line to the client. Exactly one field is set, or none for a command that
-// returns nothing but success.
+// A response is one line to the client. Exactly one field is set, or none for a command that only succeeds.
 type response struct {
 	Error    string    `json:"error,omitempty"`
 	Info     *Info     `json:"info,omitempty"`
 	Counters *Counters `json:"counters,omitempty"`
-	Capture  bool      `json:"capture,omitempty"` // from the next byte on the connection is a pcapng stream
+	Capture  bool      `json:"capture,omitempty"` // a pcapng stream follows from the next byte on
 }
 
-// Info says what answers at a control socket.
+// Info describes the switch at a control socket.
 type Info struct {
 	Version int       `json:"version"` // ProtocolVersion of the switch
 	PID     int       `json:"pid"`
@@ -64,31 +63,30 @@ type Info struct {
 	Ports   int       `json:"ports"`
 }
 
-// A control serves the control socket.
 type control struct {
 	b        *bridge
 	listener net.Listener
 	sock     *boundSocket
 }
 
-// probe fails if a switch answers at a control socket. The socket is the lock of its switch: a
-// second one must find out before it takes the first one's ports away.
+// probe fails if a switch answers at a control socket. The socket is the lock of its switch: a second switch must
+// notice before it takes over the first one's ports.
 func probe(path string) error {
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
-		return nil // nobody there, or something that bind will name
+		return nil // no switch, or an error that bind will report
 	}
 	c.Close()
 	return fmt.Errorf("listen at %q: another switch answers there: stop it first or choose another directory", path)
 }
 
-// listenControl creates the control socket.
 func listenControl(b *bridge, path string) (*control, error) {
 	sock, err := bind(path)
 	if err != nil {
 		return nil, err
 	}
-	// The runtime's poller takes the descriptor over: control connections are few, and plain goroutines read better.
+	// The runtime's poller takes the descriptor over, because control connections are few and goroutines are easier
+	// to read.
 	f := os.NewFile(uintptr(sock.fd), path)
 	defer f.Close()
 	l, err := net.FileListener(f)
@@ -98,7 +96,7 @@ func listenControl(b *bridge, path string) (*control, error) {
 	return &control{b, l, sock}, nil
 }
 
-// close removes the socket. Connections are not touched.
+// close removes the socket and leaves connections alone.
 func (c *control) close() error {
 	err := c.listener.Close()
 	if errors.Is(err, net.ErrClosed) {
@@ -107,12 +105,12 @@ func (c *control) close() error {
 	return errors.Join(err, c.sock.unlink())
 }
 
-// serve answers until ctx ends and all connections have ended, which it makes them do.
+// serve answers requests until ctx is done, and then ends all connections.
 func (c *control) serve(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // before Wait: ends the connections
+	defer cancel() // runs before Wait and ends the connections
 	stop := context.AfterFunc(ctx, func() { c.listener.Close() })
 	defer stop()
 	for {
@@ -124,7 +122,7 @@ func (c *control) serve(ctx context.Context) error {
 			return nil
 		}
 		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-			// The nodes' traffic goes on; whoever waits is served when a descriptor is free again.
+			// The nodes' traffic continues, and waiting clients are served when a descriptor is free again.
 			c.b.log.Error("fabric: control: accept", "error", err)
 			_ = wait.For(ctx, 100*time.Millisecond)
 			continue
@@ -136,12 +134,11 @@ func (c *control) serve(ctx context.Context) error {
 	}
 }
 
-// handle answers the requests of one client.
 func (c *control) handle(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
-	// When the switch stops, every reader sees the end of its input, as if the client had gone; a
-	// client that does not read gets little time for what is under way. Errors here mean that the
-	// connection has ended.
+	// When the switch stops, every reader sees the end of its input, as if the client had closed the connection. A
+	// client that does not read has little time left for pending data. Errors here mean that the connection has
+	// ended.
 	stop := context.AfterFunc(ctx, func() {
 		_ = conn.SetWriteDeadline(time.Now().Add(drainTimeout))
 		_ = conn.CloseRead()
@@ -156,7 +153,7 @@ func (c *control) handle(ctx context.Context, conn *net.UnixConn) {
 			return
 		}
 		if err != nil {
-			return // end of input, or a broken connection that nobody waits for
+			return // end of input, or a broken connection
 		}
 		var req request
 		if err := json.Unmarshal(line, &req); err != nil {
@@ -175,7 +172,6 @@ func (c *control) handle(ctx context.Context, conn *net.UnixConn) {
 	}
 }
 
-// reply sends a response and reports whether the connection is still good.
 func (c *control) reply(out *json.Encoder, r response) bool {
 	if err := out.Encode(r); err != nil {
 		c.b.log.Warn("fabric: control: reply", "error", err)
@@ -188,7 +184,7 @@ func (c *control) reply(out *json.Encoder, r response) bool {
 func (c *control) answer(req request) response {
 	var r response
 	var turned []string // ports that were set down or up
-	// It runs in the loop, which alone looks at the state of the switch.
+	// Only the loop may access the state of the switch.
 	err := c.b.do(func() error {
 		switch req.Command {
 		case commandPing:
@@ -225,8 +221,8 @@ func (c *control) answer(req request) response {
 	return r
 }
 
-// capture streams pcapng until the client closes its side, or the whole connection. A client that
-// closes only its sending side gets the rest and the statistics.
+// capture streams pcapng until the client closes its side or the connection. A client that closes only its sending
+// side gets the rest and the statistics.
 func (c *control) capture(req request, conn *net.UnixConn, in io.Reader, out *json.Encoder) {
 	req.Port = cmp.Or(req.Port, AllPorts)
 	if req.Snaplen < 0 {
@@ -246,22 +242,22 @@ func (c *control) capture(req request, conn *net.UnixConn, in io.Reader, out *js
 		return
 	}
 	remove := func() {
-		// errStopped is as good: a loop that has ended fills no tap.
+		// errStopped is fine, because a loop that has ended fills no tap.
 		_ = c.b.do(func() error { c.b.removeTap(t); return nil })
 	}
 	if !c.reply(out, response{Capture: true}) {
 		remove()
 		return
 	}
-	// The client ends a capture by closing its side, which only a read shows.
+	// The client ends a capture by closing its side, which only a read notices.
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = io.Copy(io.Discard, in) // ends at the client's end or at a broken connection: both end the capture
+		_, _ = io.Copy(io.Discard, in) // ends when the client closes or the connection breaks, and so ends the capture
 	}()
 	if err := newTapWriter(t, conn).run(done, remove, c.b.now); err != nil {
 		c.b.log.Info("fabric: capture ended by its reader", "port", req.Port, "error", err)
 	}
-	conn.Close() // before waiting: it ends the copy above
+	conn.Close() // ends the copy above, before waiting for it
 	<-done
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/internal/golden"
 )
 
-// The lines are the protocol that other programs may speak, so they are pinned as text.
+// Other programs may use the protocol, so the test pins its lines as text.
 func TestControlProtocol(t *testing.T) {
 	s := start(t, 1, nil)
 	conn, err := net.Dial("unix", filepath.Join(s.dir, "control"))
@@ -126,7 +126,7 @@ func TestASwitchThatStopsEndsItsClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	s.counters() // the idle connection was accepted before this one
+	s.counters() // ensures that the idle connection was accepted before this one
 	s.stop()
 	if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("idle client read %d, %v; want EOF", n, err)
@@ -136,7 +136,6 @@ func TestASwitchThatStopsEndsItsClients(t *testing.T) {
 	}
 }
 
-// fakeSwitch answers every connection with one fixed text.
 func fakeSwitch(t *testing.T, answer string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "control")
@@ -196,7 +195,7 @@ func TestDialErrors(t *testing.T) {
 
 func TestAClientStopsWaitingWhenItsContextEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control")
-	l, err := net.Listen("unix", path) // connections wait in the backlog: nobody answers
+	l, err := net.Listen("unix", path) // connections stay in the backlog without an answer
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What need not pass the switch must pass it as soon as a link does something to frames, or somebody looks at them.
+// As soon as a link is impaired or a capture runs, frames must pass the switch.
 func TestDirectUntilALinkOrACapture(t *testing.T) {
 	b, err := newBridge(slog.New(slog.DiscardHandler), time.Now, DefaultQueueBytes)
 	if err != nil {
@@ -33,7 +33,7 @@ func TestDirectUntilALinkOrACapture(t *testing.T) {
 		{func() error { return b.setLink("b", slow) }, []bool{false}},
 		{func() error { return b.setLink("a", Link{Seed: 7}) }, []bool{false}},
 		{func() error { taken, err = b.newTap("a", 0); return err }, []bool{false}},
-		{func() error { return b.removePort("b") }, []bool{false}}, // the capture goes on
+		{func() error { return b.removePort("b") }, []bool{false}},
 		{func() error { b.removeTap(taken); return nil }, []bool{false, true}},
 		{func() error { return b.setLink("a", slow) }, []bool{false, true, false}},
 		{func() error { return b.setLink("a", Link{}) }, []bool{false, true, false, true}},

@@ -8,31 +8,28 @@
 //	-netdev stream,id=n0,server=off,addr.type=unix,addr.path=PORT.sock
 //
 // In both directions each Ethernet frame (no preamble, no FCS) is preceded by its length in bytes as a 32-bit
-// big-endian integer. A port carries one connection. A new connection replaces the old one: a QEMU that was killed and
-// started again must get its port even if the switch has not yet seen the end of the old stream, or if the old process
-// hangs and never closes it. The price is that two QEMUs which were given the same path by mistake push each other out;
-// the counter "replaced" and the log show that.
+// big-endian integer. A port has one connection, and a new connection replaces the old one: a QEMU that was killed
+// and restarted must get its port even if the switch has not yet seen the end of the old stream, or if the old
+// process hangs and never closes it. If two QEMUs have the same path by mistake, they push each other out, which the
+// counter "replaced" and the log show.
 //
 // # One thread
 //
-// One goroutine, in a loop around epoll, moves the frames of all sockets: one lock for a turn of the loop, and one
-// read buffer that stays in the CPU's cache however many ports there are. A read takes all that a
-// sender has waiting, frames are parsed in place, and the frames for one receiver leave with one
-// write straight from the read buffer. Only a receiver that does not keep up costs a third copy,
-// into a bounded queue. An idle port costs two file descriptors and no CPU time: there is no timer
-// before a link is impaired, and then it is armed only while something waits. Everything else
-// (control connections, captures) runs in other goroutines and hands closures to the loop.
+// One goroutine, in a loop around epoll, moves the frames of all sockets. It takes one lock for a turn of the loop,
+// and has one read buffer that stays in the CPU's cache for any number of ports. A read takes all waiting data of a
+// sender, frames are parsed in place, and the frames for one receiver leave with one write from the read buffer. Only
+// a receiver that does not keep up costs a third copy, into a bounded queue. An idle port costs two file descriptors
+// and no CPU time: there is no timer before a link is impaired, and then it is armed only while something waits.
+// Everything else (control connections, captures) runs in other goroutines and passes closures to the loop.
 //
-// NICs of the same process need no socket (Plug). Who sends for them takes a turn itself, between
-// two turns of the loop: the frames are parsed where they were made, and copied once, to where the
-// receiving NIC takes them.
+// NICs of the same process need no socket (Plug). A sending NIC takes a turn itself, between two turns of the loop:
+// its frames are parsed in place and copied once, for the receiving NIC.
 //
 // # Links
 //
-// The way from the switch to a node can be impaired (Link), while it is in use. A shaper then
-// stands between the frames of a read and the socket. It is a model without clock or sockets, so
-// that its times can be tested exactly; the loop tells it the time and sends what comes out. A port
-// without impairments has no shaper.
+// The path from the switch to a node can be impaired (Link), even while it is in use. A shaper then processes the
+// frames between a read and the socket. It is a model without clock or sockets, so that its times can be tested
+// exactly; the loop tells it the time and sends its output. A port without impairments has no shaper.
 //
 // The package needs Linux (epoll, eventfd, timerfd).
 package fabric

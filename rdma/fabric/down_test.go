@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A port that is set down passes nothing in either direction, and whoever has the NIC is told, also when a NIC comes.
+// A port that is down passes nothing in either direction, and its NIC is told, also when it connects later.
 func TestAPortThatIsDown(t *testing.T) {
 	type told struct {
 		port string
@@ -29,11 +29,11 @@ func TestAPortThatIsDown(t *testing.T) {
 	})
 	teach(t, n)
 	s.set("p1", Link{Down: true})
-	s.set("p1", Link{Down: true, Seed: 1}) // no news
+	s.set("p1", Link{Down: true, Seed: 1}) // no change
 	to1, from1, last := frame(station(1), station(0), 60, 1), frame(station(0), station(1), 60, 2),
 		frame(station(0), station(2), 60, 3)
 	n[0].send(to1)
-	n[2].expect(to1) // as to an address that nobody has
+	n[2].expect(to1) // flooded, as to an unknown address
 	n[1].send(from1, from1)
 	s.until("the frames were read", "p1", func(p PortCounters) bool { return p.RxNowhere == 2 })
 	n[2].send(last)

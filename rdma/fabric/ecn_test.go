@@ -9,8 +9,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// ipv4Frame is an Ethernet frame with an IPv4 header of the right checksum, whose ToS is DSCP 26
-// and the given ECN bits, and tag behind it.
+// ipv4Frame returns an Ethernet frame with a correct IPv4 header with DSCP 26 and the given ECN bits, followed by
+// tag.
 func ipv4Frame(dst, src mac, ecn byte, size int, tag uint32) []byte {
 	f := frame(dst, src, size, tag)
 	f[12], f[13] = 0x08, 0x00
@@ -22,7 +22,6 @@ func ipv4Frame(dst, src mac, ecn byte, size int, tag uint32) []byte {
 	return f
 }
 
-// ipv6Frame is the same with IPv6.
 func ipv6Frame(dst, src mac, ecn byte, size int, tag uint32) []byte {
 	f := frame(dst, src, size, tag)
 	f[12], f[13] = 0x86, 0xdd
@@ -32,7 +31,6 @@ func ipv6Frame(dst, src mac, ecn byte, size int, tag uint32) []byte {
 	return f
 }
 
-// tagged puts VLAN tags into a frame, the first outermost.
 func tagged(f []byte, kinds ...uint16) []byte {
 	out := bytes.Clone(f[:12])
 	for i, kind := range kinds {
@@ -42,7 +40,7 @@ func tagged(f []byte, kinds ...uint16) []byte {
 	return append(out, f[12:]...)
 }
 
-// ipSum is the Internet checksum by its definition, not inverted: 0xffff for a header that is right.
+// ipSum returns the Internet checksum by its definition, not inverted: 0xffff for a correct header.
 func ipSum(b []byte) uint16 {
 	sum := uint32(0)
 	for i := 0; i+1 < len(b); i += 2 {
@@ -64,7 +62,7 @@ func TestMarkCE(t *testing.T) {
 	wrongVersion[minFrame] = 0x65
 	tests := []struct {
 		name     string
-		in, want []byte // want is nil where nothing changes
+		in, want []byte // want is nil if nothing changes
 	}{
 		{"IPv4, ECT(0)", v4(2), v4(3)},
 		{"IPv4, ECT(1)", v4(1), v4(3)},
@@ -100,8 +98,7 @@ func TestMarkCE(t *testing.T) {
 }
 
 func TestEveryChecksumStaysRight(t *testing.T) {
-	// All values of the identification field, so that the checksum goes through all values as well,
-	// 0 and 0xffff among them.
+	// Try all values of the identification field, so that the checksum takes all values too, including 0 and 0xffff.
 	for id := range 1 << 16 {
 		for _, ecn := range []byte{1, 2} {
 			f := ipv4Frame(1, 2, ecn, 60, uint32(id))
@@ -110,14 +107,14 @@ func TestEveryChecksumStaysRight(t *testing.T) {
 			}
 		}
 	}
-	// The case in which RFC 1624 shows the older equation wrong: 0xDD2F, word 0x5555 becomes 0x3285, sum is 0x0000.
+	// RFC 1624 has this example in which the older equation is wrong: 0xDD2F, word 0x5555 becomes 0x3285, sum is
+	// 0x0000.
 	if got := updateChecksum(0xdd2f, 0x5555, 0x3285); got != 0 {
 		t.Errorf("RFC 1624, section 4: got %#04x, want 0", got)
 	}
 }
 
-// Whatever a frame holds, marking changes nothing but the two bits and the checksum, and another
-// implementation agrees on what they say.
+// Marking any frame changes only the two bits and the checksum, and another implementation agrees on their meaning.
 func FuzzMarkCE(f *testing.F) {
 	f.Add(ipv4Frame(1, 2, 1, 60, 1))
 	f.Add(ipv6Frame(1, 2, 2, 60, 1))
@@ -144,7 +141,7 @@ func FuzzMarkCE(f *testing.F) {
 		if markCE(got) {
 			t.Fatalf("marked twice: %x", got)
 		}
-		// A layer that it could not decode, such as one of impossible length, it leaves empty, without a version.
+		// gopacket leaves a layer that it could not decode empty, without a version.
 		p := gopacket.NewPacket(got, layers.LayerTypeEthernet, gopacket.Default)
 		if ip, ok := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4); ok && ip.Version == 4 && ip.TOS&ecnMask != ecnCE {
 			t.Fatalf("IPv4 type of service %#x", ip.TOS)

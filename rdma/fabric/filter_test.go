@@ -22,12 +22,10 @@ var (
 	toAll = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 )
 
-// ethernet is a minimal Ethernet frame.
 func ethernet(to, from net.HardwareAddr) []byte {
 	return slices.Concat(to, from, []byte{0x08, 0x00}, make([]byte, 46))
 }
 
-// pcapngOf is a pcapng file of frames, as the switch writes it.
 func pcapngOf(t *testing.T, frames ...[]byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -48,7 +46,6 @@ func pcapngOf(t *testing.T, frames ...[]byte) []byte {
 	return b.Bytes()
 }
 
-// frames reads a pcapng file back.
 func frames(t *testing.T, file []byte) (all [][]byte) {
 	t.Helper()
 	r, err := pcapgo.NewNgReader(bytes.NewReader(file), pcapgo.DefaultNgReaderOptions)
@@ -161,7 +158,7 @@ func FuzzPacketFilter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte, limit uint64) {
 		var out bytes.Buffer
 		p := &PacketFilter{W: &out, Keep: FramesOf([]net.HardwareAddr{macA}), Limit: limit}
-		_, _ = p.Write(in) // refused or not: it must not panic, and only whole blocks come out
+		_, _ = p.Write(in) // accepted or not, it must not panic and must write only whole blocks
 		if out.Len() > len(in) {
 			t.Errorf("%d bytes in, %d out", len(in), out.Len())
 		}

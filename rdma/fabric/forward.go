@@ -9,26 +9,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A span is a part of the read buffer that holds whole frames with their prefixes.
+// A span is a part of the read buffer with whole frames and their prefixes.
 type span struct{ off, end int }
 
-// An outbox gathers what goes to one receiver from the read in hand. Frames that stand one after the other in
-// the read buffer are one span, so that the usual case, all from one sender to one receiver, is a single plain write.
+// An outbox collects the frames for one receiver from the current read. Adjacent frames in the read buffer are one
+// span, so that the usual case, all frames from one sender to one receiver, is a single plain write.
 //
-// Where the port's link is impaired, a shaper stands between outbox and socket: see shapeOutbox.
+// If the port's link is impaired, the frames pass through a shaper; see shapeOutbox.
 type outbox struct {
 	spans  []span
 	frames int
 	bytes  int // Ethernet bytes
 }
 
-// forward takes the frames of p from the start of buf and sends them on. It returns how many bytes were whole frames.
-// The frames before a wrong prefix are forwarded.
+// forward forwards the frames of p at the start of buf, and returns the number of bytes in whole frames. It forwards
+// the frames before a wrong prefix.
 func (b *bridge) forward(p *port, buf []byte) (used int, err error) {
 	now := b.now()
 	nano := now.UnixNano()
-	var last header // of the frame before; the zero header is right at the start, as address 0 is never learned
-	var to *port    // where frames with header last go; nil means flood
+	var last header // of the previous frame; zero works at the start, as address 0 is never learned
+	var to *port    // port for frames with header last; nil means flood
 	for {
 		n, e := nextFrame(buf[used:])
 		if n == 0 {
@@ -64,9 +64,9 @@ func (b *bridge) forward(p *port, buf []byte) (used int, err error) {
 	for _, t := range b.taps {
 		t.signal()
 	}
-	// One write for each receiver: most reads hold many frames to the same one.
+	// Each receiver gets one write, because most reads hold many frames to the same one.
 	for _, c := range b.touched {
-		if c.out.frames > 0 { // else closed by the flush of another
+		if c.out.frames > 0 { // otherwise the flush of another has closed it
 			c.flush(buf)
 		}
 		if of := c.port.congested & c.sent; of != 0 && p.conn != nil {
@@ -77,7 +77,7 @@ func (b *bridge) forward(p *port, buf []byte) (used int, err error) {
 	return used, err
 }
 
-// discard is forward for a port that is down.
+// discard is like forward for a port that is down.
 func (b *bridge) discard(p *port, buf []byte) (used int, err error) {
 	for {
 		n, err := nextFrame(buf[used:])
@@ -91,7 +91,6 @@ func (b *bridge) discard(p *port, buf []byte) (used int, err error) {
 	}
 }
 
-// flood sends a frame to all connected ports but its own.
 func (b *bridge) flood(from *port, s span) {
 	sent := false
 	for _, p := range b.ports {
@@ -107,7 +106,6 @@ func (b *bridge) flood(from *port, s span) {
 	}
 }
 
-// emit puts a frame into the outbox of c.
 func (b *bridge) emit(c *conn, s span) {
 	o := &c.out
 	if o.frames == 0 {
@@ -122,7 +120,7 @@ func (b *bridge) emit(c *conn, s span) {
 	o.spans = append(o.spans, s)
 }
 
-// flush sends the outbox: to the socket if nothing waits before it, else into the queue.
+// flush sends the outbox to the socket if nothing waits before it, else into the queue.
 func (c *conn) flush(buf []byte) {
 	p := c.port
 	if p.shape != nil {
@@ -130,7 +128,7 @@ func (c *conn) flush(buf []byte) {
 		return
 	}
 	sent := 0
-	// Behind a queue nothing may be written past it: frames keep their order.
+	// Frames must not overtake the queue.
 	if c.queue.empty() {
 		var err error
 		if sent, err = c.write(buf, c.out.spans); err != nil {
@@ -149,7 +147,7 @@ func (c *conn) flush(buf []byte) {
 	c.enqueue(buf, out.spans, sent)
 }
 
-// write sends spans of buf and returns how many bytes the socket took. A full socket is no error.
+// write sends spans of buf and returns the number of bytes that the socket took. A full socket is no error.
 func (c *conn) write(buf []byte, spans []span) (sent int, err error) {
 	for len(spans) > 0 {
 		batch := spans[:min(len(spans), maxIovecs)]
@@ -179,8 +177,8 @@ func appendIovec(v []unix.Iovec, b []byte) []unix.Iovec {
 	return v
 }
 
-// writev sends iovecs and returns how many bytes the socket took: 0 if it is full. It does not go through
-// unix.Writev, which would allocate on each call.
+// writev sends iovecs and returns the number of bytes taken, 0 if the socket is full. It avoids unix.Writev, which
+// allocates.
 func (c *conn) writev(v []unix.Iovec) (int, error) {
 	if c.plug != nil {
 		return c.plug.put(v), nil
@@ -202,9 +200,8 @@ func (c *conn) writev(v []unix.Iovec) (int, error) {
 	}
 }
 
-// enqueue puts into the queue all of spans that lies behind their first sent bytes, and drops the
-// whole frames for which there is no room. The rest of a frame whose start was sent is always
-// taken, as the stream would be out of step without it; so a queue may go over its limit by one
+// enqueue queues the spans without their first sent bytes, and drops whole frames that do not fit. The rest of a
+// partly sent frame is always queued, or the stream would be out of step, so a queue may exceed its limit by one
 // frame.
 func (c *conn) enqueue(buf []byte, spans []span, sent int) {
 	p := c.port
@@ -233,7 +230,7 @@ func (c *conn) enqueue(buf []byte, spans []span, sent int) {
 }
 
 // drain sends from the queue. The kernel reports a unix stream as writable when three quarters of its send buffer are
-// free (unix_writable in net/unix/af_unix.c), so that each turn moves much.
+// free (unix_writable in net/unix/af_unix.c), so that each turn sends much.
 func (c *conn) drain() {
 	p, b := c.port, c.port.b
 	for !c.queue.empty() {
@@ -253,7 +250,7 @@ func (c *conn) drain() {
 		p.counters.TxFrames += frames
 		p.counters.TxBytes += bytes
 		if n < want {
-			break // and EPOLLOUT stays asked for
+			break // EPOLLOUT stays requested
 		}
 	}
 	c.block(!c.queue.empty())
@@ -262,16 +259,16 @@ func (c *conn) drain() {
 	}
 }
 
-// block asks epoll to report when the socket can be written, or no longer.
+// block starts or stops waiting for the socket to become writable.
 func (c *conn) block(on bool) {
 	if on != c.blocked {
 		c.interest(on)
 	}
 }
 
-// interest tells epoll what to report: EPOLLOUT if the socket is full, EPOLLIN unless the sender is stopped.
+// interest tells epoll which events to report: EPOLLOUT if the socket is full, EPOLLIN unless the sender is stopped.
 func (c *conn) interest(blocked bool) {
-	if c.plug != nil { // which comes by itself, and obeys pauses
+	if c.plug != nil { // a plug calls by itself, and obeys pauses
 		c.blocked = blocked
 		return
 	}
@@ -283,7 +280,7 @@ func (c *conn) interest(blocked bool) {
 		ev.Events |= unix.EPOLLOUT
 	}
 	if err := unix.EpollCtl(c.port.b.epfd, unix.EPOLL_CTL_MOD, c.fd, &ev); err != nil {
-		// Without the report the queue would never leave. The node connects again.
+		// Without the event the queue would never be sent, so disconnect; the node will reconnect.
 		c.port.b.log.Error("fabric: epoll_ctl mod; disconnect", "port", c.port.Name, "error", err)
 		c.close()
 		return

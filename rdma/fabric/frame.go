@@ -14,12 +14,12 @@ const (
 	prefixLen = 4  // big-endian length before each frame
 	minFrame  = 14 // Ethernet header; QEMU's virtio NIC does not pad, so 60 would be too strict
 
-	// MaxFrame is the longest Ethernet frame that a port may send: jumbo frames of 9216 bytes with room to spare, and
-	// far below any length that a stream out of step would show by accident (4 ASCII bytes read as 0x20202020 or more).
+	// MaxFrame is the longest Ethernet frame that a port may send. It exceeds jumbo frames of 9216 bytes, and is far
+	// below any accidental length in a stream out of step (4 ASCII bytes read as 0x20202020 or more).
 	MaxFrame = 16 << 10
 )
 
-// A frameError says that a length prefix cannot be true. All that follows it in the stream is then of unknown meaning.
+// A frameError reports an impossible length prefix. The rest of the stream then cannot be interpreted.
 type frameError struct {
 	length uint32
 }
@@ -29,9 +29,8 @@ func (e *frameError) Error() string {
 		e.length, minFrame, MaxFrame)
 }
 
-// nextFrame looks at the start of b, where a length prefix must stand, and returns the bytes that the first frame
-// takes with its prefix, or 0 if b does not yet hold all of it. A wrong prefix is reported as soon as its four
-// bytes are there.
+// nextFrame returns the size of the first frame in b with its length prefix, or 0 if it is incomplete. It reports a
+// wrong prefix as soon as all its four bytes are there.
 func nextFrame(b []byte) (int, error) {
 	if len(b) < prefixLen {
 		return 0, nil
@@ -47,8 +46,8 @@ func nextFrame(b []byte) (int, error) {
 	return n, nil
 }
 
-// A mac is an Ethernet address in the low 48 bits, first byte on the wire highest. As a number it is a faster map key
-// than an array.
+// A mac is an Ethernet address in the low 48 bits, first byte on the wire highest. A number is a faster map key than
+// an array.
 type mac uint64
 
 // group reports whether m is a broadcast or multicast address (IEEE 802: lowest bit of the first byte).
@@ -61,8 +60,8 @@ func (m mac) String() string {
 	return net.HardwareAddr(b[2:]).String()
 }
 
-// A header is the two addresses of a frame. It is comparable: frames with equal headers, one after
-// the other from one port, go the same way.
+// A header holds the two addresses of a frame. Consecutive frames from one port with equal headers have the same
+// destination.
 type header struct {
 	dst, src mac
 }
@@ -76,7 +75,6 @@ func parseHeader(frame []byte) header {
 	}
 }
 
-// Fields of Ethernet and IP headers that marking needs.
 const (
 	etherIPv4  = 0x0800
 	etherIPv6  = 0x86dd
@@ -90,9 +88,9 @@ const (
 	ipv6Header = 40
 )
 
-// markCE sets "congestion experienced" in the IP header of an Ethernet frame whose transport
-// understands ECN, and reports whether it changed the frame. It passes over up to two VLAN tags.
-// Checksums of UDP and TCP do not cover the field, nor does RoCE's ICRC.
+// markCE sets "congestion experienced" in the IP header of an Ethernet frame if its transport supports ECN, and
+// reports whether it changed the frame. It skips up to two VLAN tags. Checksums of UDP and TCP and RoCE's ICRC do not
+// cover the field.
 func markCE(frame []byte) bool {
 	if len(frame) < minFrame {
 		return false
@@ -101,8 +99,8 @@ func markCE(frame []byte) bool {
 	if _, ok := trafficClass(kind, ip); !ok {
 		return false
 	}
-	// shift is that of the field in the second byte. The traffic class of IPv6 is the second and third half byte; its
-	// two lowest bits are ECN.
+	// shift is the field's position in the second byte. The traffic class of IPv6 is the second and third half byte,
+	// and its two lowest bits are ECN.
 	shift := 0
 	if kind == etherIPv6 {
 		shift = 4
@@ -119,8 +117,8 @@ func markCE(frame []byte) bool {
 	return true
 }
 
-// updateChecksum returns the Internet checksum after one 16-bit word has changed: equation 3 of RFC
-// 1624, which unlike that of RFC 1141 is right for a checksum of 0xffff as well.
+// updateChecksum returns the Internet checksum after a change of one 16-bit word, by equation 3 of RFC 1624, which is
+// also correct for a checksum of 0xffff, unlike RFC 1141.
 func updateChecksum(sum, before, after uint16) uint16 {
 	s := uint32(^sum) + uint32(^before) + uint32(after)
 	s = s&0xffff + s>>16
@@ -137,34 +135,33 @@ const MACPair = 12
 // Sizes of a block's parts in bytes.
 const (
 	blockHead   = 8       // type and length
-	blockLeast  = 12      // head, and the length again
-	packetHead  = 28      // of a packet block up to the frame
+	blockLeast  = 12      // head and repeated length
+	packetHead  = 28      // bytes of a packet block before the frame
 	blockLimit  = 1 << 20 // longer than any frame and any description of an interface
 	lengthAfter = 4
 )
 
-// A PacketFilter copies the pcapng stream of the switch, whole block by whole block, so that what
-// has been written is a valid file at any time. It leaves out packets that Keep refuses and those
-// past the limit.
+// A PacketFilter copies the pcapng stream of the switch by whole blocks, so that the output is always a valid file.
+// It omits packets that Keep refuses, and packets beyond the limit.
 type PacketFilter struct {
 	W     io.Writer
-	Keep  func(frame []byte) bool // nil: all
-	Limit uint64                  // packets; 0: all
+	Keep  func(frame []byte) bool // nil keeps all
+	Limit uint64                  // of packets; 0 for no limit
 	Full  func()                  // called once when the limit is reached; may be nil
 
-	// Packets counts those that were written, Bytes those of their frames as they were on the wire. Both
-	// may be read while the stream is written.
+	// Packets and Bytes count the written packets and the bytes of their frames on the wire. Both may be read during
+	// writing.
 	Packets, Bytes atomic.Uint64
 
-	part []byte // of a block that has not come whole
+	part []byte // an incomplete block
 }
 
-// Write takes the next bytes of the stream. It fails where they are not pcapng.
+// Write accepts the next bytes of the stream. It fails if they are not pcapng.
 func (p *PacketFilter) Write(b []byte) (int, error) {
 	p.part = append(p.part, b...)
 	rest := p.part
 	for len(rest) >= blockHead {
-		// The switch writes little-endian, and is of the same version as this program: it was asked for that.
+		// The switch writes little-endian, and Dial has checked that it has this program's version.
 		kind, size := binary.LittleEndian.Uint32(rest), int(binary.LittleEndian.Uint32(rest[4:]))
 		if size < blockLeast || size > blockLimit || size%4 != 0 {
 			return 0, fmt.Errorf("capture: the switch sent a block of %d bytes: not pcapng", size)
@@ -177,7 +174,7 @@ func (p *PacketFilter) Write(b []byte) (int, error) {
 		}
 		rest = rest[size:]
 	}
-	// The array is used again: a stream of many GB must not make as much garbage.
+	// The array is reused, because a stream of many GB must not produce as much garbage.
 	p.part = append(p.part[:0], rest...)
 	return len(b), nil
 }
@@ -208,8 +205,8 @@ func (p *PacketFilter) block(kind uint32, block []byte) error {
 	return nil
 }
 
-// FramesOf keeps frames from or to one of the addresses, and those to all or to a group, which the
-// switch sends everywhere.
+// FramesOf returns a filter for frames from or to one of the addresses, and for broadcast and multicast frames, which
+// the switch sends to all ports.
 func FramesOf(macs []net.HardwareAddr) func(frame []byte) bool {
 	return func(frame []byte) bool {
 		if len(frame) < MACPair {

@@ -53,8 +53,8 @@ func TestParseHeader(t *testing.T) {
 	}
 }
 
-// FuzzFrames feeds a stream in pieces, keeping the incomplete end as conn.receive does, and compares with a parser that
-// has the whole stream and is written another way.
+// FuzzFrames parses a stream in pieces, keeping the incomplete end like conn.receive, and compares the result with an
+// independent parser of the whole stream.
 func FuzzFrames(f *testing.F) {
 	f.Add(framed(make([]byte, 14), make([]byte, 60)), uint8(1))
 	f.Add(framed(make([]byte, 64))[:30], uint8(7))

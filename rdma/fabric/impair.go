@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heldRead is the most that one turn of a sender takes while any port has PFC: what a sender may
-// still add to a queue that is above its threshold. It holds the longest frame beside a part of
-// another.
+// heldRead limits one read while any port has PFC, because a sender may still add that much to a queue above its
+// threshold. It holds the longest frame and a part of another.
 const heldRead = 64 << 10
 
-// mono is the switch's clock for links, in nanoseconds. The wall clock may be set, and tests set it.
+// mono returns the switch's clock for links, in nanoseconds. It is monotonic, unlike the wall clock, which also tests
+// set.
 func (b *bridge) mono() int64 { return int64(time.Since(b.epoch)) }
 
-// setLink changes the link of a port, or of all. Like all that changes ports it must run in the loop.
+// setLink changes the link of a port, or of all ports. It must run in the loop, like all functions that change ports.
 func (b *bridge) setLink(name string, l Link) error {
 	if err := l.Validate(); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (b *bridge) setLink(name string, l Link) error {
 		}
 		ports = b.ports[i : i+1]
 	}
-	// A lab without impairments has no timer, and so not one wakeup more.
+	// A lab without impairments has no timer, and no extra wakeups.
 	if l.Impaired() && b.timer == nil {
 		t, err := newTimer(b)
 		if err != nil {
@@ -58,13 +58,13 @@ func (p *port) setLink(l Link) {
 	b, now := p.b, p.b.mono()
 	b.log.Info("fabric: link set", "port", p.Name, "link", l)
 	if l.PFC != p.link.PFC {
-		p.release(p.congested) // in the way in which they were held
+		p.release(p.congested) // release them in the way they were held
 	}
 	was := p.link.Down
 	p.link = l
 	b.tellDirect()
 	if l.Down && !was {
-		b.table.forget(p) // so that nothing is sent to it but by flood, which asks
+		b.table.forget(p) // so that only floods could reach it, and flood checks Down
 		if p.shape != nil {
 			p.counters.Drops.Disconnected += p.shape.clear()
 		}
@@ -82,36 +82,34 @@ func (p *port) setLink(l Link) {
 	if p.conn != nil {
 		p.conn.advance(now)
 	}
-	if !l.Impaired() { // then all that was held back has just left
+	if !l.Impaired() { // then all delayed frames have just left
 		b.unshape(p)
 	}
-	// Smaller reads cost system calls: they are for labs in which some port holds its senders.
+	// Smaller reads cost system calls, so they are only used if some port holds its senders.
 	b.readLimit = readSize
 	if slices.ContainsFunc(b.shaped, func(p *port) bool { return p.link.PFC != PFC{} }) {
 		b.readLimit = heldRead
 	}
 }
 
-// unshape takes the shaper of a port away.
 func (b *bridge) unshape(p *port) {
 	p.shape = nil
 	b.shaped = slices.DeleteFunc(b.shaped, func(o *port) bool { return o == p })
 }
 
-// shapeOutbox puts the outbox of c onto its link.
 func (c *conn) shapeOutbox(buf []byte) {
 	s := c.port.shape
 	spans := c.out.spans
 	c.out = outbox{spans: spans[:0]}
 	now := c.port.b.mono()
-	s.advance(now) // so that what has gone is not counted as waiting
+	s.advance(now) // so that frames that have left do not count as waiting
 	c.sent = 0
 	for _, sp := range spans {
 		for off := sp.off; off < sp.end; {
 			end := off + prefixLen + int(binary.BigEndian.Uint32(buf[off:]))
 			backlog := c.queue.bytes
 			if backlog > 0 {
-				backlog += s.out.bytes // it will stand behind
+				backlog += s.out.bytes // the new frames will wait behind it
 			}
 			c.sent |= 1 << s.admit(buf[off:end], backlog, now)
 			s.advance(now)
@@ -121,14 +119,13 @@ func (c *conn) shapeOutbox(buf []byte) {
 	c.transmit()
 }
 
-// advance does what is due on the link of c at now.
 func (c *conn) advance(now int64) {
 	c.port.shape.advance(now)
 	c.transmit()
 }
 
-// transmit gives the node what has crossed the link: to the socket, or, where that is full, to the
-// queue. The queue has no limit here: what it may hold was decided before the link.
+// transmit sends frames that have crossed the link to the socket, or to the queue if the socket is full. The queue
+// has no limit here, because frames were admitted before the link.
 func (c *conn) transmit() {
 	p, b := c.port, c.port.b
 	s := p.shape
@@ -176,21 +173,21 @@ func (c *conn) transmit() {
 		s.release(f)
 	}
 	p.counters.QueuePeak = max(p.counters.QueuePeak, s.waiting()+c.queue.bytes)
-	c.block(!c.queue.empty()) // which may close c
+	c.block(!c.queue.empty()) // may close c
 	p.updatePFC()
 }
 
-// adjacent reports whether b begins where v ends. Both lie in chunks, which do not move.
+// adjacent reports whether b begins at the end of v. Both are in chunks, which do not move.
 func adjacent(v unix.Iovec, b []byte) bool {
 	return unsafe.Add(unsafe.Pointer(v.Base), v.Len) == unsafe.Pointer(unsafe.SliceData(b))
 }
 
-// A timer wakes the loop when a frame is due on a link. It is armed only while one waits, and there
-// is none before the first impairment.
+// A timer wakes the loop when a frame is due on a link. It is created by the first impairment, and armed only while a
+// frame waits.
 type timer struct {
 	b  *bridge
 	fd int
-	at int64 // when it will fire; never if it is not armed
+	at int64 // when it will fire; never if not armed
 }
 
 func newTimer(b *bridge) (*timer, error) {
@@ -206,7 +203,7 @@ func newTimer(b *bridge) (*timer, error) {
 	return t, nil
 }
 
-// ready only takes the event away. What is due is done by runLinks, after every turn of the loop.
+// ready only clears the event. After every turn of the loop, runLinks processes the due frames.
 func (t *timer) ready(uint32) {
 	var count [8]byte
 	if _, err := unix.Read(t.fd, count[:]); err != nil && err != unix.EAGAIN && err != unix.EINTR {
@@ -215,8 +212,8 @@ func (t *timer) ready(uint32) {
 	t.at = never
 }
 
-// arm makes the timer fire at a time, or before. One that is earlier costs one idle turn of the
-// loop; setting it back would cost as much.
+// arm makes the timer fire no later than at. An earlier event costs one idle turn of the loop, and so would setting
+// the timer back.
 func (t *timer) arm(at, now int64) error {
 	if at >= t.at {
 		return nil
@@ -229,7 +226,7 @@ func (t *timer) arm(at, now int64) error {
 	return nil
 }
 
-// runLinks does what is due on all impaired links, and sets the timer for what is due next.
+// runLinks processes the due frames of all impaired links, and arms the timer for the next ones.
 func (b *bridge) runLinks() error {
 	if len(b.shaped) == 0 {
 		return nil
@@ -237,7 +234,7 @@ func (b *bridge) runLinks() error {
 	now, next := b.mono(), int64(never)
 	for _, p := range b.shaped {
 		if p.conn == nil {
-			continue // then nothing waits
+			continue // nothing waits
 		}
 		if p.shape.next() <= now {
 			p.conn.advance(now)

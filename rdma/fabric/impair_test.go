@@ -18,7 +18,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// set changes a link of the running switch.
 func (s *testSwitch) set(port string, l Link) {
 	s.Helper()
 	if err := s.client.SetLink(s.Context(), port, l); err != nil {
@@ -26,7 +25,7 @@ func (s *testSwitch) set(port string, l Link) {
 	}
 }
 
-// teach lets the switch learn station(i) at nodes[i], and takes away what that floods.
+// teach makes the switch learn station(i) at nodes[i], and discards the flooded frames.
 func teach(t testing.TB, nodes []*node) {
 	t.Helper()
 	for i, n := range nodes {
@@ -40,8 +39,8 @@ func teach(t testing.TB, nodes []*node) {
 	}
 }
 
-// sendAll sends from another goroutine, so that a sender that is held does not hold the test. The
-// error comes when all is sent.
+// sendAll sends from another goroutine, so that a held sender does not block the test. The error arrives when all is
+// sent.
 func (n *node) sendAll(frames [][]byte) chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -56,7 +55,7 @@ func (n *node) sendAll(frames [][]byte) chan error {
 	return done
 }
 
-// to makes n frames for station(dst) that begin with their number.
+// to returns n frames for station(dst) that begin with their number.
 func to(dst, src, n, size int) [][]byte {
 	frames := make([][]byte, n)
 	for i := range frames {
@@ -65,14 +64,12 @@ func to(dst, src, n, size int) [][]byte {
 	return frames
 }
 
-// The figures of the tests below are measured at the nodes' ends of the sockets. What a busy
-// machine can only make larger is bounded from below each time, and from above in a try in which the
-// machine had time for this process. That times are exact is tested with a clock of the test's own:
-// see simulation.
+// The tests below measure at the nodes' ends of the sockets. A busy machine can only increase the figures, so each
+// try checks their lower bound, and only tries with enough CPU time check the upper bound. The simulation tests check
+// exact times with their own clock.
 const tries = 20
 
-// eventually fails the test unless one of its tries is close enough, or none says anything: the machine was busy in
-// each.
+// eventually fails the test unless one try is close enough, or the machine was too busy in every try.
 func eventually(t *testing.T, try func() (problem string)) {
 	t.Helper()
 	problem, said := "", 0
@@ -82,8 +79,8 @@ func eventually(t *testing.T, try func() (problem string)) {
 		if p == "" || t.Failed() {
 			return
 		}
-		// Alone on two CPUs the threads waited for 2 to 24 % of the time in all, beside six busy processes mostly for
-		// 50 % and more.
+		// On an idle machine with two CPUs the threads waited for 2 to 24 % of the time in total, beside six busy
+		// processes mostly for 50 % and more.
 		if waited(t)-before < time.Since(began)*2/5 {
 			problem = p
 			said++
@@ -94,7 +91,7 @@ func eventually(t *testing.T, try func() (problem string)) {
 	}
 }
 
-// waited returns for how long the threads of this process could run and had no CPU.
+// waited returns the time for which this process's threads were runnable without a CPU.
 func waited(t *testing.T) (sum time.Duration) {
 	t.Helper()
 	threads, err := procfs.AllThreads(os.Getpid())
@@ -102,7 +99,7 @@ func waited(t *testing.T) (sum time.Duration) {
 		t.Fatal(err)
 	}
 	for _, thread := range threads {
-		if s, err := thread.Schedstat(); err == nil { // else it has ended
+		if s, err := thread.Schedstat(); err == nil { // otherwise the thread has ended
 			sum += time.Duration(s.WaitingNanoseconds)
 		}
 	}
@@ -161,18 +158,18 @@ func TestMeasuredDelayIsTheOneAsked(t *testing.T) {
 			if all[0] < least {
 				t.Errorf("asked %v +- %v, measured %v", l.Delay, l.Jitter, all[0])
 			}
-			// The sockets and the wake-ups of both ends take some 100 us of an idle machine.
+			// The sockets and wakeups of both ends take some 100 us on an idle machine.
 			if most := least + time.Millisecond; all[0] > most {
 				return fmt.Sprintf("the fastest of 40 took %v, want %v at most", all[0], most)
 			}
-			// With jitter the least is 40 draws' and the median is the delay itself: a jitter that
-			// only adds, or none, is told from one to both sides.
+			// With jitter, the minimum is of 40 draws and the median is the delay itself. This tells jitter to both
+			// sides from jitter that only adds, and from none.
 			if median > l.Delay+time.Millisecond+l.Jitter/2 || l.Jitter > 0 && all[0] > l.Delay-l.Jitter/2 {
 				return fmt.Sprintf("asked %v +- %v, least %v, median %v", l.Delay, l.Jitter, all[0], median)
 			}
 			return ""
 		})
-		began := time.Now() // the way back has no delay: this only says that it works
+		began := time.Now() // the way back has no delay, so this only checks that it works
 		back := frame(station(0), station(1), 60, 1)
 		nodes[1].send(back)
 		nodes[0].expect(back)
@@ -197,7 +194,7 @@ func TestMeasuredLossAndReorderingAreWhatTheSeedSays(t *testing.T) {
 			teach(t, nodes)
 			s.set("p1", tt.link)
 			frames := to(1, 0, n, 100)
-			model := simulateAs("p1", tt.link) // tested by itself for the share
+			model := simulateAs("p1", tt.link) // another test checks its share
 			for i, f := range frames {
 				model.until(int64(i) * 1e6)
 				model.send(f)
@@ -235,7 +232,7 @@ func TestMeasuredLossAndReorderingAreWhatTheSeedSays(t *testing.T) {
 			if err := <-sent; err != nil {
 				t.Fatal(err)
 			}
-			late := 0 // frames that come after one with a higher number
+			late := 0 // frames that arrive after one with a higher number
 			for i, tag := range got {
 				if i > 0 && tag < slices.Max(got[:i]) {
 					late++
@@ -245,7 +242,7 @@ func TestMeasuredLossAndReorderingAreWhatTheSeedSays(t *testing.T) {
 			overtook := after - before
 			before = after
 			t.Logf("%d overtook, %d were overtaken", overtook, late)
-			// 50 expected, standard deviation 6.9: four of them to each side.
+			// 50 are expected with a standard deviation of 6.9; the limits are four deviations.
 			if overtook > 50+28 || slices.IsSorted(got) != (overtook == 0) {
 				t.Errorf("%d overtook; in order: %v", overtook, slices.IsSorted(got))
 			}
@@ -255,7 +252,7 @@ func TestMeasuredLossAndReorderingAreWhatTheSeedSays(t *testing.T) {
 					t.Fatalf("frame %d is missing or came twice", i)
 				}
 			}
-			// On a machine that stands still for 300 ms fewer find a frame to overtake.
+			// If the machine stalls for 300 ms, fewer frames find another to overtake.
 			if overtook < 50-28 {
 				return fmt.Sprintf("%d of 1000 overtook, want 50", overtook)
 			}
@@ -264,13 +261,12 @@ func TestMeasuredLossAndReorderingAreWhatTheSeedSays(t *testing.T) {
 	})
 }
 
-// A burst meets a link that is too slow for it: what fits into the buffer arrives, and what does
-// not is dropped and counted.
+// A burst meets a slow link: the frames that fit into the buffer arrive, and the others are dropped and counted.
 func TestMeasuredBufferIsTheOneAsked(t *testing.T) {
 	const fit, n, size = 20, 200, 1000
 	s, nodes := attachAll(t, 2, nil)
 	teach(t, nodes)
-	s.set("p1", Link{Rate: 1e6, Buffer: fit * (size + prefixLen)}) // 8 ms a frame
+	s.set("p1", Link{Rate: 1e6, Buffer: fit * (size + prefixLen)}) // 8 ms for each frame
 	last := s.portCounters("p1")
 	eventually(t, func() string {
 		nodes[0].send(to(1, 0, n, size)...)
@@ -288,7 +284,7 @@ func TestMeasuredBufferIsTheOneAsked(t *testing.T) {
 			}
 		}
 		last = c
-		// One is on the wire, and a switch that reads the burst slowly has sent some meanwhile.
+		// One frame is on the wire, and a switch that reads the burst slowly has sent some meanwhile.
 		if arrived > fit+4 {
 			return fmt.Sprintf("%d arrived and %d were dropped of a burst of %d into a buffer of %d", arrived, dropped,
 				n, fit)
@@ -300,7 +296,7 @@ func TestMeasuredBufferIsTheOneAsked(t *testing.T) {
 func TestMeasuredMarks(t *testing.T) {
 	s, nodes := attachAll(t, 2, nil)
 	teach(t, nodes)
-	// The link is so slow that all frames but those of the first read or two find a queue above Max.
+	// The link is so slow that all frames after the first read or two find a queue above Max.
 	const limit, n = 4000, 400
 	s.set("p1", Link{Rate: 10e6, ECN: RED{limit, limit, 1}})
 	var frames [][]byte
@@ -322,16 +318,16 @@ func TestMeasuredMarks(t *testing.T) {
 			t.Fatalf("frame %d:\n got %x\nwant %x", i, got, want)
 		}
 	}
-	// Below Max are 4000/104 frames at any time. More than that leave unmarked only while the
-	// sender is slower than 10 Mbit/s.
+	// At most 4000/104 frames are below Max at any time. More frames leave unmarked only if the sender is slower than
+	// 10 Mbit/s.
 	t.Logf("%d of %d marked", marked, n)
 	if c := s.portCounters("p1"); int(c.ECNMarked) != marked || marked > n-limit/104 || marked == 0 {
 		t.Errorf("%d marked, counted %d", marked, c.ECNMarked)
 	}
 }
 
-// Between Min and Max the share of marks grows with the queue, as asked: a link so slow that
-// nothing leaves it lets each frame find a queue longer by the one before.
+// Between Min and Max the share of marks grows with the queue. The link is so slow that no frame leaves, so each
+// frame finds a queue longer by one.
 func TestMeasuredMarksGrowWithTheQueue(t *testing.T) {
 	s, nodes := attachAll(t, 2, nil)
 	teach(t, nodes)
@@ -357,7 +353,7 @@ func TestMeasuredMarksGrowWithTheQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := i * frame // it finds as much, less the few frames that have left
+		found := i * frame // queue at its arrival, less the few frames that have left
 		mark := 0
 		if got[minFrame+1]&ecnMask == ecnCE {
 			mark = 1
@@ -380,7 +376,7 @@ func TestMeasuredMarksGrowWithTheQueue(t *testing.T) {
 		got := float64(m) / float64(of[part])
 		t.Logf("queue at %d/%d of the way from Min to Max: asked %.1f %%, measured %.1f %% of %d", 2*part+1, 2*parts,
 			100*want, 100*got, of[part])
-		// Four standard errors: the random sequence is the seed's, so a run that passes passes again.
+		// Four standard errors. The random sequence depends only on the seed, so a passing run is repeatable.
 		if math.Abs(got-want) > 4*math.Sqrt(want*(1-want)/float64(of[part]))+0.005 {
 			t.Errorf("part %d: asked %.1f %%, measured %.1f %%", part, 100*want, 100*got)
 		}
@@ -420,10 +416,10 @@ func TestPFCLosesNothing(t *testing.T) {
 			for i := 1; i <= 2; i++ {
 				sent = append(sent, nodes[i].sendAll(to(0, i, n, size)))
 			}
-			// 12 MB do not fit into the sockets. Wait until the senders are held before anything is read.
+			// 12 MB do not fit into the sockets. Wait until the senders are held before reading.
 			s.until("held", "p1", func(p PortCounters) bool { return p.Pauses > 0 })
 			s.until("held", "p2", func(p PortCounters) bool { return p.Pauses > 0 })
-			other := frame(station(3), station(0), 60, 1) // a third is not held, nor is the receiver
+			other := frame(station(3), station(0), 60, 1) // a third sender and the receiver are not held
 			nodes[0].send(other)
 			nodes[3].expect(other)
 			next := make([]uint32, 3)
@@ -447,7 +443,7 @@ func TestPFCLosesNothing(t *testing.T) {
 			if c.Drops.Total() != 0 {
 				t.Errorf("drops %+v", c.Drops)
 			}
-			// What each of two senders adds in its last turn, and what was in flight: 50 kB.
+			// Each of two senders adds one read, and 50 kB were in flight.
 			if most := high + 2*heldRead + 64<<10; c.QueuePeak > most {
 				t.Errorf("up to %d bytes waited, want at most %d", c.QueuePeak, most)
 			}
@@ -457,7 +453,7 @@ func TestPFCLosesNothing(t *testing.T) {
 	}
 }
 
-// Every way in which the cause of a pause can go must end it.
+// A pause must end in every way in which its cause can end.
 func TestAPauseEndsWithItsCause(t *testing.T) {
 	tests := []struct {
 		name string
@@ -488,7 +484,7 @@ func TestAPauseEndsWithItsCause(t *testing.T) {
 				t.Errorf("all %d frames were read", n)
 			}
 			tt.end(s, nodes)
-			for { // once the receiver is gone its frames are flooded
+			for { // without the receiver its frames are flooded
 				f, err := nodes[2].receive()
 				if err != nil {
 					t.Fatal(err)
@@ -535,7 +531,8 @@ func TestASenderThatGoesWhileHeldIsForgotten(t *testing.T) {
 	nodes[1].expect(f)
 }
 
-// All send to all at once, each through a slow lossless link. With one switch no circle of full queues can form.
+// All nodes send to all others at once, through slow lossless links. With one switch no circle of full queues can
+// form.
 func TestPFCDoesNotDeadlock(t *testing.T) {
 	const ports, n, size = 4, 300, 4200
 	s, nodes := attachAll(t, ports, nil)
@@ -582,7 +579,6 @@ func TestPFCDoesNotDeadlock(t *testing.T) {
 	t.Logf("%d pauses", pauses)
 }
 
-// links returns the links of all ports by the port's name.
 func (s *testSwitch) links() map[string]Link {
 	s.Helper()
 	counters, err := s.client.Counters(s.Context())
@@ -656,7 +652,7 @@ func TestTheTimerIsThereOnlyWhenSomethingWaits(t *testing.T) {
 	if _, armed, _ := look(); !armed {
 		t.Error("the timer is not armed while a frame waits")
 	}
-	s.set("p1", Link{}) // lets it go at once
+	s.set("p1", Link{}) // releases it at once
 	nodes[1].expect(f)
 	if _, _, shaped := look(); shaped != 0 {
 		t.Error("a cleared link is still looked after")
@@ -664,7 +660,7 @@ func TestTheTimerIsThereOnlyWhenSomethingWaits(t *testing.T) {
 	s.set("p1", Link{Delay: time.Millisecond})
 	nodes[0].send(f)
 	nodes[1].expect(f)
-	for end := time.Now().Add(patience); ; { // the timer may still be armed for the frame of before
+	for end := time.Now().Add(patience); ; { // the timer may still be armed for the previous frame
 		if _, armed, _ := look(); !armed {
 			break
 		}
@@ -696,8 +692,8 @@ func TestSetLinkErrorsChangeNothing(t *testing.T) {
 	}
 }
 
-// Real frames over links that change all the time, without loss and with PFC so that nothing is
-// dropped: all arrive intact and in order.
+// Frames cross links that change all the time, without loss and with PFC, so that no frame is dropped. All must
+// arrive intact and in order.
 func TestPropertyFramesSurviveChangesOfTheirLink(t *testing.T) {
 	s, nodes := attachAll(t, 2, nil)
 	teach(t, nodes)
@@ -713,7 +709,7 @@ func TestPropertyFramesSurviveChangesOfTheirLink(t *testing.T) {
 		for range rapid.IntRange(1, 5).Draw(rt, "changes") {
 			l := drawLink(rt)
 			l.Loss, l.Reorder, l.Buffer = 0, 0, 0
-			l.Rate = max(l.Rate, 1e9) // so that the test has an end
+			l.Rate = max(l.Rate, 1e9) // so that the test ends
 			l.PFC = PFC{High: 64 << 10, Low: 1000}
 			if err := s.client.SetLink(t.Context(), "p1", l); err != nil {
 				rt.Fatal(err)

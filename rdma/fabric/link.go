@@ -13,87 +13,83 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// Limits of a Link. They keep the arithmetic within 64 bits and a mistyped unit from holding a lab for hours.
+// Limits of a Link. They keep the arithmetic within 64 bits, and a mistyped unit from stalling a lab for hours.
 const (
 	MinRate   = 1000              // bits a second
 	MaxRate   = 1_000_000_000_000 // bits a second
 	MaxDelay  = 10 * time.Second
 	MaxBurst  = 64 << 20  // bytes
-	MaxBuffer = 256 << 20 // bytes; also of what is set in relation to a buffer
+	MaxBuffer = 256 << 20 // bytes; also for thresholds of a buffer
 
-	// maxInFlight bounds what one link holds for its delay, prefixes included. More waits before
-	// the link, as if it were slower, and is then subject to Buffer, ECN and PFC.
+	// maxInFlight limits the bytes that one link delays, with prefixes. Further frames wait before the link, as if it
+	// were slower, and are then subject to Buffer, ECN and PFC.
 	maxInFlight = 64 << 20
 )
 
-// A Link says how bad the way from the switch to a node is: it acts on frames that leave the switch
-// through one port. The zero value is a link without impairments. A frame meets them in this order:
-// the buffer, which may drop it or mark it; the rate; loss; reordering; delay and jitter.
+// A Link describes the impairments of the path from the switch to a node. They act on frames that leave the switch
+// through one port, in this order: the buffer, which may drop or mark a frame; the rate; loss; reordering; delay and
+// jitter. The zero value has no impairments.
 //
 // Links survive the reconnection of their node. They are comparable.
 type Link struct {
-	// Down takes the link away in both directions, as the switch does that shuts a port: no frame passes, what was
-	// learned there is forgotten, and Config.Down tells whoever has the other end.
+	// Down takes the link down in both directions, like a switch that shuts a port: no frame passes, learned
+	// addresses are forgotten, and Config.Down tells the other end.
 	Down bool `json:"down,omitzero"`
-	// Rate is in bits a second of what a real wire would carry: the frame, padded to 60 bytes, and
-	// 24 bytes for preamble, checksum and gap. 0: no limit. So TCP with an MTU of 1500 gets 94.9 %
-	// of it, as on a real NIC.
+	// Rate is in bits a second on a real wire, which carries the frame, padded to 60 bytes, and 24 bytes for
+	// preamble, checksum and gap. 0 means no limit. TCP with an MTU of 1500 gets 94.9 % of it, as on a real NIC.
 	Rate int64 `json:"rate_bits_per_second,omitzero"`
-	// Burst is how many bytes may leave at once after a pause, as counted by Rate. With 0 each
-	// frame takes its time on the wire.
+	// Burst is the number of bytes, counted as for Rate, that may leave at once after a pause. With 0 each frame
+	// takes its time on the wire.
 	Burst int `json:"burst_bytes,omitzero"`
-	// Delay is added to each frame, and Jitter varies it: evenly distributed between Delay-Jitter
-	// and Delay+Jitter. Jitter keeps the order: a frame waits for the one before it.
+	// Delay is added to each frame, and Jitter varies it, evenly distributed between Delay-Jitter and Delay+Jitter.
+	// Jitter keeps the order: a frame waits for the one before it.
 	Delay  time.Duration `json:"delay_ns,omitzero"`
 	Jitter time.Duration `json:"jitter_ns,omitzero"`
-	// Loss is the probability with which a frame is lost on the wire, after it took its time there.
-	// Losses are independent.
+	// Loss is the probability that a frame is lost on the wire, after taking its time there. Losses are independent.
 	Loss float64 `json:"loss,omitzero"`
-	// Reorder is the probability with which a frame skips the delay and so overtakes all that are delayed.
+	// Reorder is the probability that a frame skips the delay, and so overtakes all delayed frames.
 	Reorder float64 `json:"reorder,omitzero"`
-	// Trust says where the priority of a frame comes from. Each priority has its own queue, to which Buffer, ECN and
-	// PFC apply; 7 and 6 go first, the others have turns. Without trust all frames are in one queue.
+	// Trust is the source of a frame's priority. Each priority has its own queue, to which Buffer, ECN and PFC apply;
+	// 7 and 6 go first, the others take turns. Without trust all frames are in one queue.
 	Trust Trust `json:"trust,omitzero"`
-	// ECN marks packets by what waits for the link.
+	// ECN marks packets depending on the bytes that wait for the link.
 	ECN RED `json:"ecn,omitzero"`
-	// Buffer bounds what waits for the link, in bytes; an empty one takes any frame. 0 is the
-	// switch's Config.QueueBytes.
+	// Buffer limits the bytes that wait for the link; an empty buffer accepts any frame. 0 means the switch's
+	// Config.QueueBytes.
 	Buffer int `json:"buffer_bytes,omitzero"`
 	// PFC holds the senders instead of dropping their frames.
 	PFC PFC `json:"pfc,omitzero"`
-	// Seed begins the random sequences of the port, one each for loss, reordering, jitter and
-	// marks. The same seed on a port of the same name gives the same decisions for the same frames;
-	// ports of other names get others. A sequence begins when a link without impairments gets some,
-	// and when Seed changes.
+	// Seed starts the random sequences of the port, one each for loss, reordering, jitter and marks. The same seed
+	// and port name give the same decisions for the same frames. A sequence restarts when a link without impairments
+	// gets some, and when Seed changes.
 	Seed uint64 `json:"seed,omitzero"`
 }
 
-// RED says when packets of transports that understand ECN are marked "congestion experienced":
-// never below Min bytes waiting, always from Max on, and between them with a probability that grows
-// linearly from 0 to Probability. It goes by the present length of the queue, not an average, as
-// DCTCP and DCQCN want it. Other packets pass unmarked. The zero value marks nothing.
+// RED defines when packets of transports with ECN support are marked "congestion experienced": never below Min
+// waiting bytes, always from Max on, and between them with a probability that grows linearly from 0 to Probability.
+// It uses the current length of the queue, not an average, as DCTCP and DCQCN require. The zero value marks nothing.
 type RED struct {
 	Min         int     `json:"min_bytes"`
 	Max         int     `json:"max_bytes"`
 	Probability float64 `json:"probability"`
 }
 
-// PFC makes queues of a port lossless, as priority flow control does (IEEE 802.1Qbb): while a queue
-// is above High bytes, the nodes that send to it are held, until it is down to Low. Of says which
-// queues. Without it all of them hold whole links. The zero value holds nobody.
+// PFC makes queues of a port lossless, like priority flow control (IEEE 802.1Qbb): if a queue exceeds High bytes, the
+// nodes that send to it are held until it is down to Low. Of selects the queues; if it is 0, all queues count and
+// hold whole links. The zero value holds no nodes.
 type PFC struct {
 	High int        `json:"high_bytes"`
 	Low  int        `json:"low_bytes"`
 	Of   Priorities `json:"priorities,omitzero"`
 }
 
-// Impaired reports whether l does anything to frames that pass. Where it is down none do.
+// Impaired reports whether l affects passing frames. Down does not count, because then no frames pass.
 func (l Link) Impaired() bool {
 	l.Seed, l.Down = 0, false
 	return l != Link{}
 }
 
-// Validate checks every field and how they fit together. Its error names the field, its value and the range.
+// Validate checks every field and their combination. Its error names the field, its value and the range.
 func (l Link) Validate() error {
 	inRange := func(name string, v, least, most int) error {
 		if v < least || v > most {
@@ -139,24 +135,24 @@ func (l Link) Validate() error {
 		inRange("pfc low", l.PFC.Low, 0, l.PFC.High))
 }
 
-// A PortLink is the link from the switch to a node.
+// A PortLink is the link from the switch to the node of a port.
 type PortLink struct {
 	Name string `json:"name"`
 	Link Link   `json:"link"`
 }
 
-// A LinkEdit is one setting that a call asks for.
+// A LinkEdit is one requested setting.
 type LinkEdit struct {
 	Key  string `yaml:"key"`
 	Text string `yaml:"text"`
 }
 
-// DownKey is the key of a LinkEdit that sets a port down ("yes") or up again ("no"). It is none of
-// LinkKeys, since it is no setting of frames that pass.
+// DownKey is the key of a LinkEdit that sets a port down ("yes") or up again ("no"). LinkKeys does not contain it,
+// because it does not affect passing frames.
 const DownKey = "down"
 
-// ChangeLinks returns the new links of the named ports, or of all if none is named. It returns
-// either all of them or an error.
+// ChangeLinks returns the new links of the named ports, or of all ports if no port is named. It returns either all of
+// them or an error.
 func ChangeLinks(have []PortCounters, named []string, reset bool, edits []LinkEdit) ([]PortLink, error) {
 	names := lists.Map(have, func(p PortCounters) string { return p.Name })
 	for _, n := range named {
@@ -188,20 +184,20 @@ func ChangeLinks(have []PortCounters, named []string, reset bool, edits []LinkEd
 	return out, nil
 }
 
-// A LinkFlag is a flag for one setting. A wrong value is refused when the command line is read.
+// A LinkFlag is a flag for one setting. A wrong value is refused when the command line is parsed.
 type LinkFlag struct {
 	Key   string
 	Edits *[]LinkEdit
 }
 
-// String returns no default: a setting that is not named stays as it is.
+// String returns no default, because a setting that is not named stays unchanged.
 func (f LinkFlag) String() string { return "" }
 
-// Type returns the placeholder that the help shows for the value.
+// Type returns the placeholder for the value in the help.
 func (f LinkFlag) Type() string { return linkKeys[slices.Index(LinkKeys(), f.Key)].kind }
 
-// Set keeps the edit, and refuses a wrong value. Edits are kept in the order of the command line, since a later one may
-// take an earlier one away.
+// Set adds the edit, or refuses a wrong value. Edits keep the order of the command line, since a later one may revert
+// an earlier one.
 func (f LinkFlag) Set(text string) error {
 	*f.Edits = append(*f.Edits, LinkEdit{Key: f.Key, Text: text})
 	return new(Link).Set(f.Key, text)
@@ -210,8 +206,7 @@ func (f LinkFlag) Set(text string) error {
 // Help returns the text of the flag.
 func (f LinkFlag) Help() string { return linkKeys[slices.Index(LinkKeys(), f.Key)].help }
 
-// A linkKey is one setting of a Link, how it is read and how it is shown. parse leaves l alone
-// where it returns an error.
+// A linkKey is one setting of a Link with its parser and its formatter. On error, parse does not change l.
 type linkKey struct {
 	name  string
 	kind  string // of its value, for the help of a flag
@@ -220,10 +215,10 @@ type linkKey struct {
 	text  func(l Link) string
 }
 
-// noSetting stands for the zero value of any setting.
+// noSetting is the text for the zero value of any setting.
 const noSetting = "0"
 
-// setting makes the linkKey of a field; parse and format need not know noSetting.
+// setting returns the linkKey of a field. It handles noSetting itself.
 func setting[T comparable](name, kind, help string, field func(*Link) *T, parse func(string) (T, error),
 	format func(T) string) linkKey {
 	var zero T
@@ -245,7 +240,7 @@ func setting[T comparable](name, kind, help string, field func(*Link) *T, parse 
 	}}
 }
 
-// linkKeys are all settings, in the order in which they act and are shown.
+// linkKeys are all settings, in the order of effect and display.
 var linkKeys = []linkKey{
 	setting("rate", "RATE", "bits a second on the wire, such as 1Gbit",
 		func(l *Link) *int64 { return &l.Rate }, parseRate, formatRate),
@@ -271,7 +266,7 @@ var linkKeys = []linkKey{
 		func(l *Link) *uint64 { return &l.Seed }, parseSeed, formatSeed),
 }
 
-// LinkKeys returns the names of the settings of a Link, as Set and Get take them.
+// LinkKeys returns the names of the settings of a Link, for Set and Get.
 func LinkKeys() []string {
 	names := make([]string, len(linkKeys))
 	for i, k := range linkKeys {
@@ -280,10 +275,9 @@ func LinkKeys() []string {
 	return names
 }
 
-// Set sets one of LinkKeys to what a text says: rates as 1Gbit, sizes as 64KiB, times as 50us,
-// probabilities as 0.1%, ecn as MIN:MAX:PROBABILITY, pfc as HIGH:LOW or HIGH:LOW:PRIORITIES, trust
-// as dscp or pcp. 0 takes any setting away. Whether the settings fit together is for Validate to
-// say.
+// Set sets one of LinkKeys from a text: rates as 1Gbit, sizes as 64KiB, times as 50us, probabilities as 0.1%, ecn as
+// MIN:MAX:PROBABILITY, pfc as HIGH:LOW or HIGH:LOW:PRIORITIES, trust as dscp or pcp. 0 clears any setting. Validate
+// checks the combination.
 func (l *Link) Set(key, text string) error {
 	if i := slices.Index(LinkKeys(), key); i >= 0 {
 		return linkKeys[i].parse(l, text)
@@ -291,7 +285,7 @@ func (l *Link) Set(key, text string) error {
 	return fmt.Errorf("link has no setting %q: want one of %s", key, strings.Join(LinkKeys(), ", "))
 }
 
-// Get returns one of LinkKeys as a text that Set takes, "0" where it is not set, and nothing for another key.
+// Get returns one of LinkKeys as a text for Set, "0" if it is not set, or "" for an unknown key.
 func (l Link) Get(key string) string {
 	if i := slices.Index(LinkKeys(), key); i >= 0 {
 		return linkKeys[i].text(l)
@@ -299,7 +293,7 @@ func (l Link) Get(key string) string {
 	return ""
 }
 
-// A unit is a suffix of numbers, and how much it stands for. In lists of them the largest is first.
+// A unit is a suffix of numbers and its factor. Lists of units begin with the largest.
 type unit struct {
 	name string
 	size int64
@@ -315,10 +309,10 @@ func formatUnits(n int64, units []unit) string {
 	return noSetting
 }
 
-// units of rates are decimal, as everywhere in networking.
+// rateUnits are decimal, as everywhere in networking.
 var rateUnits = []unit{{"Tbit", 1e12}, {"Gbit", 1e9}, {"Mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}}
 
-// parseRate reads what formatRate prints, with a fraction too, as far as whole bits go: 2.5Gbit.
+// parseRate parses the output of formatRate, and fractions that give whole bits, such as 2.5Gbit.
 func parseRate(s string) (int64, error) {
 	wrong := fmt.Errorf("rate %q: want a number with a unit, such as 100Mbit, 2.5Gbit or 25Gbit", s)
 	for _, u := range rateUnits {
@@ -345,8 +339,8 @@ func parseRate(s string) (int64, error) {
 
 func formatRate(rate int64) string { return formatUnits(rate, rateUnits) }
 
-// parseNumber reads a plain decimal number: no sign, exponent, hexadecimal digits or names such as
-// Inf, which strconv would take.
+// parseNumber parses a plain decimal number. It refuses signs, exponents, hexadecimal digits and names such as Inf,
+// which strconv would accept.
 func parseNumber(s string) (float64, error) {
 	if strings.Trim(s, "0123456789.") != "" {
 		return 0, errors.New("not a number")
@@ -363,15 +357,15 @@ func parsePercent(s string) (float64, error) {
 	if _, err := parseNumber(number); err != nil {
 		return 0, wrong
 	}
-	p, err := strconv.ParseFloat(number+"e-2", 64) // rounds once, where dividing would round again
+	p, err := strconv.ParseFloat(number+"e-2", 64) // rounds once, while dividing would round twice
 	if err != nil || p > 1 {
 		return 0, wrong
 	}
 	return p, nil
 }
 
-// formatPercent prints the shortest number that parsePercent reads as p. The point is moved in the
-// text, as 100*p is not always exact.
+// formatPercent prints the shortest number that parsePercent reads as p. It moves the point in the text, as 100*p is
+// not always exact.
 func formatPercent(p float64) string {
 	if p == 0 {
 		return noSetting
@@ -387,10 +381,9 @@ func formatPercent(p float64) string {
 	return whole + "%"
 }
 
-// units of sizes are binary.
+// sizeUnits are binary.
 var sizeUnits = []unit{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 
-// parseSize reads what formatSize prints.
 func parseSize(s string) (int, error) {
 	for _, u := range sizeUnits {
 		number, ok := strings.CutSuffix(s, u.name)
@@ -422,7 +415,7 @@ func parseTime(s string) (time.Duration, error) {
 // formatTime writes microseconds as "us", which is easier to type again than "µs".
 func formatTime(d time.Duration) string { return strings.ReplaceAll(d.String(), "µ", "u") }
 
-// orZero is parseSize where 0 needs no unit.
+// orZero is like parseSize but accepts 0 without a unit.
 func orZero(s string) (int, error) {
 	if s == noSetting {
 		return 0, nil
@@ -442,7 +435,7 @@ func parseRED(s string) (RED, error) {
 }
 
 func formatRED(r RED) string {
-	p := strings.TrimSuffix(formatPercent(r.Probability), "%") // "0" has none
+	p := strings.TrimSuffix(formatPercent(r.Probability), "%") // "0" has no percent sign
 	return formatSize(r.Min) + ":" + formatSize(r.Max) + ":" + p + "%"
 }
 

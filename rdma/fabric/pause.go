@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Flow control. A port whose queue is above PFC.High holds its senders until it is down to PFC.Low. A NIC that obeys
-// pauses gets them as frames of MAC control, for the priority in question or for the link. Of any other NIC the switch
-// reads nothing more, whatever the priority.
+// Flow control. A port with a queue above PFC.High holds its senders until the queue is down to PFC.Low. A NIC that
+// obeys pauses gets MAC control frames, for the priority or for the link. Any other NIC is no longer read from, for
+// all priorities.
 
 const (
 	etherControl = 0x8808 // MAC control
@@ -21,22 +21,22 @@ const (
 // controlAddress is the destination of MAC control. It never leaves a link, so that no node can pause another's NIC.
 const controlAddress mac = 0x0180c2000001
 
-// headroom is what a queue may hold above PFC.High: what senders send until their pause has arrived. A NIC that
-// does not obey pauses loses what goes beyond.
+// headroom is the number of bytes that a queue may hold above PFC.High, for frames sent before the pause arrives. A
+// NIC that does not obey pauses loses any frames beyond.
 const headroom = 8 << 20
 
-// pauseTime is how long a pause lasts on a NIC with a rate.
+// pauseTime returns the duration of a pause on a NIC with this rate.
 func pauseTime(rate int64) time.Duration {
 	return time.Duration(float64(pauseQuanta) * 512 * float64(time.Second) / float64(rate))
 }
 
-// A hold is a sender that a port holds, and of which priorities.
+// A hold is a sender that a port holds, with the priorities.
 type hold struct {
 	sender *conn
 	of     Priorities
 }
 
-// classes are the priorities whose queues hold senders.
+// classes returns the priorities of queues that hold senders.
 func (l *Link) classes() Priorities {
 	if (l.PFC != PFC{}) && l.PFC.Of == 0 {
 		return 0xff
@@ -44,10 +44,11 @@ func (l *Link) classes() Priorities {
 	return l.PFC.Of
 }
 
-// wholeLink is beside the priorities in what of a sender is held.
+// wholeLink is the bit for a whole link, above the bits for the priorities.
 const wholeLink = 1 << priorities
 
-// updatePFC decides which of the port's queues are too long, and lets senders go of those that no longer are.
+// updatePFC determines which of the port's queues are too long, and releases the senders of queues that have become
+// short.
 func (p *port) updatePFC() {
 	limits, classes := p.link.PFC, p.link.classes()
 	backlog := 0
@@ -68,7 +69,7 @@ func (p *port) updatePFC() {
 	}
 }
 
-// hold stops a sender until queues of p have become short.
+// hold holds a sender until the queues of p have become short.
 func (p *port) hold(sender *conn, of Priorities) {
 	i := slices.IndexFunc(p.held, func(h hold) bool { return h.sender == sender })
 	if i < 0 {
@@ -81,7 +82,7 @@ func (p *port) hold(sender *conn, of Priorities) {
 	sender.hold(more, +1)
 }
 
-// asks is what of a sender is to be held for the sake of queues.
+// asks returns the bits to hold at a sender because of these queues.
 func (p *port) asks(of Priorities) uint16 {
 	if of != 0 && p.link.PFC.Of == 0 {
 		return wholeLink
@@ -89,7 +90,6 @@ func (p *port) asks(of Priorities) uint16 {
 	return uint16(of)
 }
 
-// release lets senders go.
 func (p *port) release(of Priorities) {
 	p.congested &^= of
 	held := p.held
@@ -99,13 +99,13 @@ func (p *port) release(of Priorities) {
 		if left != 0 {
 			p.held = append(p.held, hold{h.sender, left})
 		}
-		if h.sender.port.conn == h.sender { // else closed by the failure of another
+		if h.sender.port.conn == h.sender { // otherwise closed by the failure of another
 			h.sender.hold(p.asks(h.of)&^p.asks(left), -1)
 		}
 	}
 }
 
-// hold counts ports that hold the sender, and holds it or lets it go.
+// hold adds n to the sender's counts of ports that hold it, and then holds or releases the sender.
 func (c *conn) hold(of uint16, n int) {
 	b, before := c.port.b, c.held()
 	for i := range c.holds {
@@ -133,7 +133,7 @@ func (c *conn) hold(of uint16, n int) {
 	}
 }
 
-// held is what of the sender is held: a bit for each priority, and one for the link.
+// held returns the held parts of the sender: a bit for each priority, and one for the link.
 func (c *conn) held() (of uint16) {
 	for i, n := range c.holds {
 		if n > 0 {
@@ -143,13 +143,13 @@ func (c *conn) held() (of uint16) {
 	return of
 }
 
-// stopped says whether the sender is not read from: held, and deaf to pauses.
+// stopped reports whether the sender is not read from, because it is held and does not obey pauses.
 func (c *conn) stopped() bool { return c.port.Rate == 0 && c.held() != 0 }
 
-// endPause counts the time of a pause.
 func (c *conn) endPause() { c.port.counters.Paused += time.Duration(c.port.b.mono() - c.heldSince) }
 
-// pause tells the NIC what is held, and lets go of the rest. It has to be told again before its pause is over.
+// pause tells the NIC which priorities are held now, and which of off are free again. It must be repeated before the
+// pause expires.
 func (c *conn) pause(off uint16) {
 	on := c.held()
 	if (on|off)&wholeLink != 0 {
@@ -172,7 +172,7 @@ func quanta(on uint16) uint16 {
 	return 0
 }
 
-// control sends a frame of MAC control, past all that waits but the rest of a frame.
+// control sends a MAC control frame ahead of all waiting frames, but after the rest of a partly sent frame.
 func (c *conn) control(op uint16, fields []uint16) {
 	p, b := c.port, c.port.b
 	buf := make([]byte, prefixLen, prefixLen+pauseSize)
@@ -204,10 +204,10 @@ func (c *conn) control(op uint16, fields []uint16) {
 	c.block(true)
 }
 
-// repeatPauses sends pauses again that would end, and returns when that is to be done next.
+// repeatPauses repeats pauses before they expire, and returns the next time for this.
 func (b *bridge) repeatPauses(now int64) int64 {
 	next := int64(never)
-	for _, c := range slices.Clone(b.paused) { // a failed one goes from the list
+	for _, c := range slices.Clone(b.paused) { // a failing connection is removed from the list
 		if c.pauseAgain <= now {
 			c.pause(0)
 		}

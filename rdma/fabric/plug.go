@@ -9,26 +9,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Plugs lets NICs of the switch's own process into its ports, without sockets: see Config.Plugs.
+// Plugs connects NICs of the switch's own process to its ports, without sockets (see Config.Plugs).
 type Plugs struct{ b atomic.Pointer[bridge] }
 
-// A Plug is a NIC of this process in a port. Its frames are forwarded by the goroutine that sends them, and what it is
-// to get waits in memory in place of a socket's buffer: no system call, and one copy.
+// A Plug is a NIC of this process in a port. The sending goroutine forwards its frames, and frames for it wait in
+// memory instead of a socket's buffer, so that a frame costs no system call and one copy.
 type Plug struct {
 	c *conn
 
 	mu      sync.Mutex
 	more    sync.Cond // out has frames, or the plug was pulled
-	out, in []byte    // what waits for the NIC, and what it looks at now: whole frames with their prefixes
-	full    bool      // more waits in the port's queue
+	out, in []byte    // frames waiting for the NIC, and frames returned by Receive, with their prefixes
+	full    bool      // more frames wait in the port's queue
 	pulled  bool
 }
 
-// plugRoom is what waits for a NIC beside its port's queue, in bytes, as in a socket's buffer.
+// plugRoom is the capacity for frames to a NIC in addition to its port's queue, in bytes, like a socket's buffer.
 const plugRoom = 256 << 10
 
-// Plug puts a NIC into a port, in place of what is connected there. The NIC has to obey pauses: its rate, which is not
-// 0, becomes that of the port.
+// Plug connects a NIC to a port, replacing an earlier connection. The NIC must obey pauses. Its rate, which must not
+// be 0, becomes the rate of the port.
 func (s *Plugs) Plug(port string, rate int64) (*Plug, error) {
 	b := s.b.Load()
 	if b == nil {
@@ -53,8 +53,8 @@ func (s *Plugs) Plug(port string, rate int64) (*Plug, error) {
 	return p, nil
 }
 
-// turn runs what a plug asks for, while the loop stands still and the plug is in its port. A panic is for the caller to
-// end; the switch goes on without the frames in hand.
+// turn runs f with the loop stopped, if the plug is still in its port. The caller must recover from a panic; the
+// switch then continues without the current frames.
 func (p *Plug) turn(f func()) {
 	b := p.c.port.b
 	b.turn.Lock()
@@ -69,7 +69,7 @@ func (p *Plug) turn(f func()) {
 	}
 }
 
-// drop forgets the frames in hand. Only a panic leaves some: they would be taken for a part of the next ones.
+// drop discards the current frames. Only a panic leaves any, and they would mix with the next ones.
 func (b *bridge) drop() {
 	for _, c := range b.touched {
 		c.out = outbox{}
@@ -77,12 +77,12 @@ func (b *bridge) drop() {
 	b.touched = b.touched[:0]
 }
 
-// Send forwards whole frames, each after its length in 4 bytes, big-endian. The switch keeps no reference to them. What
-// a plug sends that was pulled is lost.
+// Send forwards whole frames, each after its length in 4 bytes, big-endian. The switch keeps no reference to them.
+// Frames of a pulled plug are lost.
 func (p *Plug) Send(frames []byte) { p.turn(func() { p.c.take(frames) }) }
 
-// Receive waits for frames, and returns them as Send takes them; they are valid until the next call. None: the plug was
-// pulled. One goroutine at a time may call it.
+// Receive waits for frames, and returns them in the format of Send, or nothing if the plug was pulled. They are valid
+// until the next call. Calls must not be concurrent.
 func (p *Plug) Receive() []byte {
 	p.mu.Lock()
 	for len(p.out) == 0 && !p.pulled {
@@ -98,8 +98,8 @@ func (p *Plug) Receive() []byte {
 	return p.in
 }
 
-// Copied counts frames that the NIC would have sent and received, had it not had a shorter path to a NIC in another
-// port: a switch that such NICs share would have forwarded them. It does not block.
+// Copied counts frames that the NIC would have sent and received if it had no shorter path to a NIC in another port.
+// It does not block.
 func (p *Plug) Copied(txFrames, txBytes, rxFrames, rxBytes uint64) {
 	c := &p.c.port.copied
 	c[0].Add(txFrames)
@@ -108,10 +108,9 @@ func (p *Plug) Copied(txFrames, txBytes, rxFrames, rxBytes uint64) {
 	c[3].Add(rxBytes)
 }
 
-// Pull takes the NIC out of its port.
+// Pull removes the NIC from its port.
 func (p *Plug) Pull() { p.turn(p.c.close) }
 
-// put is writev of a plug.
 func (p *Plug) put(v []unix.Iovec) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +125,6 @@ func (p *Plug) put(v []unix.Iovec) (n int) {
 	return n
 }
 
-// pull tells the NIC that nothing more comes.
 func (p *Plug) pull() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

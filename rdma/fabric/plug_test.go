@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// plugIn starts a switch with a plug in p0 and a node at p1, which know each other.
+// plugIn starts a switch with a plug in p0 and a node at p1. The switch has learned both addresses.
 func plugIn(t *testing.T) (*testSwitch, *Plugs, *Plug, *node) {
 	t.Helper()
 	plugs := &Plugs{}
@@ -26,7 +26,7 @@ func plugIn(t *testing.T) (*testSwitch, *Plugs, *Plug, *node) {
 	return s, plugs, p, n
 }
 
-// What a NIC does not take waits in the queue of its port, and what is too much is dropped, as behind a socket.
+// Frames for a slow NIC wait in the queue of its port, and excess frames are dropped, as with a socket.
 func TestPlugThatDoesNotKeepUp(t *testing.T) {
 	s, _, p, n := plugIn(t)
 	const size, frames = 4000, 2000
@@ -55,7 +55,7 @@ func TestPlugThatDoesNotKeepUp(t *testing.T) {
 	}
 }
 
-// What a NIC brought to another one by a shorter path counts as frames of its port, and stays when the NIC is gone.
+// Frames that a NIC passed by a shorter path count for its port, even when the NIC is gone.
 func TestPlugThatCopies(t *testing.T) {
 	s, _, p, _ := plugIn(t)
 	was := s.portCounters("p0")
@@ -70,7 +70,7 @@ func TestPlugThatCopies(t *testing.T) {
 	}
 }
 
-// A plug's frames meet what a link does to them, and pauses reach it.
+// A plug's frames pass through impaired links, and pauses reach the plug.
 func TestPlugOnImpairedLinks(t *testing.T) {
 	s, _, p, n := plugIn(t)
 	s.set("p1", Link{Delay: 20 * time.Millisecond, Rate: 10e6, PFC: PFC{High: 4000, Low: 0}})
@@ -84,7 +84,7 @@ func TestPlugOnImpairedLinks(t *testing.T) {
 	if d := time.Since(begin); d < 20*time.Millisecond+6*1500*8*100 {
 		t.Errorf("six frames took %v", d)
 	}
-	// The timer that the plug's turn armed also ends the pause.
+	// The timer armed in the plug's turn also ends the pause.
 	const pause = prefixLen + pauseSize
 	for f := p.Receive(); f[len(f)-pause:][prefixLen+16] != 0; f = p.Receive() {
 	}
@@ -96,7 +96,7 @@ func TestPlugOnImpairedLinks(t *testing.T) {
 	}
 }
 
-// A plug ends where a connection would, and never takes the switch with it.
+// A plug ends when a connection would, and never affects the switch.
 func TestPlugIsPulled(t *testing.T) {
 	s, plugs, p, _ := plugIn(t)
 	ended := func(why string) {
@@ -104,7 +104,7 @@ func TestPlugIsPulled(t *testing.T) {
 		if b := p.Receive(); len(b) > 0 {
 			t.Errorf("%s: the plug got %x", why, b)
 		}
-		p.Send(framed(frame(station(1), station(0), 64, 7))) // is lost
+		p.Send(framed(frame(station(1), station(0), 64, 7))) // this frame is lost
 	}
 	again := func() {
 		t.Helper()
@@ -141,7 +141,7 @@ func TestPlugIsPulled(t *testing.T) {
 	}
 }
 
-// A panic while a plug sends is that of its NIC: the switch goes on, and sends nothing of what was in hand.
+// A panic while a plug sends fails only its NIC. The switch continues, and sends none of the current frames.
 func TestPlugThatPanics(t *testing.T) {
 	plugs := &Plugs{}
 	s := start(t, 3, func(cfg *Config) { cfg.Plugs = plugs })
@@ -159,14 +159,14 @@ func TestPlugThatPanics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	place(func(*port) *port { return &port{} }) // of no switch
+	place(func(*port) *port { return &port{} }) // without a switch
 	func() {
 		defer func() {
 			if recover() == nil {
 				t.Error("no panic")
 			}
 		}()
-		p.Send(framed(frame(broadcast, station(0), 1000, 1))) // p1 is before p2
+		p.Send(framed(frame(broadcast, station(0), 1000, 1))) // p1 comes before p2
 	}()
 	place(func(p1 *port) *port { return p1 })
 	for i, size := range []int{64, 1000} {

@@ -10,14 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AllPorts in place of a port's name stands for all of them. No port may have this name.
+// AllPorts is a name for all ports. No port may have this name.
 const AllPorts = "all"
 
-// A Port is one place where a NIC can be attached.
+// A Port is an attachment point for a NIC.
 type Port struct {
 	Name string `json:"name"` // unique in the switch
 	Path string `json:"path"` // of the listening socket, absolute, at most 107 bytes
-	// Rate is that of a NIC which obeys pauses, in bits a second; 0: it obeys none. PFC then stops reading from it.
+	// Rate is the rate in bits a second of a NIC that obeys pauses. 0 means that it does not, and PFC then stops
+	// reading from it.
 	Rate int64 `json:"rate_bits_per_second,omitzero"`
 }
 
@@ -28,7 +29,7 @@ func (p Port) validate() error {
 	case p.Name == AllPorts:
 		return fmt.Errorf("add port %q: this name stands for all ports: choose another", p.Name)
 	case !filepath.IsAbs(p.Path):
-		// The daemon's working directory is not its client's.
+		// The daemon's working directory differs from its client's.
 		return fmt.Errorf("add port %q: path %q is not absolute", p.Name, p.Path)
 	case p.Rate < 0:
 		return fmt.Errorf("add port %q: rate of %d bit/s: want 0 or more", p.Name, p.Rate)
@@ -36,25 +37,25 @@ func (p Port) validate() error {
 	return nil
 }
 
-// A port is a Port that exists: its listening socket, its counters and, if a node is attached, its connection.
+// A port is an existing Port: its listening socket, its counters and, if a node is attached, its connection.
 type port struct {
 	Port
 	b        *bridge
 	id       int32 // of the listening socket in the epoll set
 	sock     *boundSocket
-	conn     *conn // nil while nothing is attached
+	conn     *conn // nil if nothing is attached
 	counters PortCounters
-	copied   [4]atomic.Uint64 // rx frames and bytes, tx frames and bytes that are in no frame: see Plug.Copied
-	macs     int              // addresses that the table holds for this port
-	swept    int64            // when aged ones were last searched for, Unix nanoseconds
+	copied   [4]atomic.Uint64 // rx frames and bytes, tx frames and bytes of Plug.Copied
+	macs     int              // number of addresses in the table for this port
+	swept    int64            // last search for aged addresses, Unix nanoseconds
 
 	link      Link
 	shape     *shaper    // nil if link has no impairments
-	congested Priorities // whose queues are above PFC.High, or were and are still above PFC.Low
-	held      []hold     // the senders that fill them
+	congested Priorities // priorities with queues above PFC.High, or not yet down to PFC.Low
+	held      []hold     // senders that fill these queues
 }
 
-// ready accepts a connection. A connection that is there already is replaced; the package comment says why.
+// ready accepts a connection, replacing an earlier one as explained in the package comment.
 func (p *port) ready(uint32) {
 	fd, _, err := unix.Accept4(p.sock.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 	switch err {
@@ -62,8 +63,8 @@ func (p *port) ready(uint32) {
 	case unix.EAGAIN, unix.EINTR, unix.ECONNABORTED:
 		return
 	case unix.EMFILE, unix.ENFILE:
-		// The connection stays in the backlog and would wake the loop again at once and for ever. Give up the
-		// descriptor in reserve to accept it and hang up.
+		// The connection stays in the backlog and would wake the loop again and again. Use the spare descriptor to
+		// accept the connection and close it.
 		p.b.log.Error("fabric: accept: no file descriptor left; raise the limit (ulimit -n)", "port", p.Name, "error",
 			err)
 		p.shed()
@@ -72,7 +73,7 @@ func (p *port) ready(uint32) {
 		p.b.log.Error("fabric: accept", "port", p.Name, "error", err)
 		return
 	}
-	// Room for one full read of a fast sender, so that it leaves with one write. The kernel caps this at
+	// Make room for one full read of a fast sender, so that it leaves with one write. The kernel limits this to
 	// net.core.wmem_max without an error, and less is only slower.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer); err != nil {
 		p.b.log.Warn("fabric: set send buffer", "port", p.Name, "error", err)
@@ -86,9 +87,8 @@ func (p *port) ready(uint32) {
 	p.attach(c)
 }
 
-// attach connects a node, in place of one that is there.
 func (p *port) attach(c *conn) {
-	// The old one is usually of a QEMU that died, and whose end has not been read yet.
+	// The earlier connection is usually of a QEMU that died; its end of stream has not been read yet.
 	if p.conn != nil {
 		p.counters.Replaced++
 		p.b.log.Warn("fabric: a new connection replaces the old one", "port", p.Name)
@@ -108,7 +108,7 @@ func (p *port) attach(c *conn) {
 	}
 }
 
-// sendBuffer is asked for each node's socket, in bytes.
+// sendBuffer is the requested send buffer of each node's socket, in bytes.
 const sendBuffer = 1 << 20
 
 func (p *port) shed() {
@@ -123,32 +123,30 @@ func (p *port) shed() {
 	}
 }
 
-// A conn is the stream to one node.
 type conn struct {
 	port    *port
-	plug    *Plug // in place of a socket, which then has neither fd nor id
+	plug    *Plug // used instead of a socket, without fd and id
 	fd      int
 	id      int32  // in the epoll set
-	partial []byte // the first bytes of a frame whose rest has not come
-	queue   queue  // what the node has not taken; while it is not empty, EPOLLOUT is asked for
-	out     outbox // what goes to the node from the read in hand
-	blocked bool   // EPOLLOUT is asked for
+	partial []byte // first bytes of an incomplete frame
+	queue   queue  // frames that the node has not taken; EPOLLOUT is requested unless it is empty
+	out     outbox // frames for the node in the current read
+	blocked bool   // EPOLLOUT is requested
 
-	sent       Priorities          // of the frames to the node in the read in hand
-	holds      [priorities + 1]int // ports that hold this sender, by priority, and its whole link
+	sent       Priorities          // of the frames for the node in the current read
+	holds      [priorities + 1]int // number of ports that hold this sender, by priority, and its whole link
 	heldSince  int64               // on the monotonic clock
-	pauseAgain int64               // when the NIC has to hear of a pause again
+	pauseAgain int64               // when to repeat the pause for the NIC
 }
 
-// ready moves frames: first out of the queue, then in from the node.
+// ready first sends frames from the queue, then receives frames from the node.
 func (c *conn) ready(events uint32) {
 	if events&unix.EPOLLOUT != 0 {
 		c.drain()
 	}
 	if c.stopped() {
-		// The event is from before the pause. But the end of the stream is reported whatever is
-		// asked for, and would be again and again: what is still in it is taken, less than the
-		// node's send buffer.
+		// The event is from before the pause. But the end of the stream is always reported, and would be again and
+		// again. So take the remaining data, which are less than the node's send buffer.
 		events &= unix.EPOLLHUP | unix.EPOLLERR
 	}
 	if events&^unix.EPOLLOUT != 0 && c.port.conn == c { // drain may have closed it
@@ -156,8 +154,8 @@ func (c *conn) ready(events uint32) {
 	}
 }
 
-// receive reads once and forwards all frames that are then complete. The epoll set is level-triggered: what is left is
-// reported again, after the other senders had their turn.
+// receive reads once and forwards all complete frames. The epoll set is level-triggered, so remaining data are
+// reported again after the other senders had their turn.
 func (c *conn) receive() {
 	p, b := c.port, c.port.b
 	held := copy(b.buf, c.partial)
@@ -166,7 +164,7 @@ func (c *conn) receive() {
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR:
 		return
-	case err != nil && err != unix.ECONNRESET: // QEMU that dies with unread data resets the stream; that is no news
+	case err != nil && err != unix.ECONNRESET: // a QEMU that dies with unread data resets the stream, which is normal
 		b.log.Warn("fabric: read", "port", p.Name, "error", err)
 		fallthrough
 	case err != nil || n == 0:
@@ -179,8 +177,7 @@ func (c *conn) receive() {
 	}
 }
 
-// take forwards the whole frames at the start of buf, and returns how many bytes they are. A wrong frame ends the
-// connection.
+// take forwards the whole frames at the start of buf, and returns their size. A wrong frame ends the connection.
 func (c *conn) take(buf []byte) (used int, whole bool) {
 	p := c.port
 	forward := p.b.forward
@@ -202,7 +199,7 @@ func (c *conn) take(buf []byte) (used int, whole bool) {
 	return used, false
 }
 
-// close ends the connection: its queue is lost and its addresses are forgotten, as when a cable is pulled.
+// close ends the connection. Its queue is lost and its addresses are forgotten, as if a cable were unplugged.
 func (c *conn) close() {
 	p := c.port
 	p.counters.Drops.Disconnected += c.queue.clear() + uint64(c.out.frames)

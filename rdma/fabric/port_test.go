@@ -21,7 +21,7 @@ func TestAWrongLengthPrefixCostsThePortItsConnectionAndNobodyElse(t *testing.T) 
 	tests := []struct {
 		name string
 		send []byte
-		good int // frames before it
+		good int // number of frames before it
 	}{
 		{"zero", []byte{0, 0, 0, 0}, 0},
 		{"shorter than a header", []byte{0, 0, 0, 13}, 0},
@@ -66,7 +66,7 @@ func TestReconnect(t *testing.T) {
 	t.Run("a new connection replaces the old one", func(t *testing.T) {
 		again := s.attach("p0")
 		old.expectEnd()
-		f := frame(station(1), station(2), 60, 2) // what was learned from the old connection is forgotten
+		f := frame(station(1), station(2), 60, 2) // addresses of the old connection are forgotten
 		nodes[1].send(f)
 		again.expect(f)
 		nodes[2].expect(f)
@@ -221,7 +221,7 @@ func TestASecondSwitchDoesNotTakeTheFirstOnesSockets(t *testing.T) {
 	f := frame(broadcast, station(1), 60, 1)
 	nodes[0].send(f)
 	nodes[1].expect(f)
-	s.attach("p0") // its socket is there
+	s.attach("p0") // its socket exists
 }
 
 func TestSocketsOfAKilledSwitchAreReplaced(t *testing.T) {
@@ -288,7 +288,7 @@ func TestWithoutDescriptorsAConnectionIsRefusedAndDoesNotSpin(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	b.ports[0].shed() // what ready does at EMFILE
+	b.ports[0].shed() // as ready does at EMFILE
 	if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("read %d, %v; want EOF", n, err)
 	}

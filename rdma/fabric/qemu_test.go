@@ -13,8 +13,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// needTool returns the path of a program that the test cannot do without. Where tests must be
-// complete (CI is set), a missing one is a failure.
+// needTool returns the path of a required program. A missing program is a failure if CI is set, and otherwise skips
+// the test.
 func needTool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -28,9 +28,8 @@ func needTool(t *testing.T, name string) string {
 	return ""
 }
 
-// The wire format is QEMU's, so QEMU has the last word: the network boot firmware of a machine
-// without a disk asks for an address through the switch (QEMU to switch), gets an offer (switch to
-// QEMU) and, only if it could read that, requests it.
+// The wire format is QEMU's, so the test uses QEMU: the network boot firmware of a machine without a disk asks for an
+// address through the switch, gets an offer, and requests it only if it could read the offer.
 func TestQEMUSpeaksTheWireFormat(t *testing.T) {
 	qemu := needTool(t, "qemu-system-x86_64")
 	s := start(t, 2, nil)
@@ -49,7 +48,7 @@ func TestQEMUSpeaksTheWireFormat(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	t.Cleanup(func() { cancel(); <-done }) // killed, so its exit status means nothing
+	t.Cleanup(func() { cancel(); <-done }) // killed, so its exit status does not matter
 
 	await := func(want layers.DHCPMsgType) *layers.DHCPv4 {
 		t.Helper()

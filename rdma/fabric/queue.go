@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// chunkSize is the unit in which queues take memory. The longest frame fits four times, so that at
-// most a quarter of a chunk stays unused, and a full queue of 4 MiB leaves with few system calls.
+// chunkSize is the unit of memory for queues. The longest frame fits four times, so that at most a quarter of a chunk
+// is unused, and a full queue of 4 MiB leaves with few system calls.
 const chunkSize = 64 << 10
 
-// A chunk holds frames with their prefixes, one after the other. Each frame lies in one chunk whole, except that
-// the first chunk of a queue may start with the rest of a frame of which the receiver has the first bytes already.
+// A chunk holds whole frames with their prefixes. Only the first chunk of a queue may start with the rest of a partly
+// sent frame.
 type chunk struct {
 	data []byte
-	sent int // bytes of data that the receiver has
-	next int // where in data the frame that holds data[sent] ends
+	sent int // bytes of data already sent
+	next int // end in data of the frame with data[sent]
 	size int // Ethernet bytes of that frame, without prefix
-	live int // frames of a shaper in it; a queue does not use this
+	live int // frames of a shaper in it; unused by a queue
 }
 
-// chunks keeps a few unused chunks of all queues, so that a busy receiver does not make garbage.
+// chunks keeps a few unused chunks of all queues, so that a busy receiver produces no garbage.
 type chunks struct {
 	free []*chunk
 }
@@ -44,18 +44,18 @@ func (p *chunks) put(c *chunk) {
 	}
 }
 
-// A queue holds what a receiver has not yet taken, oldest first.
+// A queue holds the frames that a receiver has not taken yet, oldest first.
 type queue struct {
 	pool   *chunks
 	list   []*chunk
-	bytes  int // unsent bytes, prefixes included
-	frames int // frames not yet sent to their last byte
+	bytes  int // unsent bytes, with prefixes
+	frames int // frames not completely sent
 }
 
 func (q *queue) empty() bool { return q.bytes == 0 }
 
-// push appends b, which is a whole frame with its prefix or the unsent rest of one; size is the frame's length without
-// prefix. The caller has checked the queue's limit.
+// push appends b, a whole frame with its prefix or the unsent rest of one. size is the frame's length without prefix.
+// The caller has checked the queue's limit.
 func (q *queue) push(b []byte, size int) {
 	var c *chunk
 	if n := len(q.list); n > 0 {
@@ -71,8 +71,7 @@ func (q *queue) push(b []byte, size int) {
 	q.frames++
 }
 
-// advance notes that the receiver took n more bytes and returns the frames that are thereby complete, and their
-// Ethernet bytes.
+// advance removes n sent bytes, and returns the number of completed frames and their Ethernet bytes.
 func (q *queue) advance(n int) (frames, bytes uint64) {
 	q.bytes -= n
 	done := 0
@@ -96,12 +95,12 @@ func (q *queue) advance(n int) (frames, bytes uint64) {
 		}
 	}
 	q.frames -= int(frames)
-	// Move the rest down, so that the list's array is used again and does not creep through memory.
+	// Move the rest down, so that the list's array is reused.
 	q.list = q.list[:copy(q.list, q.list[done:])]
 	return frames, bytes
 }
 
-// clear empties the queue and returns the number of frames that were in it.
+// clear empties the queue and returns the number of its frames.
 func (q *queue) clear() uint64 {
 	for _, c := range q.list {
 		q.pool.put(c)
@@ -111,16 +110,16 @@ func (q *queue) clear() uint64 {
 	return n
 }
 
-// Trust says where the priority of a frame comes from. Without trust all frames have priority 0.
+// Trust is the source of a frame's priority. Without trust all frames have priority 0.
 type Trust string
 
-// The kinds of trust. A DSCP has the priority of its three highest bits, as on switches and adapters by default.
+// The kinds of trust. The priority of a DSCP is its three highest bits, the default of switches and adapters.
 const (
-	TrustPCP  Trust = "pcp"  // the tag; a frame without one has priority 0
-	TrustDSCP Trust = "dscp" // the IP header, behind up to two tags; of other frames the tag
+	TrustPCP  Trust = "pcp"  // the tag; a frame without a tag has priority 0
+	TrustDSCP Trust = "dscp" // the IP header, behind up to two tags; the tag for other frames
 )
 
-// Priorities is a set of priorities, a bit each. As text it is a list: 3,4.
+// Priorities is a set of priorities, one bit each. As text it is a list: 3,4.
 type Priorities uint8
 
 const priorities = 8
@@ -153,7 +152,6 @@ func (s *Priorities) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// of is the priority of an Ethernet frame.
 func (t Trust) of(frame []byte) int {
 	if t == "" || len(frame) < minFrame {
 		return 0
@@ -167,7 +165,7 @@ func (t Trust) of(frame []byte) int {
 	return int(tag >> 13)
 }
 
-// network finds what an Ethernet frame carries behind up to two VLAN tags, and the outer tag; 0 is none.
+// network returns the payload of an Ethernet frame behind up to two VLAN tags, and the outer tag or 0.
 func network(frame []byte) (kind uint16, payload []byte, tag uint16) {
 	kind, payload = binary.BigEndian.Uint16(frame[12:]), frame[minFrame:]
 	for i := range maxTags {
@@ -182,7 +180,7 @@ func network(frame []byte) (kind uint16, payload []byte, tag uint16) {
 	return kind, payload, tag
 }
 
-// trafficClass is the byte of an IP header that holds DSCP and ECN; false where it is no IP header.
+// trafficClass returns the byte of an IP header with DSCP and ECN. ok is false if the data are not an IP header.
 func trafficClass(kind uint16, ip []byte) (tos uint8, ok bool) {
 	switch {
 	case kind == etherIPv4 && len(ip) >= ipv4Header && ip[0]>>4 == 4 && ip[0]&0xf >= ipv4Header/4:

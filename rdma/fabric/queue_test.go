@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A queue must behave as a plain slice of bytes that remembers where frames end.
+// A queue must behave like a slice of bytes with the ends of frames.
 func TestPropertyQueueIsAStreamOfBytes(t *testing.T) {
 	pool := &chunks{}
 	rapid.Check(t, func(t *rapid.T) {

@@ -13,39 +13,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultQueueBytes is how much may wait for one node that does not read. It is deep because RoCE
-// recovers from a loss by going back to the lost packet and sending all from there again: a dropped
-// frame costs more than a late one.
+// DefaultQueueBytes is the default limit of data waiting for one node. It is high because RoCE recovers from a loss
+// by resending everything from the lost packet on, so a dropped frame costs more than a late one.
 const DefaultQueueBytes = 4 << 20
 
-// Config is what a switch is made of. Only Control must be set.
+// Config configures a switch. Only Control must be set.
 type Config struct {
-	Ports   []Port       // there from the start; more can be added through the control socket
+	Ports   []Port       // initial ports; more can be added through the control socket
 	Control string       // path of the control socket
-	Log     *slog.Logger // nil: no log
+	Log     *slog.Logger // nil for no log
 
-	// QueueBytes bounds what waits for each node, prefixes included; 0 means DefaultQueueBytes. It
-	// is only taken from memory when a node does not keep up.
+	// QueueBytes limits the data waiting for each node, with prefixes; 0 means DefaultQueueBytes. Memory is only used
+	// if a node does not keep up.
 	QueueBytes int
 
-	// Direct, if not nil, is told whether all links are unimpaired and nobody captures: then what two NICs of one
-	// process exchange need not pass the switch. It is called when that changes, and must not call the switch.
+	// Direct, if set, is called when this changes: all links are unimpaired and no capture runs, so that frames
+	// between two NICs of one process need not pass the switch. It must not call the switch.
 	Direct func(bool)
 
-	// Down, if not nil, is told about a port that was set down or up again, and of one that is down
-	// where a NIC connects to it: the NIC is to lose its carrier. It runs beside the switch, one
-	// call at a time. Who set the port gets its error.
+	// Down, if set, is called for a port that was set down or up again, and when a NIC connects to a port that is
+	// down, so that the NIC loses its carrier. Calls run outside of the loop, one at a time. The request that changed
+	// the port gets the error.
 	Down func(port string, down bool) error
 
-	// Plugs, if not nil, lets NICs of this process in while the switch runs.
+	// Plugs, if set, lets NICs of this process connect while the switch runs.
 	Plugs *Plugs
 
-	now   func() time.Time // nil: time.Now
-	ready func(*bridge)    // if not nil, called when all sockets are there
+	now   func() time.Time // default time.Now
+	ready func(*bridge)    // if set, called when all sockets exist
 }
 
-// Run is the switch: it creates the sockets, forwards until ctx ends, and removes the sockets. The control socket comes
-// last, so that when Dial succeeds all ports of cfg can be connected to. The end of ctx is not an error.
+// Run runs the switch: it creates the sockets, forwards frames until ctx is done, and removes the sockets. It creates
+// the control socket last, so that all ports of cfg exist when Dial succeeds. The end of ctx is not an error.
 func Run(ctx context.Context, cfg Config) (err error) {
 	if cfg.Control == "" {
 		return errors.New("start switch: no path for the control socket")
@@ -63,7 +62,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
 	b.tell, b.down = cfg.Direct, cfg.Down
-	// Before the ports are made: their sockets would take the place of the other switch's.
+	// This comes before the ports, because their sockets would replace the other switch's.
 	if err := probe(cfg.Control); err != nil {
 		return err
 	}
@@ -81,8 +80,8 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer func() { err = errors.Join(err, ctl.close()) }()
 
-	// The loop outlives the control connections, which need it to end in good order. If either
-	// fails, the other is ended.
+	// The loop outlives the control connections, which need it for a clean end. If either fails, the other is
+	// stopped.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	looped := make(chan error, 1)
@@ -100,19 +99,17 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	return errors.Join(served, <-looped)
 }
 
-// maxPath is the longest path of a unix socket: sun_path has 108 bytes, one of them for the final zero (unix(7)).
+// maxPath is the longest path of a unix socket: sun_path has 108 bytes, including the final zero (unix(7)).
 const maxPath = 107
 
-// A boundSocket is a listening unix stream socket and the file it made.
 type boundSocket struct {
 	fd   int
 	path string
-	file fs.FileInfo // tells our file from one that somebody else put in its place later
+	file fs.FileInfo // detects a file that another process has put in its place
 }
 
-// bind creates a non-blocking listening socket at path with mode 0600. A socket file that stands
-// there already is removed: it is what a switch that was killed left behind. Whether another switch
-// lives is asked once for all ports, at its control socket.
+// bind creates a non-blocking listening socket at path with mode 0600. It removes an existing socket file, which a
+// killed switch left behind. Run checks once, at the control socket, that no other switch is running.
 func bind(path string) (*boundSocket, error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("listen at %q: the path has %d bytes and a unix socket's may have %d: use a directory "+
@@ -126,9 +123,8 @@ func bind(path string) (*boundSocket, error) {
 		return nil, fmt.Errorf("listen at %q: socket: %w", path, err)
 	}
 	s := &boundSocket{fd: fd, path: path}
-	// On Linux bind makes the file with the mode of the socket's own inode, less the umask. Setting
-	// it here leaves no moment in which others could connect, which chmod on the path after bind
-	// would.
+	// On Linux bind gives the file the mode of the socket's own inode, less the umask. With chmod on the path after
+	// bind, others could connect for a moment.
 	if err := unix.Fchmod(fd, 0o600); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("listen at %q: fchmod: %w", path, err)
@@ -166,7 +162,7 @@ func removeStale(path string) error {
 	return nil
 }
 
-// close closes the socket and removes its file, unless the file is no longer ours.
+// close closes the socket and removes its file, unless the file has been replaced.
 func (s *boundSocket) close() error {
 	unix.Close(s.fd)
 	return s.unlink()

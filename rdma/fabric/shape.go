@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// never is a time that does not come, in nanoseconds of the switch's monotonic clock.
+// never is later than any time, in nanoseconds of the switch's monotonic clock.
 const never = math.MaxInt64
 
-// turns is how many priorities have turns: those below the two for control.
+// turns is the number of priorities that take turns, which are those below the two for control.
 const turns = priorities - 2
 
-// A parked frame lies, with its prefix, in a chunk that it may share with others.
+// A parked frame is in a chunk, with its prefix. It may share the chunk with others.
 type parked struct {
 	in       *chunk
 	off, end int32
-	at       int64 // when it came, or while it is in flight, when it is due
+	at       int64 // time of arrival, or the due time while in flight
 }
 
 func (f parked) len() int     { return int(f.end - f.off) }
 func (f parked) data() []byte { return f.in.data[f.off:f.end] }
 
-// A line is a first-in, first-out list of parked frames. The array is used again once its front half is empty.
+// A line is a FIFO list of parked frames. It reuses the array when the front half is empty.
 type line struct {
 	list  []parked
 	head  int
-	bytes int // prefixes included
+	bytes int // with prefixes
 }
 
 func (l *line) empty() bool   { return l.head == len(l.list) }
@@ -54,35 +54,34 @@ func (l *line) pop() parked {
 	return f
 }
 
-// A shaper is an impaired link as it runs. It is a model without input, output or clock: frames are
-// put in, time is told, and frames come out.
+// A shaper is a running impaired link. It is a model without input, output or clock: the caller puts frames in, tells
+// it the time, and takes frames out.
 //
 //	admit -> wait (buffer, ECN) -> rate -> loss -> reorder -> flight (delay, jitter) -> out
 //
-// Times are computed from those at which things should have happened, not from those at which the
-// loop found time for it. So a late wakeup makes the frames of that moment late, but neither the
-// rate lower nor the next delays longer.
+// Times are computed from the ideal times of earlier events, not from the times at which the loop processed them. So
+// a late wakeup delays only the frames of that moment, without lowering the rate or increasing later delays.
 type shaper struct {
 	link     Link
-	limit    int // of wait, bytes
+	limit    int // of wait, in bytes
 	counters *PortCounters
 	pool     *chunks
-	fill     *chunk // takes the next frame
+	fill     *chunk // chunk for the next frame
 
-	// What has not left the switch, by priority: 7 and 6, which are for control, go first, and the others have turns. A
-	// lossless one that is always full would otherwise starve those below it.
+	// wait holds frames that have not left the switch, by priority. 7 and 6 are for control and go first. The others
+	// take turns, or a lossless priority that is always full would starve lower ones.
 	wait   [priorities]line
-	busy   uint8 // a bit for each of wait that is not empty
-	served int   // which of those that have turns had the last
-	flight line  // is delayed; due in this order
-	out    line  // has crossed the link and is to be given to the node
+	busy   uint8 // a bit for each non-empty queue of wait
+	served int   // priority that had the last turn
+	flight line  // delayed frames, in the order of their due times
+	out    line  // frames that have crossed the link
 
-	free uint64 // when the wire is free, in nanoseconds
+	free uint64 // when the wire will be free, in nanoseconds
 	rest uint64 // the part of free below a nanosecond, in 1/Rate nanoseconds
-	last int64  // when the last frame in flight is due
+	last int64  // due time of the last frame in flight
 
-	full bool  // too much is in flight: the link stands still
-	open int64 // until when it last did
+	full bool  // too much is in flight, so the link is stopped
+	open int64 // end of the last stop
 
 	loss, reorder, jitter, mark *rand.Rand
 }
@@ -94,8 +93,8 @@ func newShaper(name string, l Link, limit int, counters *PortCounters, pool *chu
 	return s
 }
 
-// seed begins the random sequences. Each purpose has its own, so that the frames lost do not depend
-// on how many were marked, which depends on time.
+// seed starts the random sequences. Each purpose has its own sequence, so that lost frames do not depend on marked
+// frames, which depend on time.
 func (s *shaper) seed(name string, seed uint64) {
 	for i, r := range []**rand.Rand{&s.loss, &s.reorder, &s.jitter, &s.mark} {
 		h := fnv.New64a()
@@ -105,8 +104,8 @@ func (s *shaper) seed(name string, seed uint64) {
 	}
 }
 
-// set changes the link. What waits is sent at the new rate, and what is in flight is due at the
-// latest after the new delay from now.
+// set changes the link. Waiting frames are sent at the new rate, and frames in flight are due at the latest after the
+// new delay from now.
 func (s *shaper) set(name string, l Link, limit int, now int64) {
 	if l.Seed != s.link.Seed {
 		s.seed(name, l.Seed)
@@ -129,7 +128,7 @@ func (s *shaper) set(name string, l Link, limit int, now int64) {
 	s.last = min(s.last, latest)
 }
 
-// sort puts what waits into the queues of its priorities, when these are others. Frames of a flow keep their order.
+// sort moves waiting frames to the queues of their new priorities. Frames of a flow keep their order.
 func (s *shaper) sort() {
 	old := s.wait
 	s.wait, s.busy = [priorities]line{}, 0
@@ -141,10 +140,10 @@ func (s *shaper) sort() {
 	}
 }
 
-// queued is what RED, PFC and the buffer go by: what waits in a priority and, in backlog, what the node has not taken.
+// queued returns the bytes that RED, PFC and the buffer count: the bytes waiting in a priority, and backlog, the
+// bytes that the node has not taken.
 func (s *shaper) queued(prio, backlog int) int { return s.wait[prio].bytes + backlog }
 
-// waiting is how many bytes wait in all.
 func (s *shaper) waiting() (n int) {
 	for i := range s.wait {
 		n += s.wait[i].bytes
@@ -152,13 +151,11 @@ func (s *shaper) waiting() (n int) {
 	return n
 }
 
-// put adds a frame to what waits.
 func (s *shaper) put(prio int, f parked) {
 	s.wait[prio].push(f)
 	s.busy |= 1 << prio
 }
 
-// take removes the first frame that waits in a priority, which is not empty.
 func (s *shaper) take(prio int) parked {
 	f := s.wait[prio].pop()
 	if s.wait[prio].empty() {
@@ -167,7 +164,7 @@ func (s *shaper) take(prio int) parked {
 	return f
 }
 
-// turn is the priority whose frame goes next; -1 if none waits. It is asked twice for each frame.
+// turn returns the priority of the next frame, or -1. It has no effect, and is called twice for each frame.
 func (s *shaper) turn() int {
 	if s.busy == 0 {
 		return -1
@@ -181,7 +178,7 @@ func (s *shaper) turn() int {
 	return bits.TrailingZeros8(s.busy)
 }
 
-// admit takes a frame with its prefix, or drops it. It copies b, and returns the frame's priority.
+// admit copies a frame with its prefix, or drops it, and returns its priority.
 func (s *shaper) admit(b []byte, backlog int, now int64) (prio int) {
 	prio = s.link.Trust.of(b[prefixLen:])
 	limit := s.limit
@@ -202,7 +199,7 @@ func (s *shaper) admit(b []byte, backlog int, now int64) (prio int) {
 	return prio
 }
 
-// at is the probability of a mark while q bytes wait.
+// at returns the probability of a mark while q bytes wait.
 func (r RED) at(q int) float64 {
 	switch {
 	case r == RED{} || q < r.Min:
@@ -213,7 +210,7 @@ func (r RED) at(q int) float64 {
 	return r.Probability * float64(q-r.Min) / float64(r.Max-r.Min)
 }
 
-// advance moves what has got on by now towards out.
+// advance moves frames along the link up to the time now.
 func (s *shaper) advance(now int64) {
 	for {
 		for !s.flight.empty() && s.flight.first().at <= now {
@@ -227,7 +224,7 @@ func (s *shaper) advance(now int64) {
 			s.full = true
 			return
 		}
-		if s.full { // what was missed is not made up for
+		if s.full { // the time of the stop is lost
 			s.full, s.open, s.free = false, now, max(s.free, uint64(now))
 		}
 		leave, free, rest := s.departure(s.wait[prio].first())
@@ -260,9 +257,8 @@ func (s *shaper) advance(now int64) {
 	}
 }
 
-// departure returns when the frame that is next has left the switch, and when the wire is then
-// free. It is the token bucket, written as the time at which a wire would be done with the frame,
-// less the time that Burst is worth.
+// departure returns when the next frame leaves the switch, and when the wire is free after it. It is a token bucket,
+// expressed as the time at which a wire would finish the frame, less the time for Burst bytes.
 func (s *shaper) departure(f parked) (leave int64, free, rest uint64) {
 	ready := max(f.at, s.open)
 	if s.link.Rate == 0 {
@@ -280,12 +276,11 @@ func (s *shaper) departure(f parked) (leave int64, free, rest uint64) {
 	return max(ready, int64(free)-int64(ahead)), free, rest
 }
 
-// wireBits is what a frame of size bytes, without FCS, occupies on a real wire: it is padded to 60
-// bytes, and preamble (8), FCS (4) and the gap to the next one (12) are added (IEEE 802.3, clauses
-// 3 and 4.4.2).
+// wireBits returns the bits on a real wire for a frame of size bytes without FCS. The frame is padded to 60 bytes,
+// and preamble (8), FCS (4) and interframe gap (12) are added (IEEE 802.3, clauses 3 and 4.4.2).
 func wireBits(size int) uint64 { return 8 * uint64(max(size, 60)+24) }
 
-// next is when advance will have something to do.
+// next returns the next time at which advance has work.
 func (s *shaper) next() int64 {
 	at := int64(never)
 	if !s.flight.empty() {
@@ -298,10 +293,9 @@ func (s *shaper) next() int64 {
 	return at
 }
 
-// park copies a frame into a chunk.
 func (s *shaper) park(b []byte) parked {
 	if s.fill == nil || cap(s.fill.data)-len(s.fill.data) < len(b) {
-		s.fill = s.pool.get() // what still lies in the old one frees it
+		s.fill = s.pool.get() // the frames in the old chunk release it
 	}
 	off := len(s.fill.data)
 	s.fill.data = append(s.fill.data, b...)
@@ -309,7 +303,6 @@ func (s *shaper) park(b []byte) parked {
 	return parked{in: s.fill, off: int32(off), end: int32(off + len(b))}
 }
 
-// release gives back the place of a frame.
 func (s *shaper) release(f parked) {
 	f.in.live--
 	switch {
@@ -321,7 +314,6 @@ func (s *shaper) release(f parked) {
 	}
 }
 
-// clear forgets all frames and returns how many there were.
 func (s *shaper) clear() uint64 {
 	n := 0
 	lines := []*line{&s.flight, &s.out}

@@ -12,14 +12,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A simulation is a link with a clock of its own, so that times can be compared exactly.
+// A simulation is a link with its own clock, so that times can be compared exactly.
 type simulation struct {
 	*shaper
 	counters PortCounters
 	pool     chunks
 	now      int64
-	frames   [][]byte // that came out
-	times    []int64  // when
+	frames   [][]byte // frames from the link
+	times    []int64  // their times
 }
 
 func simulate(l Link) *simulation { return simulateAs("p", l) }
@@ -30,7 +30,6 @@ func simulateAs(port string, l Link) *simulation {
 	return s
 }
 
-// take gathers what came out.
 func (s *simulation) take() {
 	for !s.out.empty() {
 		f := s.out.pop()
@@ -40,7 +39,6 @@ func (s *simulation) take() {
 	}
 }
 
-// send puts frames in at the present moment.
 func (s *simulation) send(frames ...[]byte) {
 	for _, f := range frames {
 		s.admit(framed(f), 0, s.now)
@@ -49,7 +47,7 @@ func (s *simulation) send(frames ...[]byte) {
 	s.take()
 }
 
-// until lets time pass, waking up only when the link asks for it.
+// until advances the time, waking up only when the link asks for it.
 func (s *simulation) until(end int64) {
 	for at := s.next(); at <= end; at = s.next() {
 		s.now = max(s.now, at)
@@ -59,14 +57,12 @@ func (s *simulation) until(end int64) {
 	s.now = max(s.now, end)
 }
 
-// run lets time pass until nothing waits.
 func (s *simulation) run() {
 	for at := s.next(); at != never; at = s.next() {
 		s.until(at)
 	}
 }
 
-// numbered makes frames that begin with their number.
 func numbered(n, size int) [][]byte {
 	frames := make([][]byte, n)
 	for i := range frames {
@@ -112,7 +108,7 @@ func TestAFrameTakesItsTimeOnTheWire(t *testing.T) {
 func TestLateWakeupsDoNotLowerTheRate(t *testing.T) {
 	s := simulate(Link{Rate: 1e9})
 	s.send(numbered(1000, 1514)...)
-	for range 10 { // the loop has time every millisecond only
+	for range 10 { // the loop runs only every millisecond
 		s.now += int64(time.Millisecond)
 		s.advance(s.now)
 		s.take()
@@ -122,8 +118,8 @@ func TestLateWakeupsDoNotLowerTheRate(t *testing.T) {
 	}
 }
 
-// By any time t after the start, no more than rate*t + burst has come out, whatever was sent when;
-// and while something waits, no less than that by more than a frame.
+// At any time t after the start, at most rate*t + burst has left, for any input. While frames wait, at most one frame
+// less has left.
 func TestPropertyTheRateIsKeptFromAboveAndBelow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := Link{Rate: rapid.Int64Range(1e6, 1e11).Draw(t, "rate")}
@@ -143,7 +139,7 @@ func TestPropertyTheRateIsKeptFromAboveAndBelow(t *testing.T) {
 				t.Fatalf("%d bits after %d ns, want at most %.0f", total, s.now, most)
 			}
 		}
-		// What is in the queue now leaves without a gap.
+		// Queued frames leave without a gap.
 		if s.wait[0].empty() {
 			return
 		}
@@ -195,7 +191,7 @@ func TestJitterIsEvenWithinItsBoundsAndKeepsTheOrder(t *testing.T) {
 	var buckets [4]int
 	sum := 0.0
 	for i, f := range frames {
-		s.now = int64(i) * 10 * delay // apart, so that no frame waits for the one before
+		s.now = int64(i) * 10 * delay // far apart, so that no frame waits for the one before
 		s.send(f)
 		s.run()
 		d := s.times[i] - int64(i)*10*delay
@@ -243,7 +239,7 @@ func TestLossIsAsAskedAndCanBeRepeated(t *testing.T) {
 		}
 		first := run("p", Link{Loss: p, Seed: 7})
 		lost, sigma := float64(n-len(first)), math.Sqrt(n*p*(1-p))
-		if math.Abs(lost-n*p) > 4*sigma { // the seed is fixed, so this holds always or never
+		if math.Abs(lost-n*p) > 4*sigma { // the seed is fixed, so this always holds or always fails
 			t.Errorf("probability %v: lost %.0f of %d, want %.0f +- %.0f", p, lost, n, n*p, 4*sigma)
 		}
 		if !slices.Equal(first, run("p", Link{Loss: p, Seed: 7})) {
@@ -265,7 +261,7 @@ func TestALostFrameTakesItsTimeOnTheWire(t *testing.T) {
 	s.set("p", Link{Rate: 1e9}, DefaultQueueBytes, s.now)
 	s.send(numbered(1, 1514)...)
 	s.run()
-	if s.now != 2*12304 { // the first was still waiting, and so was not lost
+	if s.now != 2*12304 { // the first frame was still waiting, and so was not lost
 		t.Errorf("two frames took %d ns", s.now)
 	}
 	s = simulate(Link{Rate: 1e9, Loss: 1})
@@ -297,7 +293,7 @@ func TestReorderingIsAsAskedAndOvertakesWhatIsDelayed(t *testing.T) {
 	if sigma := math.Sqrt(n * p * (1 - p)); math.Abs(float64(early)-n*p) > 4*sigma {
 		t.Errorf("%d of %d frames overtook, want %.0f +- %.0f", early, n, n*p, 4*sigma)
 	}
-	// The very first cannot overtake anything.
+	// The first frame of all cannot overtake another.
 	if got := int(s.counters.Reordered); got != early && got != early-1 {
 		t.Errorf("counted %d, seen %d", got, early)
 	}
@@ -369,7 +365,7 @@ func TestAChangeActsOnWhatIsUnderWay(t *testing.T) {
 	tests := []struct {
 		name  string
 		to    Link
-		least int64 // when the last frame comes, after the change
+		least int64 // earliest time of the last frame, after the change
 		most  int64
 	}{
 		{"no impairment at all lets everything out at once", Link{}, 0, 0},
@@ -418,7 +414,7 @@ func TestWhatIsInFlightIsBoundedAndSlowsTheLinkDown(t *testing.T) {
 		t.Errorf("%d of %d frames after %v, drops %+v", len(s.frames), n, time.Duration(s.now), s.counters.Drops)
 	}
 
-	// With a rate, the time that the link stood still is not made up for.
+	// With a rate, the time of the stop is lost.
 	s = simulate(Link{Rate: 10e9, Delay: time.Second, Buffer: MaxBuffer})
 	for range n {
 		s.send(f)
@@ -432,8 +428,8 @@ func TestWhatIsInFlightIsBoundedAndSlowsTheLinkDown(t *testing.T) {
 	}
 }
 
-// Whatever the link, frames that it neither loses nor drops come out unchanged but for marks;
-// without reordering in order; and all memory comes back.
+// On any link, frames that are neither lost nor dropped come out unchanged except for marks, in order unless
+// reordered, and all memory is released.
 func TestPropertyNothingIsDamagedAndNothingLeaks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := simulate(drawLink(t))
@@ -489,7 +485,7 @@ func TestPropertyNothingIsDamagedAndNothingLeaks(t *testing.T) {
 	})
 }
 
-// Control goes first, the highest priority before the other. All others have turns, which control does not end.
+// Control goes first, the higher priority before the other. All others take turns, even after control frames.
 func TestPrioritiesHaveTurns(t *testing.T) {
 	s := simulate(Link{Rate: 1e9, Trust: TrustDSCP})
 	add := func(prios ...int) {

@@ -15,19 +15,17 @@ import (
 	"time"
 )
 
-// patience bounds every wait in the tests. Nothing waits that long unless it is broken.
+// patience limits every wait in the tests. Only a failure waits that long.
 const patience = time.Minute
 
-// A testSwitch is a running switch and what a test needs to talk to it.
 type testSwitch struct {
 	testing.TB
-	bridge *bridge // what runs inside, for tests that must hold the loop
+	bridge *bridge // for tests that must hold the loop
 	dir    string
 	client *Client
-	stop   func() // ends the switch and checks that nothing is left of it; called by Cleanup if not before
+	stop   func() // stops the switch and checks that nothing is left; Cleanup calls it if the test has not
 }
 
-// start runs a switch with ports p0, p1 ... in a directory of its own.
 func start(t testing.TB, ports int, change func(*Config)) *testSwitch {
 	t.Helper()
 	before := runtime.NumGoroutine()
@@ -115,7 +113,7 @@ func (s *testSwitch) portCounters(name string) PortCounters {
 	return PortCounters{}
 }
 
-// until waits for a state of a port. Each look is a round trip through the loop, so this does not spin for nothing.
+// until waits for a state of a port. Each check is a round trip through the loop.
 func (s *testSwitch) until(what, name string, ok func(PortCounters) bool) PortCounters {
 	s.Helper()
 	for end := time.Now().Add(patience); ; {
@@ -129,15 +127,14 @@ func (s *testSwitch) until(what, name string, ok func(PortCounters) bool) PortCo
 	}
 }
 
-// A node is the other end of a port: what QEMU's stream netdev is.
+// A node is the other end of a port, like QEMU's stream netdev.
 type node struct {
 	*testSwitch
 	name string
 	conn *net.UnixConn
-	in   []byte // received and not yet taken
+	in   []byte // received and not yet parsed
 }
 
-// attach connects to a port and waits until the switch knows.
 func (s *testSwitch) attach(name string) *node {
 	s.Helper()
 	before := s.portCounters(name).Connects
@@ -150,7 +147,6 @@ func (s *testSwitch) attach(name string) *node {
 	return &node{testSwitch: s, name: name, conn: conn.(*net.UnixConn)}
 }
 
-// attachAll starts a switch with all its ports attached.
 func attachAll(t testing.TB, ports int, change func(*Config)) (*testSwitch, []*node) {
 	t.Helper()
 	s := start(t, ports, change)
@@ -161,7 +157,7 @@ func attachAll(t testing.TB, ports int, change func(*Config)) (*testSwitch, []*n
 	return s, nodes
 }
 
-// frame makes a frame of size bytes from src to dst. The payload begins with tag and then depends on it.
+// frame returns a frame of size bytes from src to dst. The payload begins with tag and depends on it.
 func frame(dst, src mac, size int, tag uint32) []byte {
 	f := make([]byte, size)
 	var b [8]byte
@@ -176,12 +172,11 @@ func frame(dst, src mac, size int, tag uint32) []byte {
 	return f
 }
 
-// station is a locally administered unicast address.
+// station returns a locally administered unicast address.
 func station(n int) mac { return 0x02_00_00_00_00_00 + mac(n) }
 
 const broadcast mac = 0xff_ff_ff_ff_ff_ff
 
-// framed puts the prefixes before frames.
 func framed(frames ...[]byte) []byte {
 	var b []byte
 	for _, f := range frames {
@@ -203,7 +198,6 @@ func (n *node) write(b []byte) {
 	}
 }
 
-// receive returns the next frame, or the error that ended the stream.
 func (n *node) receive() ([]byte, error) {
 	if err := n.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err
@@ -230,7 +224,6 @@ func (n *node) receive() ([]byte, error) {
 	}
 }
 
-// expect checks that these frames come next.
 func (n *node) expect(frames ...[]byte) {
 	n.Helper()
 	for i, want := range frames {
@@ -245,10 +238,9 @@ func (n *node) expect(frames ...[]byte) {
 	}
 }
 
-// expectEnd checks that the switch closes the connection without another frame.
 func (n *node) expectEnd() {
 	n.Helper()
-	// A reset instead of an end is what a unix stream shows if the switch closed with our bytes unread.
+	// A unix stream reports a reset instead of an end if the switch closed it with unread bytes.
 	if f, err := n.receive(); err == nil || os.IsTimeout(err) || err == io.ErrUnexpectedEOF {
 		n.Fatalf("%s: got %d bytes, %v; want the end of the stream", n.name, len(f), err)
 	}

@@ -24,7 +24,7 @@ func TestTableMakesRoomByAge(t *testing.T) {
 	if tab.learn(one, p, t0+int64(time.Minute)+1) {
 		t.Error("an address moved to a port at its limit")
 	}
-	// Ten addresses are too old now.
+	// Ten addresses have aged now.
 	now := t0 + int64(ageing) + 10
 	if !tab.learn(one, p, now) || p.macs != macsPerPort-9 || other.macs != 0 || p.counters.Moves != 1 {
 		t.Errorf("after a sweep: %d addresses, %d at the other port, %d moves", p.macs, other.macs, p.counters.Moves)
@@ -48,7 +48,7 @@ func TestTableSearchesForAgedEntriesAtMostOnceASecond(t *testing.T) {
 		tab.learn(station(i+1), p, t0)
 	}
 	now := t0 + int64(ageing)
-	if tab.learn(station(5000), p, now) { // searches, and nothing is old enough
+	if tab.learn(station(5000), p, now) { // searches, but no address is old enough
 		t.Fatal("learned over the limit")
 	}
 	if tab.learn(station(5000), p, now+int64(sweepEvery)-1) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// loop is a Wire that hands frames to the other port when asked, without a copy of its own but one.
+// loop is a Wire that keeps a copy of each frame for the other port.
 type loop struct {
 	buf []byte
 	end []int
@@ -25,7 +25,6 @@ func (l *loop) flush(now time.Duration, to *Port) {
 	l.buf, l.end = l.buf[:0], l.end[:0]
 }
 
-// benchmarkWrites sends messages of a size from port to port, both polled in turn.
 func benchmarkWrites(b *testing.B, size, mtu int) {
 	s := newSim(b, RC, 0, func(a *Attr) { a.MTU = mtu })
 	x, y := s.nodes[0], s.nodes[1]

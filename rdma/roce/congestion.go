@@ -6,35 +6,35 @@ import (
 	"time"
 )
 
-// Congestion are the parameters of DCQCN, under the names of debugfs cc_params and with an adapter's defaults.
-// Times are microseconds, rates Mbit/s.
+// Congestion holds the parameters of DCQCN, named as in debugfs cc_params. Times are in microseconds, rates in
+// Mbit/s.
 type Congestion struct {
-	// priorities, a bit each, on which CNPs are sent, and rates follow them and packets are ECN
-	// capable
+	// bit sets of priorities: Notify sends CNPs for them; React lowers their rates after CNPs, and makes their
+	// packets ECN capable
 	Notify, React uint8
 
-	ClampTargetRate         bool   // rp_clamp_tgt_rate: a CNP sets the target rate to the current one, always
-	ClampTargetRateAfterInc bool   // rp_clamp_tgt_rate_ati: ... if the timer has raised the rate since the last one
+	ClampTargetRate         bool   // rp_clamp_tgt_rate: a CNP always sets the target rate to the current one
+	ClampTargetRateAfterInc bool   // rp_clamp_tgt_rate_ati: only if the timer has raised the rate since the last CNP
 	TimeReset               uint32 // rp_time_reset: between increases by the timer
 	ByteReset               uint32 // rp_byte_reset: bytes between increases by the byte counter
 	Threshold               uint32 // rp_threshold: increases of fast recovery
 	AIRate, HAIRate         uint32 // rp_ai_rate, rp_hai_rate: steps of additive and hyper increase
-	MaxRate                 uint32 // rp_max_rate; 0: the port's
-	MinDecFac               uint32 // rp_min_dec_fac: a CNP leaves at least so many percent of the rate
+	MaxRate                 uint32 // rp_max_rate; 0 for the port's rate
+	MinDecFac               uint32 // rp_min_dec_fac: a CNP leaves at least this percentage of the rate
 	MinRate                 uint32 // rp_min_rate
-	RateToSetOnFirstCNP     uint32 // rp_rate_to_set_on_first_cnp; 0: none
+	RateToSetOnFirstCNP     uint32 // rp_rate_to_set_on_first_cnp; 0 for none
 	DCETCPG                 uint32 // rp_dce_tcp_g: weight of the old alpha, of 1024
 	DCETCPRTT               uint32 // rp_dce_tcp_rtt: between decreases of alpha
 	RateReduceMonitorPeriod uint32 // rp_rate_reduce_monitor_period: between two cuts
 	InitialAlpha            uint32 // rp_initial_alpha_value, of 1023
 	GD                      uint32 // rp_gd: a CNP cuts by alpha >> GD
 
-	MinTimeBetweenCNPs uint32 // np_min_time_between_cnps, of a flow
+	MinTimeBetweenCNPs uint32 // np_min_time_between_cnps, for a flow
 	CNPDSCP            uint8  // np_cnp_dscp
 	CNPPrio            uint8  // np_cnp_prio
 }
 
-// DefaultCongestion is what an adapter starts with. The values are those reported of real cards; the project has not
+// DefaultCongestion returns an adapter's defaults. The values are reported for real cards, but the project has not
 // checked them on one.
 func DefaultCongestion() Congestion {
 	return Congestion{
@@ -45,8 +45,8 @@ func DefaultCongestion() Congestion {
 	}
 }
 
-// flow is the reaction point of a QP: its rate under DCQCN (Zhu et al., SIGCOMM 2015, section 5, whose letters the
-// comments use). All that time does to it is made up for when it is looked at.
+// flow is the reaction point of a QP, with its rate under DCQCN (Zhu et al., SIGCOMM 2015, section 5; the comments
+// use its symbols). The effects of elapsed time are computed only when the flow is used.
 type flow struct {
 	limited      bool    // below the rate of the port
 	rate, target float64 // RC, RT: Mbit/s
@@ -55,18 +55,18 @@ type flow struct {
 	// Increases since the last CNP: BC and T.
 	byBytes, byTime         uint32
 	timerAt, alphaAt, cutAt time.Duration
-	next                    time.Duration // when the next packet may go
+	next                    time.Duration // when the next packet may be sent
 }
 
-// maxSteps bounds what is made up for after a pause: parameters are a guest's, and may lead nowhere.
+// maxSteps limits the increases computed after a pause, because a guest may set parameters that lead nowhere.
 const maxSteps = 1 << 14
 
-// unpacedRate stands for the rate of a port without one, in Mbit/s. A cut needs something to cut from.
+// unpacedRate replaces the rate of a port without one, in Mbit/s, because a cut needs a rate to cut from.
 const unpacedRate = 100_000
 
 func (p *Port) congestion() *Congestion { return p.cfg.Congestion }
 
-// lineRate is the most that a flow gets, in Mbit/s.
+// lineRate returns the maximum rate of a flow, in Mbit/s.
 func (p *Port) lineRate() float64 {
 	rate := cmp.Or(float64(p.cfg.Rate)/1e6, unpacedRate)
 	if m := p.congestion().MaxRate; m != 0 {
@@ -77,9 +77,9 @@ func (p *Port) lineRate() float64 {
 
 func (q *QP) reacts() bool { return q.port.congestion().React>>q.prio()&1 != 0 }
 
-// marked is the notification point: a packet came with a congestion mark. CNPs of a flow keep a distance. A CNP tells
-// the sender of a flow to slow down. One within MinTimeBetweenCNPs is enough, however many packets are marked, and one
-// that still waits at the port counts for later marks too.
+// marked handles a packet with a congestion mark, as the notification point: it queues a CNP, which tells the sender
+// of the flow to slow down. One CNP within MinTimeBetweenCNPs is enough for any number of marks, and a CNP that still
+// waits at the port counts for later marks too.
 func (q *QP) marked(now time.Duration) {
 	c := q.port.congestion()
 	if c.Notify>>q.prio()&1 == 0 {
@@ -93,8 +93,8 @@ func (q *QP) marked(now time.Duration) {
 	q.port.cnps = append(q.port.cnps, q)
 }
 
-// buildCNP makes a congestion notification packet (annex A17.9.3). Its ECN bits are those seen from a ConnectX-4 Lx. It
-// goes to the peer's QP under its own DSCP and priority, so that the congestion which it tells of does not hold it up.
+// buildCNP builds a congestion notification packet (annex A17.9.3), with ECN bits as observed from a ConnectX-4 Lx.
+// It has its own DSCP and priority, so that the congestion does not delay it.
 func (q *QP) buildCNP(b []byte) []byte {
 	c := q.port.congestion()
 	p := q.base
@@ -105,9 +105,9 @@ func (q *QP) buildCNP(b []byte) []byte {
 	return p.Append(b)
 }
 
-// cut reduces the rate of the flow for a CNP. The first CNP starts from the rate of the line with alpha at its initial
-// value. Later ones within RateReduceMonitorPeriod of a cut belong to the same congestion and change nothing. Each cut
-// starts recovery again: both counters and the timer begin again.
+// cut reduces the rate of the flow after a CNP. The first CNP starts from the line's rate with the initial alpha.
+// Further CNPs within RateReduceMonitorPeriod of a cut belong to the same congestion and are ignored. Each cut
+// restarts recovery: both counters and the timer.
 func (q *QP) cut(now time.Duration) {
 	c, f, k := q.port.congestion(), &q.flow, &q.port.Counters
 	if !q.reacts() {
@@ -134,7 +134,7 @@ func (q *QP) cut(now time.Duration) {
 	case now-f.cutAt < time.Duration(c.RateReduceMonitorPeriod)*time.Microsecond:
 		return
 	default:
-		// The target follows if the rate has risen since the last cut.
+		// The target follows if the rate has increased since the last cut.
 		if c.ClampTargetRate || f.byBytes > 0 || c.ClampTargetRateAfterInc && f.byTime > 0 {
 			f.target = f.rate
 		}
@@ -147,18 +147,19 @@ func (q *QP) cut(now time.Duration) {
 	f.timerAt, f.alphaAt = now+micros(c.TimeReset), now+micros(c.DCETCPRTT)
 }
 
-// micros is a parameter as a time. A guest may set 0, which would make advance loop without progress: it counts as 1.
+// micros converts a parameter to a time. 0, which a guest may set, counts as 1, or advance would loop without
+// progress.
 func micros(n uint32) time.Duration { return time.Duration(max(1, n)) * time.Microsecond }
 
-// reduce cuts by alpha/2: alpha has ten bits there, and GD is 11. The floor of 1 Mbit/s keeps divisions by the rate
-// finite.
+// reduce cuts the rate by alpha/2: the parameter alpha has ten bits, and GD is 11. The minimum of 1 Mbit/s keeps
+// divisions by the rate finite.
 func (f *flow) reduce(c *Congestion) {
 	keep := 1 - f.alpha*1024/float64(uint64(1)<<min(c.GD, 63))
 	low := max(f.rate*float64(min(c.MinDecFac, 100))/100, float64(c.MinRate), 1)
 	f.rate = min(f.rate, max(f.rate*keep, low))
 }
 
-// advance makes up for the time until now: alpha decays, and the timer raises the rate.
+// advance applies the time until now: alpha decays, and the timer raises the rate.
 func (f *flow) advance(now time.Duration, c *Congestion, line float64) {
 	if rtt := micros(c.DCETCPRTT); now >= f.alphaAt {
 		n := (now-f.alphaAt)/rtt + 1
@@ -178,16 +179,16 @@ func (f *flow) advance(now time.Duration, c *Congestion, line float64) {
 	}
 }
 
-// rescale moves the time of the next packet, after the rate has changed from old at some time. The bytes which were
-// sent take longer at a lower rate, and the gap after them with it.
+// rescale moves the time of the next packet after the rate changed from old at some time, because the sent bytes, and
+// so the gap after them, take longer at a lower rate.
 func (f *flow) rescale(at time.Duration, old float64) {
 	if f.next > at {
 		f.next = at + time.Duration(float64(f.next-at)*old/f.rate)
 	}
 }
 
-// paced is when the next packet may go, or when to ask again. The timer may raise the rate before that time, so it is
-// asked for again then.
+// paced returns when the next packet may be sent, or an earlier time at which the timer may raise the rate, to ask
+// again.
 func (q *QP) paced(now time.Duration) time.Duration {
 	f := &q.flow
 	if !f.limited {
@@ -200,9 +201,9 @@ func (q *QP) paced(now time.Duration) time.Duration {
 	return now
 }
 
-// increase is one step of recovery: fast at first, then additive, then hyper increase of the target, to which the rate
-// comes half of the way each time. Fast recovery ends when either counter has reached Threshold, and hyper increase
-// begins when both are above it.
+// increase performs one step of recovery: first fast recovery, then additive and then hyper increase of the target.
+// Each step moves the rate half of the way to the target. Fast recovery ends when either counter has reached
+// Threshold, and hyper increase begins when both are above it.
 func (f *flow) increase(c *Congestion, line float64) {
 	lo, hi := min(f.byBytes, f.byTime), max(f.byBytes, f.byTime)
 	switch {
@@ -214,13 +215,13 @@ func (f *flow) increase(c *Congestion, line float64) {
 	}
 	f.target = min(f.target, line)
 	f.rate = (f.rate + f.target) / 2
-	// A limit within a thousandth of the line, or one that never rises, is none.
+	// A limit within a thousandth of the line's rate, or one that can never increase, is dropped.
 	if f.rate >= line*0.999 || c.AIRate == 0 && f.target-f.rate < 1 && f.target >= line {
 		f.limited = false
 	}
 }
 
-// passed counts a data packet of n bytes on the wire, and sets when the next may follow.
+// passed counts a data packet of n bytes on the wire, and sets the time of the next one.
 func (q *QP) passed(now time.Duration, n int) {
 	f := &q.flow
 	if !f.limited {

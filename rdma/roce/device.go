@@ -5,7 +5,7 @@ import "time"
 // GID is an InfiniBand address. IPv4 addresses are mapped: ::ffff:a.b.c.d.
 type GID [16]byte
 
-// Is4 says whether the GID holds an IPv4 address.
+// Is4 reports whether the GID holds an IPv4 address.
 func (g *GID) Is4() bool { return [12]byte(g[:12]) == [12]byte{10: 0xff, 11: 0xff} }
 
 // Access is a set of rights that a key must grant.
@@ -20,17 +20,17 @@ const (
 	RemoteAtomic
 )
 
-// Fault is why Memory refused an access.
+// Fault is the reason for a refused access to Memory.
 type Fault uint8
 
-// Faults of Memory. A peer hears "remote access error" of all but FaultAddress, which is the device's own failure.
+// Faults of Memory. A peer gets "remote access error" for all but FaultAddress, which is the device's own failure.
 const (
 	FaultKey     Fault = iota + 1 // no such key, or it was invalidated
 	FaultDomain                   // the key belongs to another protection domain
 	FaultRights                   // the key does not grant the access
 	FaultRange                    // the access leaves the region
 	FaultAlign                    // an atomic access is not aligned to 8 bytes
-	FaultAddress                  // the region points to memory that is not there
+	FaultAddress                  // the region points to missing memory
 )
 
 var faultText = [...]string{"no fault", "no such key", "the key is of another protection domain",
@@ -40,28 +40,29 @@ var faultText = [...]string{"no fault", "no such key", "the key is of another pr
 // Error implements error.
 func (f Fault) Error() string { return "memory: " + name(faultText[:], int(f)) }
 
-// Memory is what one protection domain can reach. Each error is a Fault. A peer chooses keys, addresses and lengths:
-// the implementation checks all of them on every call, and that va+n does not wrap.
+// Memory is the memory of a protection domain. Every error is a Fault. A peer chooses keys, addresses and lengths, so
+// the implementation must check all of them on every call, and that va+n does not wrap.
 type Memory interface {
-	// Check says whether all of the n bytes at va may be accessed through key; n is not 0.
+	// Check checks if all of the n bytes at va may be accessed through key; n is not 0.
 	Check(key uint32, va, n uint64, a Access) error
-	// Read and Write copy between a buffer and the len bytes at va.
+	// Read and Write copy between a buffer and the memory at va.
 	Read(key uint32, va uint64, dst []byte, a Access) error
 	Write(key uint32, va uint64, src []byte, a Access) error
-	// Atomic replaces the 8 bytes at va, a little-endian number, by op.Apply of it, in one step, and returns the old.
+	// Atomic atomically replaces the 8 bytes at va, a little-endian number, by the result of op.Apply, and returns
+	// the old number.
 	Atomic(key uint32, va uint64, op AtomicOp) (old uint64, err error)
-	// Invalidate revokes a key, for a request of this side or, remote, of the peer (SEND with invalidate). A peer may
-	// ask for any: it refuses those that are not made for it.
+	// Invalidate revokes a key, for a request of this side or, if remote is set, of the peer (SEND with invalidate).
+	// A peer may name any key, so it must refuse keys that do not allow this.
 	Invalidate(key uint32, remote bool) error
 }
 
 // AtomicOp is compare-and-swap or fetch-and-add.
 type AtomicOp struct {
 	Add           bool
-	Operand, Want uint64 // the addend, or the value to store where Want is found
+	Operand, Want uint64 // the addend, or the value to store if the old one equals Want
 }
 
-// Apply returns the number that replaces old.
+// Apply returns the new number for old.
 func (a AtomicOp) Apply(old uint64) uint64 {
 	switch {
 	case a.Add:
@@ -80,12 +81,12 @@ type SGE struct {
 	Inline   bool
 }
 
-// WROp is what a send work request does.
+// WROp is the operation of a send work request.
 type WROp uint8
 
 // Operations of send work requests.
 const (
-	WRNop WROp = iota // completes in its turn; the device has done what there was to do
+	WRNop WROp = iota // completes in order; the device has done any work already
 	WRSend
 	WRSendImm
 	WRSendInv
@@ -94,7 +95,7 @@ const (
 	WRRead
 	WRCmpSwap
 	WRFetchAdd
-	WRLocalInv // invalidates Imm here
+	WRLocalInv // invalidates the local key Imm
 )
 
 func (o WROp) reads() bool   { return o == WRRead || o.atomic() }
@@ -105,48 +106,48 @@ func (o WROp) packets() bool { return o != WRNop && o < WRLocalInv }
 // SendWR is a send work request. The QP owns the struct and reuses it: NextSend sets every field, and appends to
 // SG[:0] and Inline[:0].
 type SendWR struct {
-	ID        uint64 // given back in the Completion
+	ID        uint64 // copied to the Completion
 	Op        WROp
-	Signaled  bool // a success is completed too
+	Signaled  bool // a success has a completion too
 	Solicited bool
 	Fence     bool   // waits for the reads and atomics before it
-	Imm       uint32 // immediate data; the key to invalidate
+	Imm       uint32 // immediate data, or the key to invalidate
 	SG        []SGE
-	Inline    []byte // the data of the elements of SG that are in line
+	Inline    []byte // data of the inline elements of SG
 	VA        uint64 // remote address
 	RKey      uint32
 	Atomic    AtomicOp
 	To        Path   // UD: the address handle
 	QPN, QKey uint32 // UD: the destination
-	Fail      Status // what the device found wrong with the request already
+	Fail      Status // error that the device already found in the request
 }
 
-// AckEvery is after how many packets of a message an acknowledgement is asked for, besides at its end. A smaller number
-// costs acknowledgements, a larger one lets more wait for the timer after a loss. It is well below the default window,
-// or the window would be empty before the first acknowledgement.
+// AckEvery is the number of packets of a message between requests for acknowledgement, in addition to its last
+// packet. A smaller number costs acknowledgements, with a larger one more messages wait for the timer after a loss.
+// It is well below the default window, which would otherwise be exhausted before the first acknowledgement.
 const AckEvery = 64
 
-// RecvWR is a receive work request, filled as a SendWR is.
+// RecvWR is a receive work request, filled in like a SendWR.
 type RecvWR struct {
 	ID  uint64
 	SG  []SGE
-	Mem Memory // of the shared receive queue's protection domain; nil: the QP's
+	Mem Memory // of the shared receive queue's protection domain; nil means the QP's
 }
 
-// Path is what frames to a peer carry in their headers.
+// Path holds the header fields of frames to a peer.
 type Path struct {
 	SrcMAC, DstMAC [6]byte
 	Src, Dst       GID
 	Tagged         bool
-	VLAN           uint16 // VLAN id, where Tagged
-	Prio           uint8  // 0 to 7: of PFC, and the tag's PCP
+	VLAN           uint16 // VLAN id, if Tagged
+	Prio           uint8  // 0 to 7: for PFC, and PCP of the tag
 	TClass         uint8  // DSCP<<2; the port adds ECN
 	HopLimit       uint8  // 0 means 64
 	FlowLabel      uint32
-	SrcPort        uint16 // UDP; 0: chosen by the numbers of the two QPs, from 0xc000
+	SrcPort        uint16 // UDP; 0 derives it from the numbers of the two QPs, from 0xc000
 }
 
-// Status is the result of a work request. The values are those of the syndrome in a ConnectX error CQE.
+// Status is the result of a work request. The values equal the syndromes in a ConnectX error CQE.
 type Status uint8
 
 // Statuses of completions (11.6.2).
@@ -165,33 +166,34 @@ const (
 	RNRExceeded     Status = 0x16
 )
 
-// Completion is the end of a work request.
+// Completion reports the end of a work request.
 type Completion struct {
 	ID        uint64
 	Recv      bool
-	Op        WROp // of the sender, for receives too
+	Op        WROp // of the sender, also for receives
 	Status    Status
-	Bytes     uint32 // receives, reads and atomics: bytes stored; with the 40 of the GRH for UD
-	Imm       uint32 // immediate data, or the key that was invalidated
+	Bytes     uint32 // receives, reads and atomics: stored bytes, including the 40 of the GRH for UD
+	Imm       uint32 // immediate data, or the invalidated key
 	Solicited bool
 	From      *Packet // UD receives: headers of the packet, valid during the call
 }
 
-// Event is what happens to a QP apart from its work requests.
+// Event is an event of a QP apart from its work requests.
 type Event uint8
 
 // Events of queue pairs (11.6.3).
 const (
 	EventCommEst     Event = iota + 1 // a packet arrived before the QP was ready to send
-	EventAccessError                  // the peer broke the rights of a key: the QP is in error
-	EventInvalid                      // the peer broke the protocol: the QP is in error
+	EventAccessError                  // the peer violated the rights of a key: the QP is in error
+	EventInvalid                      // the peer violated the protocol: the QP is in error
 	EventFatal                        // a send failed: the QP is in error
-	EventDrained                      // a send queue that drains is empty
+	EventDrained                      // a draining send queue is empty
 )
 
 // Owner is the device's side of a QP.
 type Owner interface {
-	// NextSend takes the next posted send request, NextRecv the next receive; false if there is none.
+	// NextSend takes the next posted send request, and NextRecv the next receive. They return false if the queue is
+	// empty.
 	NextSend(wr *SendWR) bool
 	NextRecv(wr *RecvWR) bool
 	// Complete is called for receives, for signaled sends, and for each failed or flushed request.
@@ -199,7 +201,7 @@ type Owner interface {
 	Event(e Event)
 }
 
-// Wire takes the frames of a port, without FCS. The frame is valid during the call.
+// Wire sends the frames of a port, without FCS. A frame is valid during the call.
 type Wire interface {
 	Send(now time.Duration, frame []byte)
 }
@@ -215,22 +217,22 @@ const (
 	GSI // UD that receives as QP 1
 )
 
-// QPConfig is what a QP keeps for life.
+// QPConfig is the permanent configuration of a QP.
 type QPConfig struct {
 	Type  QPType
 	QPN   uint32
-	SrcQP uint32 // UD: in place of QPN in sent packets; GSI sends 1
+	SrcQP uint32 // UD: replaces QPN in sent packets; GSI sends 1
 	Owner Owner
 	Mem   Memory
-	// Shared says that receives come from a shared queue: they are not flushed.
+	// Shared means that receives come from a shared queue, and are not flushed.
 	Shared   bool
-	Counters *Counters // of the QP's counter set; nil: nobody asks
+	Counters *Counters // counter set of the QP; nil for a private one
 }
 
 // State is the state of a QP (10.3.1).
 type State uint8
 
-// States, as the firmware numbers them.
+// States, with the numbers of the firmware.
 const (
 	Reset State = iota
 	Init
@@ -241,28 +243,26 @@ const (
 	Failed
 )
 
-// Attr are the attributes that Modify takes over. All count at each call, so pass the whole of them. The codes are
-// those of the QP context: AckTimeout, RNRTimer and the limits come from the guest as they are, and are bounded where
-// they are used.
+// Attr are the attributes for Modify, which uses all of them at each call. The codes are as in the QP context:
+// AckTimeout, RNRTimer and the limits come from the guest unchecked, and are limited at their use.
 type Attr struct {
 	Path       Path
 	RemoteQPN  uint32
 	PKey       uint16 // 0 means 0xffff
 	QKey       uint32
 	MTU        int    // payload of a packet: 256 to 4096
-	Access     Access // of the remote rights, those that the QP grants
-	RecvPSN    uint32 // taken over at ReadyToReceive
-	SendPSN    uint32 // taken over at ReadyToSend from ReadyToReceive
-	RNRTimer   uint8  // code of the delay that this side asks for (9.7.5.2.8)
-	RNRRetry   uint8  // 7: for ever
+	Access     Access // remote rights that the QP grants
+	RecvPSN    uint32 // used at ReadyToReceive
+	SendPSN    uint32 // used at ReadyToSend from ReadyToReceive
+	RNRTimer   uint8  // code of the delay that this side requests (9.7.5.2.8)
+	RNRRetry   uint8  // 7 means forever
 	Retry      uint8
-	AckTimeout uint8 // 4.096 us << AckTimeout; 0: never
-	MaxReads   uint8 // reads and atomics that this side may have outstanding
-	PeerReads  uint8 // and that it accepts
-	Window     int   // packets in flight; 0: 256
+	AckTimeout uint8 // 4.096 us << AckTimeout; 0 means never
+	MaxReads   uint8 // maximum of outstanding reads and atomics of this side
+	PeerReads  uint8 // maximum that this side accepts
+	Window     int   // packets in flight; 0 means 256
 }
 
-// name is list[i], or a text that says that i has no name.
 func name(list []string, i int) string {
 	if i < 0 || i >= len(list) || list[i] == "" {
 		return "unknown"
@@ -270,8 +270,8 @@ func name(list []string, i int) string {
 	return list[i]
 }
 
-// Counters are those of a counter set (Q counters), with the meaning that hw_counters gives them. A counter set belongs
-// to the device, and may be shared by QPs. connectx shows its fields in 32 bits.
+// Counters is a counter set (Q counters), with the meanings of hw_counters. It belongs to the device, and QPs may
+// share it. connectx shows its fields in 32 bits.
 type Counters struct {
 	RxWrites, RxReads, RxAtomics                            uint64
 	OutOfBuffer, OutOfSequence, DuplicateRequest            uint64
@@ -314,19 +314,20 @@ type Traffic struct{ Packets, Bytes uint64 }
 
 func (t *Traffic) add(n int) { t.Packets++; t.Bytes += uint64(n) }
 
-// PortCounters are those of a port.
+// PortCounters are the counters of a port.
 type PortCounters struct {
-	// RDMA packets, as rx_vport_rdma_unicast_packets and its kin count them.
+	// RDMA packets, counted like rx_vport_rdma_unicast_packets and the like.
 	Rx, Tx, RxMulticast, TxMulticast Traffic
-	// By priority: what the port sent, and the RDMA packets that its QPs took.
+	// By priority: frames sent by the port, and RDMA packets accepted by its QPs.
 	TxPrio, RxPrio [8]Traffic
-	// By priority, those of the link with 0: pauses that the port obeyed (rx_prio3_pause), how often it went on after
-	// one, and how long they lasted, in microseconds (rx_prio3_pause_duration).
+	// By priority, with pauses of the link under 0: pauses that the port obeyed (rx_prio3_pause), their ends, and
+	// their total time in microseconds (rx_prio3_pause_duration).
 	RxPause, RxTransitions, PausedUS [8]uint64
-	// Frames of MAC control, and pauses of the link among them.
+	// MAC control frames, and pauses of the link among them.
 	RxControl, RxLinkPause uint64
-	// Dropped packets: ICRC wrong (rx_icrc_encapsulated), malformed or for no QP, and sent while the queue was full.
+	// Dropped packets: with a wrong ICRC (rx_icrc_encapsulated), malformed or for an unknown QP, and sent while the
+	// queue was full.
 	RxICRC, RxDropped, TxDropped uint64
-	// Congestion control: hw_counters have them for the port.
+	// Congestion control, as in the port's hw_counters.
 	ECNMarked, CNPSent, CNPHandled, CNPIgnored uint64
 }

@@ -8,8 +8,8 @@ import (
 
 var be, le = binary.BigEndian, binary.LittleEndian
 
-// Packet is the headers of a RoCE v2 packet, and its payload. Port keeps one to parse into, so nothing is allocated for
-// a packet.
+// Packet holds the headers and the payload of a RoCE v2 packet. Port reuses one for parsing, so that packets need no
+// allocation.
 type Packet struct {
 	SrcMAC, DstMAC [6]byte
 	Tagged         bool
@@ -19,7 +19,7 @@ type Packet struct {
 	HopLimit       uint8
 	FlowLabel      uint32
 	SrcPort        uint16
-	// L3 is the IP header, and within it what the receiver of a datagram gets as its GRH.
+	// L3 is the IP header, which contains the GRH for the receiver of a datagram.
 	L3 []byte
 
 	Opcode     Opcode
@@ -38,7 +38,7 @@ type Packet struct {
 	Original      uint64 // AtomicAckETH
 	Imm           uint32 // ImmDt; IETH: the key
 	QKey, SrcQP   uint32 // DETH
-	Payload       []byte // of the frame that was parsed
+	Payload       []byte // part of the parsed frame
 	h             header
 }
 
@@ -49,10 +49,10 @@ const (
 	ecnMask = 3
 )
 
-// ParseError is why a frame is no RoCE v2 packet that a NIC would accept.
+// ParseError is the reason why a NIC would not accept a frame as a RoCE v2 packet.
 type ParseError uint8
 
-// Reasons of ParseError. With ErrNotRoCE the frame is somebody else's.
+// Values of ParseError. A frame with ErrNotRoCE belongs to another protocol.
 const (
 	ErrNotRoCE ParseError = iota + 1
 	ErrShort
@@ -79,13 +79,13 @@ const (
 	sizeICRC   = 4
 	sizeCNP    = 16 // reserved bytes after the BTH
 	maxPayload = 4096
-	// MaxFrame is the largest frame that a QP sends: tag, IPv6, RETH with immediate data.
+	// MaxFrame is the size of the largest frame of a QP, with tag, IPv6, and RETH with immediate data.
 	MaxFrame = sizeEther + 4 + 40 + sizeUDP + sizeBTH + 28 + 8 + maxPayload + 3 + sizeICRC
 )
 
-// Parse reads a frame without FCS into p, and checks its invariant CRC. Payload and L3 alias the frame. IPv4 options,
-// fragments and IPv6 extension headers are not RoCE: adapters neither send nor take them. Frames come from the lab's
-// switch, and their bytes from any guest: each header is read only after its length was checked.
+// Parse parses a frame without FCS into p, and checks its invariant CRC. Payload and L3 alias the frame. IPv4
+// options, fragments and IPv6 extension headers are not RoCE, as on adapters. Frames may contain any bytes of a
+// guest, so each header's length is checked before it is read.
 func Parse(frame []byte, p *Packet) error {
 	*p = Packet{}
 	if len(frame) < sizeEther {
@@ -114,12 +114,12 @@ func Parse(frame []byte, p *Packet) error {
 	return p.parseBTH(body[:end])
 }
 
-// parseIP reads an IP header and returns it and what it carries, cut to the length that it states; the second is nil
-// if that is not a whole UDP header.
+// parseIP parses an IP header and returns it and its payload, cut to the stated length. udp is nil if the payload is
+// not a whole UDP header.
 func (p *Packet) parseIP(kind uint16, b []byte) (l3, udp []byte) {
 	switch kind {
 	case etherIPv4:
-		// Version 4 with five words, and neither more fragments nor an offset.
+		// This is version 4 with a header of five words, without fragmentation.
 		if len(b) < 20 || b[0] != 0x45 || b[9] != protoUDP || be.Uint16(b[6:])&0x3fff != 0 {
 			return nil, nil
 		}
@@ -147,7 +147,7 @@ func (p *Packet) parseIP(kind uint16, b []byte) (l3, udp []byte) {
 	return l3, b[len(l3):]
 }
 
-// parseBTH reads the base transport header (9.2), the extended headers (9.3) and the payload.
+// parseBTH parses the base transport header (9.2), the extended headers (9.3) and the payload.
 func (p *Packet) parseBTH(b []byte) error {
 	p.Opcode = Opcode(b[0])
 	if p.h = opInfo[b[0]]; p.h == 0 {
@@ -162,7 +162,7 @@ func (p *Packet) parseBTH(b []byte) error {
 	p.DstQP = be.Uint32(b[4:]) & psnMask
 	p.AckReq, p.PSN = b[8]&0x80 != 0, be.Uint32(b[8:])&psnMask
 	b = b[sizeBTH:]
-	// Each header alone fits; where two follow each other, the second is checked again below.
+	// Each header fits on its own; the second of two is checked again below.
 	for i, n := range headerSizes {
 		if p.h>>i&1 != 0 && len(b) < n {
 			return ErrShort
@@ -205,9 +205,8 @@ func (p *Packet) parseBTH(b []byte) error {
 	return nil
 }
 
-// appendHeaders appends to b all headers of p, with room for n bytes of payload counted in their lengths. IP and UDP
-// checksums are set: IPv4's own, and none for UDP, as adapters do (annex A17.4.5.2: UDP over IPv6 may be 0 too). The
-// lengths include padding and ICRC.
+// appendHeaders appends all headers of p to b, for a payload of n bytes. It sets the IPv4 checksum and a UDP checksum
+// of 0, like adapters (annex A17.4.5.2: UDP over IPv6 may be 0 too). The lengths include padding and ICRC.
 func (p *Packet) appendHeaders(b []byte, n int) []byte {
 	p.h, p.pad = opInfo[p.Opcode], -n&3
 	l4 := sizeUDP + sizeBTH + n + p.pad + sizeICRC
@@ -234,7 +233,7 @@ func (p *Packet) appendIPv4(b []byte, l4 int) []byte {
 	o := len(b)
 	b = append(b, 0x45, p.TClass)
 	b = be.AppendUint16(b, uint16(20+l4))
-	// No identification is needed where fragments are forbidden (RFC 6864).
+	// No identification is needed if fragments are forbidden (RFC 6864).
 	b = append(b, 0, 0, 0x40, 0, p.HopLimit, protoUDP, 0, 0)
 	b = append(append(b, p.Src[12:]...), p.Dst[12:]...)
 	sum := uint32(0)
@@ -258,7 +257,7 @@ func (p *Packet) appendBTH(b []byte) []byte {
 		flags |= 0x80
 	}
 	if p.h&hCNP == 0 {
-		flags |= 0x40 // MigReq: the path is "migrated", as at every start
+		flags |= 0x40 // MigReq: the path is "migrated", as it is initially
 	}
 	if p.FECN {
 		ecn |= 0x80
@@ -299,7 +298,7 @@ func (p *Packet) appendExtended(b []byte) []byte {
 	return b
 }
 
-// finish appends padding and invariant CRC to a frame of p that has all its payload; the frame began at start.
+// finish appends padding and invariant CRC to a frame of p with complete payload. The frame begins at start.
 func (p *Packet) finish(b []byte, start int) []byte {
 	b = append(b, make([]byte, p.pad)...)
 	l3 := start + sizeEther
@@ -320,16 +319,16 @@ func (p *Packet) Append(b []byte) []byte {
 	return p.finish(append(b, p.Payload...), start)
 }
 
-// icrcHead holds what icrc reads in place of the headers, and what follows them: the sum of 64
-// bytes and more takes less time than that of 48. It is kept: crc32 has it escape.
+// icrcHead holds the masked headers for icrc and the bytes after them, because a CRC of 64 bytes or more is faster
+// than one of 48. It is pooled because crc32 makes it escape.
 type icrcHead [128]byte
 
 var icrcHeads = sync.Pool{New: func() any { return new(icrcHead) }}
 
-// icrc is the invariant CRC of a packet (annex A17.3.3): the CRC-32 of Ethernet over eight bytes of ones in place of
-// the InfiniBand local header, then all from the IP header to the padding, with ones for the fields that change on the
-// way: traffic class, flow label, hop limit, checksums, and the congestion bits of the BTH. Routers change these
-// fields, so a check over them would fail. The sum is sent with its low byte first, as Ethernet's FCS is.
+// icrc returns the invariant CRC of a packet (annex A17.3.3). It is the CRC-32 of Ethernet over eight bytes of ones
+// in place of the InfiniBand local header, and all bytes from the IP header to the padding. Fields that routers
+// change are replaced by ones: traffic class, flow label, hop limit, checksums, and the congestion bits of the BTH.
+// It is sent with its low byte first, like Ethernet's FCS.
 func icrc(l3, l4 []byte) uint32 {
 	b := icrcHeads.Get().(*icrcHead)
 	defer icrcHeads.Put(b)
@@ -380,7 +379,7 @@ const (
 	opCount
 )
 
-// Transport services, the high three bits, and the one opcode of RoCE v2's own.
+// Transport services, the high three bits, and the only opcode specific to RoCE v2.
 const (
 	serviceRC Opcode = 0 << 5
 	serviceUC Opcode = 1 << 5
@@ -388,8 +387,8 @@ const (
 	opCNP     Opcode = 0x81 // annex A17.9.3
 )
 
-// header is a set of extended headers. The first seven are headers, in the order of headerSizes; the rest says what the
-// packet does.
+// header is a set of extended headers. The first seven bits are headers, in the order of headerSizes; the others
+// describe the packet.
 type header uint16
 
 const (
@@ -401,7 +400,7 @@ const (
 	hIETH
 	hDETH
 	hFirst   // begins a message
-	hLast    // ends one
+	hLast    // ends a message
 	hPayload // carries data
 	hSend
 	hWrite
@@ -409,10 +408,10 @@ const (
 	hCNP
 )
 
-// headerSizes are those of hRETH to hDETH, in the order in which packets carry them after DETH.
+// headerSizes are the sizes of hRETH to hDETH. After DETH, packets carry headers in this order.
 var headerSizes = [...]int{16, 4, 28, 8, 4, 4, 8}
 
-// opInfo says what packets of an opcode look like; 0: there is no such packet. UC has the opcodes of RC up to RDMA
+// opInfo describes the packets of an opcode, or is 0 for an invalid opcode. UC has the opcodes of RC up to RDMA
 // WRITE, UD only whole SENDs with a DETH (table 35).
 var opInfo = func() (t [256]header) {
 	rc := [opCount]header{
@@ -452,9 +451,9 @@ var opInfo = func() (t [256]header) {
 	return t
 }()
 
-// psnMask holds a packet sequence number, and the other numbers of 24 bits.
+// psnMask masks a packet sequence number, and other numbers of 24 bits.
 const psnMask = 1<<24 - 1
 
-// psnDiff is how far a is after b; negative where it is before. Half the numbers lie on each side (9.7.2). Numbers wrap
-// at 2^24, so that they are compared by their difference, moved to the top of a signed word.
+// psnDiff returns how far a is after b, negative if it is before. Numbers wrap at 2^24, and half of them are on each
+// side (9.7.2), so it moves the difference to the top of a signed word.
 func psnDiff(a, b uint32) int { return int(int32((a-b)<<8) >> 8) }

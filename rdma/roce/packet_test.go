@@ -17,7 +17,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// Frames that adapters have sent, with their invariant CRCs, as published with the RoCE layer of Scapy.
+// realFrames were sent by adapters, with their invariant CRCs, as published with the RoCE layer of Scapy.
 var realFrames = map[string]string{
 	"CNP of a ConnectX-4 Lx": "e41d2dab2bc27cfe90643b32080045c2003c718c4000401191610a0011010a0012010000 12b700280000" +
 		"8100ffff400001180000000000000000000000000000000000000000 82fd002a",
@@ -48,7 +48,7 @@ func TestFramesOfRealAdaptersHaveTheCRCThatWeCompute(t *testing.T) {
 				t.Errorf("%s: with byte %d changed: %v, want %v", name, i, err, ErrICRC)
 			}
 		}
-		// A router changes these on the way.
+		// A router changes these bytes.
 		for _, i := range []int{15, 22, 24, 40} {
 			ok := bytes.Clone(frame)
 			ok[i] ^= 4
@@ -59,7 +59,7 @@ func TestFramesOfRealAdaptersHaveTheCRCThatWeCompute(t *testing.T) {
 	}
 }
 
-// The kernel's soft RoCE is an independent judge: its CRCs are right, and its packets are those that we would build.
+// The kernel's soft RoCE is an independent reference: its CRCs must be valid, and its packets must equal ours.
 func TestFramesOfSoftRoCEAreOurs(t *testing.T) {
 	text, err := os.ReadFile("testdata/rxe.txt")
 	if err != nil {
@@ -79,7 +79,7 @@ func TestFramesOfSoftRoCEAreOurs(t *testing.T) {
 			continue
 		}
 		got := p.Append(nil)
-		// It counts IP identifications, and does not set MigReq, which only a change of path needs.
+		// Soft RoCE counts IP identifications, and does not set MigReq, which only a change of path needs.
 		for _, f := range [][]byte{b, got} {
 			copy(f[18:], []byte{0, 0})
 			copy(f[24:], []byte{0, 0})
@@ -104,7 +104,7 @@ func TestCNPIsThatOfAConnectX(t *testing.T) {
 		t.Errorf("parsed: %+v", p)
 	}
 	got := p.Append(nil)
-	// The card counts IP identifications; then the checksums differ as well.
+	// The card counts IP identifications, so the checksums differ too.
 	for _, f := range [][]byte{frame, got} {
 		copy(f[18:], []byte{0, 0})
 		copy(f[24:], []byte{0, 0})
@@ -114,7 +114,7 @@ func TestCNPIsThatOfAConnectX(t *testing.T) {
 	}
 }
 
-// packets has one of each opcode, over IPv4 and IPv6, with and without tag, with payloads of all paddings.
+// packets returns one packet of each opcode, over IPv4 and IPv6, with and without tag, with payloads of all paddings.
 func packets() (l []Packet) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for i, h := range opInfo {
@@ -180,7 +180,7 @@ func TestEachPacketIsReadAsItWasBuilt(t *testing.T) {
 		if n := len(l3); n != 20 && n != 40 {
 			t.Errorf("opcode %#x: IP header of %d bytes", p.Opcode, n)
 		}
-		// Cut anywhere, it is an error, never a panic.
+		// A truncated frame must be an error, never a panic.
 		for i := range frame {
 			if Parse(frame[:i], &got) == nil {
 				t.Errorf("opcode %#x: %d of %d bytes parse", p.Opcode, i, len(frame))
@@ -189,7 +189,7 @@ func TestEachPacketIsReadAsItWasBuilt(t *testing.T) {
 	}
 }
 
-// slowICRC computes the CRC bit by bit from the rules of annex A17.3.3, as an opinion on icrc.
+// slowICRC computes the CRC bit by bit from the rules of annex A17.3.3, to check icrc.
 func slowICRC(frame []byte) uint32 {
 	ip := 14
 	if frame[12] == 0x81 {
@@ -252,7 +252,7 @@ func TestFramesThatAreNotOursAreLeftAlone(t *testing.T) {
 	}
 }
 
-// decode runs tshark over frames, and returns a line of fields a frame.
+// decode runs tshark over frames, and returns a line of fields for each frame.
 func decode(t *testing.T, frames [][]byte, fields ...string) []string {
 	t.Helper()
 	tshark, err := exec.LookPath("tshark")
@@ -274,7 +274,7 @@ func decode(t *testing.T, frames [][]byte, fields ...string) []string {
 			t.Fatal(err)
 		}
 	}
-	// The payload is random: what it might be taken for is not asked.
+	// The payload is random, so dissectors for payloads are disabled.
 	args := []string{"-r", name, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f", "--disable-protocol",
 		"rpcordma"}
 	for _, x := range fields {
@@ -309,7 +309,7 @@ func TestWiresharkDecodesEachPacketAsItWasBuilt(t *testing.T) {
 		imm := opt(hImm, "%08x", p.Imm)
 		crc := fmt.Sprintf("0x%08x", be.Uint32(frames[i][len(frames[i])-4:]))
 		if p.Opcode == opCNP {
-			crc = "" // Wireshark 4.0 does not look for it there
+			crc = "" // Wireshark 4.0 does not expect it there
 		}
 		want := fmt.Sprintf("%d|0x%06x|%d|%s|%d||%s|%s|%s", p.Opcode, p.DstQP, p.PSN, crc, -len(p.Payload)&3,
 			opt(hRETH, "%d", p.Len), opt(hDETH, "0x%08x", p.SrcQP), imm)
@@ -329,7 +329,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var p Packet
 		if err := Parse(b, &p); err == ErrICRC {
-			// Past the CRC there is more to break.
+			// With a valid CRC the fuzzer also reaches the later checks.
 			le.PutUint32(b[len(b)-4:], slowICRC(b))
 			_ = Parse(b, &p)
 		} else if err == nil && !p.Src.Is4() && len(p.L3) == 20 {
@@ -338,7 +338,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A conversation over IPv6 with tags: each frame has the right CRC, and Wireshark finds nothing malformed.
+// The frames of a conversation over IPv6 with tags have correct CRCs, and Wireshark finds nothing malformed.
 func TestConversationIsDecoded(t *testing.T) {
 	s := newSim(t, RC, 25e9, func(a *Attr) {
 		p := &a.Path

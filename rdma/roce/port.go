@@ -6,72 +6,72 @@ import (
 	"time"
 )
 
-// PortConfig is what a port keeps for life.
+// PortConfig is the permanent configuration of a port.
 type PortConfig struct {
 	Wire Wire
-	// Room is where Wire wants the next frame made: an empty slice with room for MaxFrame bytes. It may take a frame in
-	// place from there. nil: the port has a place of its own.
+	// Room returns the space for the next frame, an empty slice with a capacity of MaxFrame bytes. Wire may keep a
+	// frame that was built there. If Room is nil, the port uses its own buffer.
 	Room func() []byte
-	Rate uint64 // bits/s on the cable; 0: as fast as it is polled
-	// Line is the cable's sending direction, where several ports share the cable; nil: the port has it alone.
+	Rate uint64 // bits/s on the cable; 0 means as fast as it is polled
+	// Line is the cable's sending direction, if several ports share the cable; nil otherwise.
 	Line *Line
-	// Group lists the QPs that joined a multicast group; nil: none can.
+	// Group returns the QPs that joined a multicast group; it may be nil.
 	Group func(to GID) []uint32
-	// Congestion and QoS are read on each use, so that a device may change them at any time; nil: defaults.
+	// Congestion and QoS are read at each use, so that a device may change them at any time; nil means defaults.
 	Congestion *Congestion
 	QoS        *QoS
 }
 
-// Port sends the frames of its QPs, and others, at the rate of a cable, and gives arriving frames to its QPs. QPs have
-// turns, a packet each, so that one with a long message does not hold up the others.
+// Port sends the frames of its QPs and of the host at the rate of a cable, and passes arriving frames to its QPs. The
+// QPs take turns with one packet each, so that a long message does not delay other QPs.
 type Port struct {
 	Counters PortCounters
 	cfg      PortConfig
 	down     bool
 
-	qps    map[uint32]*QP // by number, and the GSI QP as 1
-	ready  ring[*QP]      // that may have something to send, in turn
+	qps    map[uint32]*QP // by number; the GSI QP also as 1
+	ready  ring[*QP]      // QPs that may have something to send, in turn
 	timers heap
 	cnps   []*QP
 	host   [8]ring[[]byte]
 	queued int // bytes in host
-	turn   int // of host's priorities and the QPs
+	turn   int // alternates between host and QPs
 
-	lineFree    time.Duration // when the last frame is on the cable
-	lineRest    float64       // and the rest of a nanosecond
-	busy        bool          // the cable was the limit when Poll ended
+	lineFree    time.Duration // when the cable has carried the last frame
+	lineRest    float64       // and the fraction of a nanosecond
+	busy        bool          // the cable was the limit at the end of Poll
 	held        bool
 	pausedUntil [forLink + 1]time.Duration
 	pausedFrom  [forLink + 1]time.Duration
-	classFree   [8]time.Duration // when a traffic class may send again by its rate
-	parked      [8][]*QP         // wait for their priority
+	classFree   [8]time.Duration // when the rate of a traffic class allows the next frame
+	parked      [8][]*QP         // QPs that wait for their priority
 
 	rx Packet
 }
 
 const (
-	// wireOverhead is what a frame takes on the cable besides its bytes: preamble, FCS and gap (IEEE 802.3, 4.4.2).
+	// wireOverhead is the number of extra bytes of a frame on the cable: preamble, FCS and gap (IEEE 802.3, 4.4.2).
 	// minFrame is the size without FCS to which a shorter frame is padded.
 	wireOverhead = 8 + 4 + 12
 	minFrame     = 60
-	// pollBatch bounds one Poll, so that its caller's lock is free in between.
+	// pollBatch limits the frames of one Poll, so that its caller can release its lock in between.
 	pollBatch = 256
-	// catchUp is how much of the cable's time a late Poll may make up for.
+	// catchUp limits the cable time that a late Poll may catch up.
 	catchUp = time.Millisecond
-	// hostQueue is the room for frames of the host's stack, in bytes.
+	// hostQueue limits the queued frames of the host's stack, in bytes.
 	hostQueue = 4 << 20
-	// pauseRate is the rate by which a port without one counts pauses.
+	// pauseRate is the rate for pauses of a port without a rate.
 	pauseRate = 25e9
 )
 
-// Line is a direction of a cable that several ports share: who takes it waits for what the others sent.
+// Line is one direction of a cable that several ports share. A frame waits for earlier frames of all ports.
 type Line struct {
 	mu   sync.Mutex
 	free time.Duration
 }
 
-// Take books the line from a time on, for as long as a frame takes, and returns when it has passed. A nil Line is one
-// that nobody else takes.
+// Take books the line for a frame, starting at from at the earliest, and returns when it has passed. A nil Line is
+// not shared.
 func (l *Line) Take(from, takes time.Duration) time.Duration {
 	if l == nil {
 		return from + takes
@@ -82,7 +82,7 @@ func (l *Line) Take(from, takes time.Duration) time.Duration {
 	return l.free
 }
 
-// NewPort returns a port without QPs, whose link is up.
+// NewPort returns a port without QPs. Its link is up.
 func NewPort(cfg PortConfig) *Port {
 	if cfg.Congestion == nil {
 		c := DefaultCongestion()
@@ -99,8 +99,8 @@ func NewPort(cfg PortConfig) *Port {
 	return &Port{cfg: cfg, qps: map[uint32]*QP{}}
 }
 
-// NewQP adds a QP in state Reset. Its number must be free. Packets to QP 1 go to the first GSI QP, whatever its number
-// in the device.
+// NewQP adds a QP in state Reset, with an unused number. The first GSI QP receives the packets to QP 1, whatever its
+// own number is.
 func (p *Port) NewQP(cfg QPConfig) (*QP, error) {
 	if cfg.QPN > psnMask || p.qps[cfg.QPN] != nil {
 		return nil, fmt.Errorf("QP number %#x is taken or has more than 24 bits", cfg.QPN)
@@ -113,8 +113,8 @@ func (p *Port) NewQP(cfg QPConfig) (*QP, error) {
 	return q, nil
 }
 
-// Remove takes a QP away, with all that it has in flight, and completes nothing. It stays in the round of ready QPs
-// until its turn: in state Reset it wants nothing.
+// Remove removes a QP without any completions. It stays among the ready QPs until its turn, and in state Reset sends
+// nothing then.
 func (p *Port) Remove(q *QP) {
 	q.clear()
 	q.state = Reset
@@ -128,18 +128,18 @@ func (p *Port) Remove(q *QP) {
 	}
 }
 
-// SetLink takes the link up or down: while it is down nothing is sent or received, and timers run.
+// SetLink sets the link up or down. A port that is down sends and receives nothing, but its timers run.
 func (p *Port) SetLink(up bool) { p.down = !up }
 
-// Share tells that others use the cable until a time, and returns until when it is used. Who sends past the port calls
-// it before and after, so that all together keep to the rate.
+// Share records that others use the cable until a time, and returns the end of its use. A sender that bypasses the
+// port calls it before and after, so that together they keep to the rate.
 func (p *Port) Share(until time.Duration) time.Duration {
 	p.lineFree = max(p.lineFree, until)
 	return p.lineFree
 }
 
-// Enqueue queues a frame of the host's own stack, in a priority, behind the ones before it. The
-// frame is the port's from then on, unless the queue is full, which drops it.
+// Enqueue queues a frame of the host's stack in a priority. The port owns the frame from then on. If the queue is
+// full, the frame is dropped.
 func (p *Port) Enqueue(frame []byte, prio uint8) bool {
 	if p.queued+len(frame) > hostQueue || p.down || prio > 7 {
 		p.Counters.TxDropped++
@@ -150,11 +150,11 @@ func (p *Port) Enqueue(frame []byte, prio uint8) bool {
 	return true
 }
 
-// Backlog is how many bytes of the host's frames wait.
+// Backlog returns the number of waiting bytes of the host's frames.
 func (p *Port) Backlog() int { return p.queued }
 
-// Receive takes a frame from the wire. False: it is neither RoCE v2 nor a pause frame, so it is the host's. An ICRC
-// that is wrong is counted and the packet dropped, as by a card: the sender repeats it.
+// Receive accepts a frame from the wire. It returns false if the frame is neither RoCE v2 nor a pause, and so for the
+// host. A packet with a wrong ICRC is counted and dropped, as by a card, and its sender repeats it.
 func (p *Port) Receive(now time.Duration, frame []byte) bool {
 	if p.down {
 		return true
@@ -189,11 +189,11 @@ func (p *Port) Receive(now time.Duration, frame []byte) bool {
 	return true
 }
 
-// multicastQP is the destination of packets to a group (10.5).
+// multicastQP is the destination QP of multicast packets (10.5).
 const multicastQP = psnMask
 
-// give gives the packet in rx to a QP. Packets for unknown QPs are dropped without an answer, so that a peer learns
-// nothing from them.
+// give passes the packet in rx to a QP. Packets for unknown QPs are dropped without an answer, so that a peer learns
+// nothing about them.
 func (p *Port) give(now time.Duration, qpn uint32, size int) {
 	q := p.qps[qpn]
 	if q == nil || !q.receive(now, &p.rx) {
@@ -204,7 +204,7 @@ func (p *Port) give(now time.Duration, qpn uint32, size int) {
 	p.wake(q)
 }
 
-// wake puts a QP into the round of those that may have something to send.
+// wake adds a QP to the ready ones.
 func (p *Port) wake(q *QP) {
 	if !q.queued {
 		q.queued = true
@@ -212,16 +212,16 @@ func (p *Port) wake(q *QP) {
 	}
 }
 
-// schedule has the QP looked at again at a time. It has one timer, the earliest of those asked for. A timer that comes
-// too early does no harm: expire looks at the QP's own times.
+// schedule sets the QP's only timer to a time, unless it is set to an earlier one. A timer that fires too early is
+// harmless, because expire checks the QP's own times.
 func (p *Port) schedule(q *QP, at time.Duration) {
 	if at != never && (q.timer == never || at < q.timer) {
 		p.timers.set(q, at)
 	}
 }
 
-// Poll runs what is due and sends what may be sent. Call it after Receive and Doorbell, and again at next, which is
-// negative if nothing is waited for. It sends a bounded number of frames: next may be now.
+// Poll runs the due timers and sends frames. It must be called after Receive and Doorbell, and at next, which is
+// negative if nothing is pending. It sends a limited number of frames, so next may be now.
 func (p *Port) Poll(now time.Duration) (next time.Duration) {
 	for len(p.timers) > 0 && p.timers[0].timer <= now {
 		q := p.timers[0]
@@ -231,7 +231,7 @@ func (p *Port) Poll(now time.Duration) (next time.Duration) {
 		p.wake(q)
 	}
 	p.unpark(now)
-	// A late Poll sends what the cable would have carried since, unless the port was idle.
+	// A late Poll sends the frames that the cable would have carried meanwhile, unless the port was idle.
 	if p.busy {
 		p.lineFree = max(p.lineFree, now-catchUp)
 	} else {
@@ -248,10 +248,9 @@ func (p *Port) Poll(now time.Duration) (next time.Duration) {
 	return p.next(now, sent == pollBatch)
 }
 
-// waiting says whether a frame may want the cable.
 func (p *Port) waiting() bool { return p.ready.len() > 0 || len(p.cnps) > 0 || p.queued > 0 }
 
-// next is when Poll has something to do.
+// next returns the next time at which Poll has work.
 func (p *Port) next(now time.Duration, more bool) time.Duration {
 	if more {
 		return now
@@ -272,12 +271,11 @@ func (p *Port) next(now time.Duration, more bool) time.Duration {
 	return at
 }
 
-// send sends one frame, if there is one that may go.
 func (p *Port) send(now time.Duration) bool {
 	if p.sendCNP(now) {
 		return true
 	}
-	// The host's priorities and the QPs have turns: each frame of the host, then one of a QP.
+	// The host and the QPs take turns: one frame of the host, then one of a QP.
 	for range 2 {
 		p.turn ^= 1
 		if p.turn == 0 && p.sendHost(now) || p.turn == 1 && p.sendQP(now) {
@@ -287,8 +285,8 @@ func (p *Port) send(now time.Duration) bool {
 	return false
 }
 
-// sendCNP sends a CNP that waits. They go before all else: they are small, and late ones mean a longer queue at the
-// switch.
+// sendCNP sends a waiting CNP. CNPs go before all other frames, because they are small and a late CNP means a longer
+// queue at the switch.
 func (p *Port) sendCNP(now time.Duration) bool {
 	prio := p.qos().of(p.congestion().CNPDSCP<<2, p.congestion().CNPPrio)
 	if p.paused(now, prio) {
@@ -307,7 +305,7 @@ func (p *Port) sendCNP(now time.Duration) bool {
 	return false
 }
 
-// sendHost sends a frame of the host's stack: strict priority, the highest first.
+// sendHost sends a frame of the host's stack, of the highest priority.
 func (p *Port) sendHost(now time.Duration) bool {
 	for prio := 7; prio >= 0 && p.queued > 0; prio-- {
 		if r := &p.host[prio]; r.len() > 0 && !p.paused(now, uint8(prio)) {
@@ -320,7 +318,7 @@ func (p *Port) sendHost(now time.Duration) bool {
 	return false
 }
 
-// sendQP sends a packet of the next QP that has one, and takes the others out of the round.
+// sendQP sends a packet of the next QP that has one, and removes the QPs before it from the ready ones.
 func (p *Port) sendQP(now time.Duration) bool {
 	for n := p.ready.len(); n > 0; n-- {
 		q := p.ready.pop()
@@ -340,7 +338,7 @@ func (p *Port) sendQP(now time.Duration) bool {
 		frame := q.build(now, k, p.cfg.Room())
 		p.wake(q)
 		if len(frame) == 0 {
-			n++ // memory was out of reach: the QP has that to tell instead, to its owner or to the peer
+			n++ // memory was inaccessible, and the QP now has an error for its owner or the peer
 			continue
 		}
 		if k != reply {
@@ -352,11 +350,10 @@ func (p *Port) sendQP(now time.Duration) bool {
 	return false
 }
 
-// wireSize is what a frame takes on the cable, in bytes.
 func wireSize(frame []byte) int { return max(len(frame), minFrame) + wireOverhead }
 
-// transmit books the cable for a frame, counts it and sends it. Fractions of a nanosecond are kept, since at 100 Gb/s a
-// small frame takes 7 ns and rounding would show in the rate.
+// transmit books the cable for a frame, counts it and sends it. It keeps fractions of a nanosecond, because at 100
+// Gb/s a small frame takes 7 ns and rounding would change the rate.
 func (p *Port) transmit(now time.Duration, frame []byte, prio uint8, rdma bool) {
 	if p.cfg.Rate > 0 {
 		d := float64(wireSize(frame))*8e9/float64(p.cfg.Rate) + p.lineRest
@@ -374,8 +371,8 @@ func (p *Port) transmit(now time.Duration, frame []byte, prio uint8, rdma bool) 
 	p.cfg.Wire.Send(now, frame)
 }
 
-// ring is a queue that reuses its space: what was taken out is cleared, for the garbage collector, and the rest moves
-// to the front only when it is full and more than half of it is free.
+// ring is a queue that reuses its space. Removed entries are cleared for the garbage collector, and the rest moves to
+// the front only if the queue is full and more than half of it is free.
 type ring[T any] struct {
 	s    []T
 	head int
@@ -405,7 +402,7 @@ func (r *ring[T]) pop() T {
 // heap has the QP with the earliest timer first. Each QP knows its slot.
 type heap []*QP
 
-// set gives q a timer, instead of one that it may have; never takes it away.
+// set sets the timer of q, or removes it if at is never.
 func (h *heap) set(q *QP, at time.Duration) {
 	if q.timer == never {
 		q.slot = len(*h)

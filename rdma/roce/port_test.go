@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// tee is a Wire that notes what a port sends.
 type tee struct {
 	at     []time.Duration
 	frames [][]byte
@@ -20,7 +19,7 @@ func (w *tee) Send(now time.Duration, frame []byte) {
 	w.bytes += wireSize(frame)
 }
 
-// runPort polls a port as it asks, each time late by up to a number of microseconds.
+// runPort polls a port as it requests, each time late by up to a number of microseconds.
 func runPort(p *Port, from, to time.Duration, late int) {
 	for i := 0; ; i++ {
 		next := p.Poll(from)
@@ -45,7 +44,7 @@ func TestPortSendsAtTheRateOfItsCable(t *testing.T) {
 				runPort(p, 0, time.Second, late)
 				last := w.at[len(w.at)-1]
 				got := float64(w.bytes-size-wireOverhead) * 8 / last.Seconds()
-				// Poll sends one frame as soon as the cable is free, and makes up for all of its delays.
+				// Poll sends one frame as soon as the cable is free, and catches up after its delays.
 				if slack := 1 + 60e-6/last.Seconds(); got > float64(rate)*1.001 || got*slack < float64(rate)*0.999 {
 					t.Errorf("%d bytes at %d Gbit/s, %d us late: %.3f Gbit/s", size, rate/1e9, late, got/1e9)
 				}
@@ -85,7 +84,7 @@ func TestPortsThatShareACableShareItsRate(t *testing.T) {
 	}
 }
 
-// An idle cable saves nothing up.
+// An idle cable does not allow a burst.
 func TestPortThatWasIdleStartsAtItsRate(t *testing.T) {
 	w := &tee{}
 	p := NewPort(PortConfig{Wire: w, Rate: 1e9})
@@ -119,7 +118,7 @@ func TestPausedPriorityIsSilent(t *testing.T) {
 		resume       time.Duration // when priority 3 sends again
 		paused       uint64        // us
 		others       bool
-		deaf         bool // the port is set to obey no pauses
+		deaf         bool // the port obeys no pauses
 	}{
 		// 0xffff quanta of 512 bits at 25 Gbit/s are 1342 us.
 		{"priority 3", pauseFrame(pausePrio, 1<<3, 0, 0, 0, 0xffff), nil, 1342 * time.Microsecond, 1342, true, false},
@@ -195,7 +194,7 @@ func TestHeldPortKeepsWhatItHas(t *testing.T) {
 	}
 }
 
-// TestTrafficClassKeepsItsRate sends frames of two priorities, the class of one of which is limited.
+// TestTrafficClassKeepsItsRate sends frames of two priorities. One has a traffic class with a limited rate.
 func TestTrafficClassKeepsItsRate(t *testing.T) {
 	q := DefaultQoS()
 	q.MaxRate[3] = 100e6
@@ -212,7 +211,7 @@ func TestTrafficClassKeepsItsRate(t *testing.T) {
 	}
 }
 
-// TestPriorityOfDSCP has a port that trusts the DSCP: what its QP sends with DSCP 26 is of priority 3.
+// TestPriorityOfDSCP has a port that trusts the DSCP, so packets of its QP with DSCP 26 have priority 3.
 func TestPriorityOfDSCP(t *testing.T) {
 	q := DefaultQoS()
 	path := Path{Prio: 1, TClass: 26 << 2}
@@ -298,8 +297,7 @@ func TestCountersHaveTheNamesOfTheDriver(t *testing.T) {
 	}
 }
 
-// egress is the port of a switch to one node: a queue in bytes, which marks as a switch does between two fills, and
-// drops beyond a third.
+// egress is a switch's port to one node: a queue that marks packets between two levels, and drops them above a third.
 type egress struct {
 	s                *sim
 	to               *node
@@ -326,8 +324,8 @@ func (e *egress) carry(now time.Duration, frame []byte) {
 	e.s.deliver(e.to, e.free+time.Microsecond, frame)
 }
 
-// incast has senders write to one receiver through a switch for a time, and returns each one's rate in the second half
-// of it, in Gbit/s.
+// incast has senders write to one receiver through a switch for a time, and returns the rate of each in the second
+// half of it, in Gbit/s.
 func incast(t testing.TB, senders int, d time.Duration, change func(*Congestion)) (rates []float64, out *egress) {
 	s := newSim(t, RC, 25e9, nil)
 	sink := s.nodes[0]
@@ -381,24 +379,24 @@ func incast(t testing.TB, senders int, d time.Duration, change func(*Congestion)
 	return rates, out
 }
 
-// paperCongestion are the parameters of the SIGCOMM paper, tables 1 and 2 there, in our terms.
+// paperCongestion sets the parameters of the SIGCOMM paper, its tables 1 and 2, in our terms.
 func paperCongestion(c *Congestion) {
 	c.MinTimeBetweenCNPs, c.RateReduceMonitorPeriod, c.DCETCPRTT, c.TimeReset, c.Threshold = 50, 0, 55, 55, 5
 	c.AIRate, c.HAIRate, c.ByteReset, c.DCETCPG, c.ClampTargetRate, c.MinRate = 40, 400, 10_000_000, 1020, true, 10
 }
 
-// Four senders to one receiver share its port. With the parameters of the paper each gets a quarter of it: within 20 %
-// here, as a cut takes up to half of a rate, and the half of the time that is looked at has some hundred of them.
-// An adapter's own parameters react within microseconds and recover in steps of 300 us: flows are uneven over 20 ms,
-// and none stops. Without reaction the queue overflows, whatever the window.
+// Four senders to one receiver share its port. With the paper's parameters each gets a quarter, here within 20 %,
+// because a cut removes up to half of a rate and the measured time includes about a hundred cuts. An adapter's own
+// parameters react within microseconds and recover in steps of 300 us, so flows are uneven over 20 ms, but none
+// stops. Without reaction the queue overflows, whatever the window.
 func TestIncastSharesThePort(t *testing.T) {
 	const line = 25 * float64(4096) / (4096 + 82)
 	for _, c := range []struct {
 		name    string
 		change  func(*Congestion)
 		d       time.Duration
-		low     float64 // of the fair share, each
-		total   float64 // of the line
+		low     float64 // minimum share of the fair rate, for each sender
+		total   float64 // minimum share of the line, in total
 		dropped bool
 	}{
 		{"paper", paperCongestion, 80 * time.Millisecond, 0.8, 0.95, false},
@@ -425,7 +423,7 @@ func TestIncastSharesThePort(t *testing.T) {
 	}
 }
 
-// One flow, cut and recovering: the steps are those of the formulas.
+// The rate of one flow follows the formulas through cuts and recovery.
 func TestRateFollowsTheFormulas(t *testing.T) {
 	s := newSim(t, RC, 25e9, nil)
 	a := s.nodes[0]
@@ -441,18 +439,19 @@ func TestRateFollowsTheFormulas(t *testing.T) {
 	step()
 	a.qp.cut(0) // alpha 1: by half
 	step()
-	a.qp.cut(time.Microsecond) // by half again; alpha is still 1: (1-g)*1+g
+	a.qp.cut(time.Microsecond) // halved again; alpha is still 1: (1-g)*1+g
 	step()
 	for i := range 7 {
 		a.qp.paced(time.Microsecond + time.Duration(i+1)*55*time.Microsecond)
 		step()
 	}
-	// Target 12.5 after the second cut: half of the way in each of the first stages, then 40 Mbit/s more.
+	// The target is 12.5 after the second cut. Each of the first stages goes half of the way, and then 40 Mbit/s
+	// more.
 	want := []float64{0, 12.5, 6.25, 9.375, 10.938, 11.719, 12.109, 12.325, 12.452, 12.536}
 	if !slices.Equal(got, want) {
 		t.Errorf("rates %v, want %v", got, want)
 	}
-	// Alpha has decayed by 1020/1024 in each 55 us.
+	// Alpha decays by 1020/1024 in each 55 us.
 	if want := math.Pow(1020./1024, 7); math.Abs(a.qp.flow.alpha-want) > 1e-9 {
 		t.Errorf("alpha %v, want %v", a.qp.flow.alpha, want)
 	}
@@ -488,7 +487,7 @@ func TestCNPsKeepADistance(t *testing.T) {
 	}
 }
 
-// Parameters come from a guest: whatever they are, nothing takes long and a rate is between 1 Mbit/s and the line.
+// With any parameters of a guest, no call takes long and rates stay between 1 Mbit/s and the line.
 func TestParametersOfAGuestDoNoHarm(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 9))
 	odd := []uint32{0, 1, 2, 50, 100, 1023, 1024, 1 << 20, 1<<32 - 1}

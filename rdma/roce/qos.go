@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// QoS is how a port treats priorities: what DCB tools (dcb, mlnx_qos, ethtool -A) set on a card.
+// QoS configures the priorities of a port, like the settings of DCB tools (dcb, mlnx_qos, ethtool -A) on a card.
 type QoS struct {
-	TrustDSCP        bool      // the DSCP of a packet gives its priority, not the tag or the QP
-	Prio             [64]uint8 // by DSCP
+	TrustDSCP        bool      // a packet's priority is from its DSCP, not from the tag or the QP
+	Prio             [64]uint8 // priority by DSCP
 	RxPause, TxPause bool      // pauses of the whole link are obeyed, and sent
-	RxPFC, TxPFC     uint8     // the same of priorities, a bit each
-	TC               [8]uint8  // traffic class of a priority
-	MaxRate          [8]uint64 // bits/s of a traffic class; 0: no limit
+	RxPFC, TxPFC     uint8     // the same for priorities, one bit each
+	TC               [8]uint8  // traffic class by priority
+	MaxRate          [8]uint64 // bits/s of a traffic class; 0 means no limit
 }
 
-// DefaultQoS is what an adapter starts with: tags are trusted, and pauses of the link are on. A DSCP has the priority
-// of its three highest bits. The TC of priority 0 is 1 and that of 1 is 0, as 802.1Q recommends.
+// DefaultQoS returns an adapter's defaults: tags are trusted, pauses of the link are on, and the priority of a DSCP
+// is its three highest bits. The TC of priority 0 is 1 and that of 1 is 0, as 802.1Q recommends.
 func DefaultQoS() QoS {
 	c := QoS{RxPause: true, TxPause: true, TC: [8]uint8{1, 0, 2, 3, 4, 5, 6, 7}}
 	for i := range c.Prio {
@@ -25,10 +25,10 @@ func DefaultQoS() QoS {
 	return c
 }
 
-// Priority is that of packets on a path.
+// Priority returns the priority of packets on a path.
 func (c *QoS) Priority(to *Path) uint8 { return c.of(to.TClass, to.Prio) }
 
-// of is the priority of a packet with a traffic class, which else has another.
+// of returns the priority of a packet: from its traffic class if the DSCP is trusted, else the other one.
 func (c *QoS) of(tclass, other uint8) uint8 {
 	if c.TrustDSCP {
 		other = c.Prio[tclass>>2]
@@ -38,17 +38,16 @@ func (c *QoS) of(tclass, other uint8) uint8 {
 
 func (p *Port) qos() *QoS { return p.cfg.QoS }
 
-// prio is the priority of what the QP sends to its peer.
 func (q *QP) prio() uint8 { return q.port.qos().Priority(&q.attr.Path) }
 
-// Hold stops everything, and lets it go on: for a device whose cable takes nothing more. It is no pause, and counts as
-// none. Wire.Send may call it.
+// Hold stops or resumes all sending, for a device with a cable that accepts no more. It does not count as a pause.
+// Wire.Send may call it.
 func (p *Port) Hold(on bool) { p.held = on }
 
-// forLink is in place of a priority the pause of the whole link. A card counts it with those of priority 0.
+// forLink is the index for pauses of the whole link. A card counts them under priority 0.
 const forLink = 8
 
-// stop pauses a priority until a time. A pause that comes within another one prolongs it.
+// stop pauses a priority until a time. Another pause within a pause extends it.
 func (p *Port) stop(now time.Duration, prio int, until time.Duration) {
 	p.Counters.RxPause[prio&7]++
 	if old := p.pausedUntil[prio]; old != 0 && old <= now || until <= now {
@@ -63,17 +62,17 @@ func (p *Port) stop(now time.Duration, prio int, until time.Duration) {
 	p.pausedUntil[prio] = until
 }
 
-// etherPause is MAC control, with the opcodes of a pause of the link and of priorities (IEEE 802.3 annex 31B, 802.1Q
-// annex 36.2.1).
+// etherPause is the EtherType of MAC control, with the opcodes for pauses of the link and of priorities (IEEE 802.3
+// annex 31B, 802.1Q annex 36.2.1).
 const (
 	etherPause = 0x8808
 	pauseLink  = 1
 	pausePrio  = 0x101
 )
 
-// pause takes a frame of MAC control, which stops priorities for a number of quanta of 512 bit times; 0 lets them go
-// on. A quantum's length follows from the rate. What the port is not set to obey is counted as MAC control only. The
-// fields of priorities are read only where the frame has all of them.
+// pause handles a MAC control frame, which stops priorities for a number of quanta of 512 bit times at the port's
+// rate, or resumes them for 0. Frames that the port does not obey are only counted. The fields for priorities are
+// read only if the frame has all of them.
 func (p *Port) pause(now time.Duration, b []byte) {
 	rate := cmp.Or(float64(p.cfg.Rate), pauseRate)
 	until := func(quanta uint16) time.Duration { return now + time.Duration(float64(quanta)*512e9/rate) }
@@ -93,7 +92,7 @@ func (p *Port) pause(now time.Duration, b []byte) {
 	}
 }
 
-// endPause ends a pause, now or when it was over, and counts its time.
+// endPause ends a pause, now or at its earlier expiry, and counts its time.
 func (p *Port) endPause(now time.Duration, prio int) {
 	if p.pausedUntil[prio] == 0 {
 		return
@@ -104,15 +103,15 @@ func (p *Port) endPause(now time.Duration, prio int) {
 	p.pausedUntil[prio] = 0
 }
 
-// paused says whether a priority must not send now: it is paused, or its traffic class is ahead of its rate.
+// paused reports whether a priority must not send now, because it is paused or its traffic class is ahead of its
+// rate.
 func (p *Port) paused(now time.Duration, prio uint8) bool {
 	return p.pausedUntil[forLink] != 0 || p.pausedUntil[prio] != 0 || p.classFree[p.class(prio)] > now
 }
 
 func (p *Port) class(prio uint8) uint8 { return p.qos().TC[prio] & 7 }
 
-// unpark returns QPs to the round whose priorities may send again. They are not looked at before. It also ends pauses
-// that are over.
+// unpark ends expired pauses, and makes QPs ready again if their priorities may send.
 func (p *Port) unpark(now time.Duration) {
 	for prio, until := range p.pausedUntil {
 		if until != 0 && until <= now {
@@ -138,7 +137,7 @@ func (p *Port) limit(now time.Duration, prio uint8, n int) {
 	}
 }
 
-// resumes calls f with the times at which what waits for a pause or a rate may go on.
+// resumes calls f with the times at which a pause or a rate limit ends for waiting frames.
 func (p *Port) resumes(now time.Duration, f func(time.Duration)) {
 	for _, until := range p.pausedUntil {
 		if until != 0 {

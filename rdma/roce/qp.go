@@ -14,39 +14,39 @@ type QP struct {
 	state State
 	attr  Attr
 	count *Counters
-	base  Packet // headers of the path
+	base  Packet // headers for the path
 
-	end Completion // that the owner is told of
+	end Completion // reused for each completion
 
 	snd  sender
 	rcv  responder
 	flow flow
-	turn bool // whether a read response goes next, before a request
+	turn bool // a read response goes next, before a request
 
-	cnpAt    time.Duration // when the last CNP was queued
-	cnpOut   bool          // one waits at the port
-	queued   bool          // in the port's round, or parked there
-	timer    time.Duration // in the port's heap, at slot; never: none
+	cnpAt    time.Duration // time of the last queued CNP
+	cnpOut   bool          // a CNP waits at the port
+	queued   bool          // among the port's ready QPs, or parked
+	timer    time.Duration // entry in the port's heap at slot, or never
 	slot     int
-	reported bool // EventCommEst was
+	reported bool // EventCommEst was reported
 }
 
 const (
 	never = time.Duration(-1)
-	// defWindow is a bound of this package; what cards use is not documented. 256 packets of 4 KiB are 1 MiB, or 84 us
-	// of 100 Gb/s.
+	// defWindow is this package's choice, because that of cards is not documented. 256 packets of 4 KiB are 1 MiB, or
+	// 84 us at 100 Gb/s.
 	defWindow  = 256
-	maxMessage = 1 << 30 // what adapters offer as log_max_msg; at the smallest MTU half of the numbers
+	maxMessage = 1 << 30 // log_max_msg of adapters; at the smallest MTU half of the numbers
 	gsiQPN     = 1
-	// The well-known Q_Key of QP 1. Keys with the top bit are for privileged users.
+	// gsiQKey is the well-known Q_Key of QP 1. Keys with the top bit are for privileged users.
 	gsiQKey     = 0x80010000
 	defaultPKey = 0xffff
 	defaultHops = 64
-	// slowStart is the window in packets after a timeout. It grows by what is acknowledged.
+	// slowStart is the window in packets after a timeout. It grows by each acknowledged packet.
 	slowStart = 4
-	// lateTimer is how late a timer may run without a second term.
+	// lateTimer is the lateness of a timer that gives it a second term.
 	lateTimer = time.Millisecond
-	// flushBatch bounds a flush, since a guest may post while it runs.
+	// flushBatch limits a flush, because a guest may post while it runs.
 	flushBatch = 1 << 16
 )
 
@@ -57,20 +57,19 @@ func newQP(p *Port, cfg QPConfig) *QP {
 	return q
 }
 
-// clear forgets all but configuration, state and attributes. A new sender is dry, until a doorbell says that something
-// was posted.
+// clear resets all but configuration, state and attributes. The sender is dry until a doorbell announces requests.
 func (q *QP) clear() {
 	q.snd, q.rcv, q.flow, q.cnpAt, q.reported = sender{ackAt: never, dry: true}, responder{}, flow{}, never, false
 }
 
-// State is the state, which a failure changes too.
+// State returns the state, which a failure changes too.
 func (q *QP) State() State { return q.state }
 
-// PSNs are the next to be expected and to be sent, as QUERY_QP shows them.
+// PSNs returns the next numbers to receive and to send, as QUERY_QP shows them.
 func (q *QP) PSNs() (recv, send uint32) { return q.rcv.psn, q.snd.next }
 
-// Modify moves the QP to a state and takes over a. Reset forgets everything; Failed flushes. The QP takes no posted
-// request before the next Doorbell.
+// Modify moves the QP to a state with the attributes a. Reset clears everything, and Failed flushes. The QP takes no
+// posted request before the next Doorbell.
 func (q *QP) Modify(to State, a *Attr) error {
 	switch to {
 	case Reset:
@@ -101,7 +100,7 @@ func (q *QP) Modify(to State, a *Attr) error {
 	return nil
 }
 
-// setAttr checks attributes and makes the headers that all packets of a connected QP share.
+// setAttr checks attributes and prepares the headers that all packets of a connected QP share.
 func (q *QP) setAttr(a *Attr) error {
 	at := *a
 	at.PKey = cmp.Or(at.PKey, defaultPKey)
@@ -121,7 +120,6 @@ func (q *QP) setAttr(a *Attr) error {
 	return nil
 }
 
-// pathHeaders are the headers of packets to a QP.
 func (q *QP) pathHeaders(a *Path, qpn uint32) Packet {
 	p := Packet{SrcMAC: a.SrcMAC, DstMAC: a.DstMAC, Src: a.Src, Dst: a.Dst, Tagged: a.Tagged,
 		TClass: a.TClass &^ ecnMask, TCI: uint16(a.Prio)<<13 | a.VLAN&0xfff, HopLimit: a.HopLimit,
@@ -131,16 +129,16 @@ func (q *QP) pathHeaders(a *Path, qpn uint32) Packet {
 	return p
 }
 
-// sourcePort spreads flows over equal paths by the numbers of their QPs, as the kernel's verbs do. Switches choose a
-// path by it. It is the same for all packets of a QP, which must not overtake each other.
+// sourcePort derives the port from the numbers of the QPs, like the kernel's verbs, so that switches spread flows
+// over equal paths. All packets of a QP have the same port, because they must not overtake each other.
 func sourcePort(from, to uint32) uint16 {
 	v := uint64(from) * uint64(to)
 	v ^= v>>20 ^ v>>40
 	return uint16(v&0x3fff^v>>14&0x3f) | 0xc000
 }
 
-// Doorbell says that send requests were posted; in state Failed, that there is something to flush. Receives need none,
-// but a peer that waits for one is answered sooner.
+// Doorbell announces posted send requests, or in state Failed requests to flush. Receives need no doorbell, but with
+// it a waiting peer is answered sooner.
 func (q *QP) Doorbell() {
 	q.snd.dry = false
 	if q.state == Failed {
@@ -151,7 +149,8 @@ func (q *QP) Doorbell() {
 
 func (q *QP) receives() bool { return q.state >= ReadyToReceive && q.state <= SendDrain }
 
-// receive takes a packet that was sent to the QP's number. False: the packet is not for this QP, and counts as dropped.
+// receive handles a packet for the QP's number. It returns false if the packet does not belong to this QP, and so
+// counts as dropped.
 func (q *QP) receive(now time.Duration, p *Packet) bool {
 	if !q.receives() || !samePartition(p.PKey, q.attr.PKey) {
 		return false
@@ -159,7 +158,7 @@ func (q *QP) receive(now time.Duration, p *Packet) bool {
 	if datagram := q.cfg.Type >= UD; datagram {
 		return p.Opcode>>5 == serviceUD>>5 && q.datagram(p)
 	}
-	// Only the peer may speak to a connected QP (9.6.1.5: the addresses of the GRH must match).
+	// Only the peer may send to a connected QP (9.6.1.5: the addresses of the GRH must match).
 	if p.Src != q.attr.Path.Dst || p.Dst != q.attr.Path.Src {
 		return false
 	}
@@ -185,11 +184,12 @@ func (q *QP) receive(now time.Duration, p *Packet) bool {
 	return true
 }
 
-// samePartition says whether two partition keys may talk: same number, not both of limited members (10.9.3).
+// samePartition reports whether two partition keys may communicate: the same number, and not both of limited members
+// (10.9.3).
 func samePartition(a, b uint16) bool { return a<<1 == b<<1 && a<<1 != 0 && (a|b)&0x8000 != 0 }
 
-// fail moves the QP to Failed. If a request failed, it is the first in flight. The state changes first, as completions
-// call the device, which may ask for it.
+// fail moves the QP to Failed. If a request failed, it is the first in flight. The state changes first, because
+// completions call the device, which may ask for it.
 func (q *QP) fail(why Status) {
 	if q.state == Failed {
 		return
@@ -202,8 +202,8 @@ func (q *QP) fail(why Status) {
 	q.flush()
 }
 
-// flush completes all requests with Flushed (10.3.1.7). Replies stay: the peer is to hear why. What was in flight comes
-// before what is only posted, so all complete in their order.
+// flush completes all requests with Flushed (10.3.1.7). Replies stay, so that the peer learns the reason. Requests in
+// flight come before posted ones, so all complete in order.
 func (q *QP) flush() {
 	for q.snd.n > 0 {
 		q.completeSend(q.snd.at(0), Flushed)
@@ -228,7 +228,6 @@ func (q *QP) flush() {
 	}
 }
 
-// kind is what a QP sends next.
 type kind uint8
 
 const (
@@ -238,9 +237,9 @@ const (
 	request
 )
 
-// want says what the QP sends next, in which priority, and from when on it may: never means later than now.
-// Acknowledgements are not paced and go first. Data of reads and requests have turns, or one direction could starve the
-// other.
+// want returns the kind, the priority and the earliest time of the QP's next packet; never means later than now.
+// Acknowledgements are not paced and go first. Read responses and requests take turns, or one direction could starve
+// the other.
 func (q *QP) want(now time.Duration) (k kind, prio uint8, at time.Duration) {
 	prio = q.prio()
 	data := false
@@ -263,7 +262,7 @@ func (q *QP) want(now time.Duration) (k kind, prio uint8, at time.Duration) {
 	return k, prio, q.paced(now)
 }
 
-// build makes the frame that want announced. It is empty if that failed.
+// build builds the frame that want announced. It is empty after a failure.
 func (q *QP) build(now time.Duration, k kind, b []byte) []byte {
 	if k == request {
 		q.turn = true
@@ -273,7 +272,7 @@ func (q *QP) build(now time.Duration, k kind, b []byte) []byte {
 	return q.buildReply(b)
 }
 
-// deadline is when the QP must be looked at again, whatever arrives.
+// deadline returns the time at which the QP must be examined, even if no packet arrives.
 func (q *QP) deadline(now time.Duration) time.Duration {
 	s := &q.snd
 	if s.waitUntil > now && (s.ackAt == never || s.waitUntil < s.ackAt) {
@@ -282,14 +281,13 @@ func (q *QP) deadline(now time.Duration) time.Duration {
 	return s.ackAt
 }
 
-// expire runs the timers that are due.
 func (q *QP) expire(now time.Duration) {
 	s := &q.snd
 	if s.ackAt == never || s.ackAt > now {
 		return
 	}
-	// If this process was late, so may the acknowledgement be, which it has yet to read. The time may be up to four
-	// times what was asked for (9.7.6.1.3).
+	// If this process was late, it may not have read the acknowledgement yet. The time may be up to four times the
+	// requested one (9.7.6.1.3).
 	if now-s.ackAt > lateTimer && !s.late {
 		s.late = true
 		q.arm(now)
@@ -297,7 +295,8 @@ func (q *QP) expire(now time.Duration) {
 	}
 	s.ackAt, s.wentBack, s.late = never, false, false
 	q.count.LocalAckTimeoutErr++
-	// Slow restart, as adapters have it: a peer that takes longer than the timer would get all of it again and again.
+	// Slow restart, as on adapters: a peer that needs more time than the timer allows would get everything again and
+	// again.
 	s.window = min(s.window, slowStart)
 	q.count.SlowRestart++
 	q.retry()

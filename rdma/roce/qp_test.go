@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// one of each operation, of a length that takes several packets, none and one.
+// One request of each operation, with a length of several packets, none and one.
 func TestEachOperationDoesWhatItSays(t *testing.T) {
 	for _, size := range []int{0, 1, 1023, 1024, 1025, 4096, 70_001} {
 		for op := WRSend; op <= WRFetchAdd; op++ {
@@ -73,7 +73,7 @@ func TestEachOperationDoesWhatItSays(t *testing.T) {
 	}
 }
 
-// Each case is a request that must fail, and how both sides hear of it.
+// Each case is a request that must fail, with its errors on both sides.
 func TestErrorsAreThoseOfTheSpecification(t *testing.T) {
 	write := SendWR{Op: WRWrite, SG: local(0, 3000), VA: remoteVA, RKey: keyRemote}
 	with := func(w SendWR, f func(*SendWR)) SendWR { f(&w); return w }
@@ -142,7 +142,7 @@ func TestErrorsAreThoseOfTheSpecification(t *testing.T) {
 			if c.prep != nil {
 				c.prep(b)
 			}
-			// One that succeeds before it, and two that are flushed.
+			// One request before it succeeds, and two after it are flushed.
 			first := SendWR{ID: 1, Op: WRSend, Signaled: true}
 			if c.attr != nil || c.prep != nil {
 				first.Op = WRNop
@@ -178,7 +178,7 @@ func TestReceiverWithoutBufferIsRetriedAfterItsTimer(t *testing.T) {
 	a.post(SendWR{ID: 1, Op: WRSend, Signaled: true, SG: local(0, 5000)}, SendWR{ID: 2, Op: WRWriteImm, Signaled: true,
 		SG: local(0, 3000), VA: remoteVA, RKey: keyRemote})
 	s.run(3 * time.Millisecond)
-	// What was under way when there was no buffer is dropped, and is not out of sequence.
+	// Packets under way when there was no buffer are dropped, but do not count as out of sequence.
 	if a.count.RNRNakRetryErr != 3 || b.count.OutOfBuffer != 3 || b.count.OutOfSequence != 0 || len(a.done) != 0 {
 		t.Errorf("%d RNR NAKs, %d times no buffer, %d out of sequence, done %v", a.count.RNRNakRetryErr,
 			b.count.OutOfBuffer, b.count.OutOfSequence, a.done)
@@ -238,8 +238,8 @@ func TestTimerThatRunsLateHasASecondTerm(t *testing.T) {
 	}
 }
 
-// A peer that takes longer for a window than the timer allows, as an emulated machine does, and drops what it has no
-// room for, gets less at a time.
+// A peer that needs more time for a window than the timer allows, and drops packets without room, like an emulated
+// machine, gets fewer packets at a time.
 func TestSlowPeerGetsLess(t *testing.T) {
 	s := newSim(t, RC, 25e9, func(a *Attr) { a.AckTimeout, a.MTU = 12, 4096 }) // 16.8 ms
 	a, b := s.nodes[0], s.nodes[1]
@@ -267,7 +267,7 @@ func TestSlowPeerGetsLess(t *testing.T) {
 	}
 }
 
-// script runs one request with the frames that lose says lost, by node and count from 1, and returns what passed.
+// script runs one request, losing the frames in lose, by node and count from 1, and returns the frames that passed.
 func script(t *testing.T, w SendWR, lose ...string) (*sim, string) {
 	s := newSim(t, RC, 25e9, nil)
 	var l []string
@@ -301,7 +301,7 @@ func script(t *testing.T, w SendWR, lose ...string) (*sim, string) {
 	return s, strings.Join(l, " ")
 }
 
-// Each text is the frames in order: sender, opcode in hex, number from the start; ! for lost, / with the syndrome.
+// Each text lists the frames in order: sender, opcode in hex, number from the start; ! for lost, / with the syndrome.
 func TestLossIsMadeGoodAsOnTheWire(t *testing.T) {
 	write, read := SendWR{Op: WRWrite, SG: local(0, 4096)}, SendWR{Op: WRRead, SG: local(0, 4096)}
 	for _, c := range []struct {
@@ -379,7 +379,7 @@ func TestUnreliableConnectionDropsWhatIsTorn(t *testing.T) {
 	a.fill(keyLocal)
 	n := 0
 	s.carry = func(from *node, now time.Duration, frame []byte) {
-		// Of the second message of three packets, lose the middle one.
+		// Lose the middle packet of the second message of three packets.
 		if n++; n != 5 {
 			s.deliver(s.peer(from), now, frame)
 		}
@@ -478,8 +478,8 @@ func TestModifyRefusesWhatNoPathHas(t *testing.T) {
 	}
 }
 
-// Requests are opcode in hex and number, as they arrive before the port can send, which it can at a
-// bar; answers as in the test above.
+// Requests are opcode in hex and number, as they arrive before the port can send. A bar marks when it can. Answers
+// are as in the test above.
 func TestAnswersAreInOrderAndTogether(t *testing.T) {
 	for _, c := range []struct{ name, requests, want string }{
 		{"one ACK for many", "6.0 7.1 8.2 a.3 4.4", "11.4"},
@@ -571,7 +571,7 @@ func TestListsArePassedPieceByPiece(t *testing.T) {
 	}
 }
 
-// Data in line may stand before, between and after pieces of memory; each packet has its part of all of them.
+// Inline data may be before, between and after pieces of memory, and each packet has its part of them.
 func TestDataInLineKeepsItsPlace(t *testing.T) {
 	for _, typ := range []QPType{RC, UC} {
 		s := newSim(t, typ, 0, nil)

@@ -2,35 +2,35 @@ package roce
 
 import "time"
 
-// txWR is a send request in flight. psn is its first packet's number; a read takes as many numbers as it has responses
-// (9.7.2).
+// txWR is a send request in flight. psn is the number of its first packet; a read takes as many numbers as it has
+// responses (9.7.2).
 type txWR struct {
 	SendWR
 	psn    uint32
-	pkts   uint32 // packet numbers that it takes; 0: none goes on the wire
-	got    uint32 // of a read or atomic: responses that arrived; of a local request: done
+	pkts   uint32 // number of packet numbers; 0 if nothing goes on the wire
+	got    uint32 // of a read or atomic: received responses; of a local request: done
 	length uint32
 }
 
-// sender is the requester of a QP (9.7.3): requests from the oldest that is not acknowledged, in a ring, and the
-// place from which packets are sent, which goes back to the oldest after a loss.
+// sender is the requester of a QP (9.7.3): a ring of requests from the oldest unacknowledged one, and the position of
+// the next packet, which goes back to the oldest after a loss.
 type sender struct {
 	ring    []txWR // its size is a power of two
 	head, n int
-	cur     int    // request to send from, counted from the head; n: all are sent
-	pkt     uint32 // packet of it
-	una     uint32 // oldest number that is not acknowledged
+	cur     int    // request to send next, counted from the head; n if all are sent
+	pkt     uint32 // packet of the request to send next
+	una     uint32 // oldest unacknowledged number
 	next    uint32 // number for the next request
-	top     uint32 // one after the highest that was sent
-	reads   int    // reads and atomics that are sent and not complete
-	unasked int    // packets since one that asks for an acknowledgement
-	window  int    // packets that may be outstanding: the QP's window, less after a timeout
+	top     uint32 // one after the highest sent number
+	reads   int    // sent and incomplete reads and atomics
+	unasked int    // packets since the last request for acknowledgement
+	window  int    // limit of outstanding packets: the QP's window, less after a timeout
 
 	retries, rnrs uint8 // left
 	ackAt         time.Duration
-	waitUntil     time.Duration // of an RNR NAK
-	wentBack      bool          // because of a NAK, since the last progress: later ones tell nothing new
-	late          bool          // the timer ran late, and has a second term
+	waitUntil     time.Duration // after an RNR NAK
+	wentBack      bool          // because of a NAK, since the last progress: later NAKs are ignored
+	late          bool          // the timer was late and got a second term
 	drained       bool          // EventDrained was sent
 	dry           bool          // no more requests are posted
 }
@@ -41,7 +41,6 @@ func (s *sender) resetRetries(a *Attr) {
 	s.retries, s.rnrs, s.wentBack, s.late = a.Retry, a.RNRRetry, false, false
 }
 
-// pop takes away the oldest request.
 func (s *sender) pop() {
 	if w := s.at(0); s.cur > 0 {
 		s.cur--
@@ -54,9 +53,8 @@ func (s *sender) pop() {
 	s.head, s.n = s.head+1, s.n-1
 }
 
-// goBack sends again from the oldest number that is not acknowledged: go-back-N. Of a read only what is missing is
-// asked for. Nothing was kept of what was sent: packets are made again from the guest's memory, which must not change
-// before the completion.
+// goBack resends from the oldest unacknowledged number (go-back-N); of a read, only the missing part is requested.
+// Packets are not kept but built again from the guest's memory, which must not change before the completion.
 func (s *sender) goBack() {
 	s.cur, s.pkt, s.reads, s.ackAt = 0, 0, 0, never
 	if s.n > 0 {
@@ -64,7 +62,7 @@ func (s *sender) goBack() {
 	}
 }
 
-// sentTo is the number after the last that was sent since the last goBack.
+// sentTo returns the number after the last one sent since the last goBack.
 func (s *sender) sentTo() uint32 {
 	if s.cur < s.n {
 		return s.at(s.cur).psn + s.pkt
@@ -72,7 +70,7 @@ func (s *sender) sentTo() uint32 {
 	return s.next
 }
 
-// slot returns the place of one more request, grown if need be.
+// slot returns the place for one more request, growing the ring if necessary.
 func (s *sender) slot() *txWR {
 	if s.n == len(s.ring) {
 		ring := make([]txWR, max(8, 2*s.n))
@@ -86,11 +84,11 @@ func (s *sender) slot() *txWR {
 	return w
 }
 
-// fetch takes the next request that is posted. Requests are taken from the device only when they may go soon, so a
-// failed QP has few of them to give back.
+// fetch takes the next posted request. Requests are taken from the device only if they may be sent soon, so that a
+// failed QP has few to flush.
 func (q *QP) fetch() bool {
 	s := &q.snd
-	// A request that takes no number is not held up by the window.
+	// A request without packets need not wait for the window.
 	if s.dry || q.state != ReadyToSend || s.n >= 2*q.attr.Window {
 		return false
 	}
@@ -110,8 +108,8 @@ func (q *QP) fetch() bool {
 	return true
 }
 
-// admit checks what this side can check of a request, and sets its length. The memory is checked here for the whole
-// request, and at each packet again: the key may go in between.
+// admit performs this side's checks of a request, and sets its length. The memory is checked here for the whole
+// request, and again at each packet, because the key may be destroyed in between.
 func (q *QP) admit(w *txWR) Status {
 	ud := q.cfg.Type >= UD
 	if w.Op > WRLocalInv || q.cfg.Type != RC && (w.Op.reads() || w.Op == WRSendInv) || ud && w.Op.remote() {
@@ -126,7 +124,7 @@ func (q *QP) admit(w *txWR) Status {
 	}
 	for _, e := range w.SG {
 		if e.Inline && (w.Op.reads() || e.VA+uint64(e.Len) > uint64(len(w.Inline))) {
-			return LocalQPOp // nothing can be stored in a request
+			return LocalQPOp // a request cannot store data inline
 		}
 		length += uint64(e.Len)
 	}
@@ -142,7 +140,8 @@ func (q *QP) admit(w *txWR) Status {
 	return OK
 }
 
-// requestReady says whether a packet of a request can go now. It does what is next and needs no packet.
+// requestReady reports whether a packet of a request can be sent now. It also processes the next requests that need
+// no packet.
 func (q *QP) requestReady(now time.Duration) bool {
 	s := &q.snd
 	if q.state != ReadyToSend && q.state != SendDrain || now < s.waitUntil {
@@ -152,7 +151,7 @@ func (q *QP) requestReady(now time.Duration) bool {
 		w := s.at(s.cur)
 		switch {
 		case w.Fail != OK:
-			// Requests before it end first.
+			// Earlier requests complete first.
 			if s.cur == 0 {
 				q.fail(w.Fail)
 			}
@@ -171,21 +170,21 @@ func (q *QP) requestReady(now time.Duration) bool {
 	return false
 }
 
-// room says whether the next packet of w fits in what may be outstanding. For RC the window stands for the buffers of
-// the card. Reads are bounded by the responder's resources (max_rd_atomic).
+// room reports whether the next packet of w fits into the limit of outstanding packets. For RC the window represents
+// the card's buffers. Reads are limited by the responder's resources (max_rd_atomic).
 func (q *QP) room(w *txWR) bool {
 	s := &q.snd
 	if q.cfg.Type != RC {
 		return true
 	}
-	// Numbers in flight are less than half of all, or old ones look new (9.7.2).
+	// Fewer than half of all numbers may be in flight, or old ones look new (9.7.2).
 	if span := (w.psn + w.pkts - s.una) & psnMask; psnDiff(w.psn+s.pkt, s.una) >= s.window || span >= 1<<23 {
 		return false
 	}
 	return !w.Op.reads() || s.reads < int(q.attr.MaxReads)
 }
 
-// local ends a request that needs no packet, in its turn.
+// local processes a request that needs no packet, in order.
 func (q *QP) local(w *txWR) {
 	s := &q.snd
 	if w.Op == WRLocalInv && w.got == 0 && q.cfg.Mem.Invalidate(w.Imm, false) != nil {
@@ -197,7 +196,7 @@ func (q *QP) local(w *txWR) {
 	q.endLocals()
 }
 
-// endLocals completes the requests without packets that are the oldest now.
+// endLocals completes the oldest requests if they need no packets.
 func (q *QP) endLocals() {
 	for s := &q.snd; s.n > 0 && s.cur > 0 && s.at(0).pkts == 0; {
 		q.completeSend(s.at(0), OK)
@@ -234,7 +233,6 @@ func (q *QP) completeSend(w *txWR, st Status) {
 	q.cfg.Owner.Complete(&q.end)
 }
 
-// opcodeOf is the opcode of packet i of a request.
 func opcodeOf(w *txWR, i uint32) Opcode {
 	switch w.Op {
 	case WRRead:
@@ -262,7 +260,7 @@ func opcodeOf(w *txWR, i uint32) Opcode {
 		op = opSendLast
 	}
 	if last && (w.Op == WRSendImm || w.Op == WRWriteImm) {
-		op++ // ... with immediate
+		op++ // the same with immediate data
 	}
 	if write {
 		op += opWriteFirst - opSendFirst
@@ -270,8 +268,8 @@ func opcodeOf(w *txWR, i uint32) Opcode {
 	return op
 }
 
-// buildRequest makes the next request packet. An acknowledgement is asked for at the end of a message, and within it
-// often enough that a small window, as after a timeout, does not run dry.
+// buildRequest builds the next request packet. It requests an acknowledgement at the end of a message, and within it
+// often enough that a small window, as after a timeout, is not exhausted.
 func (q *QP) buildRequest(now time.Duration, b []byte) []byte {
 	s := &q.snd
 	w := s.at(s.cur)
@@ -303,7 +301,7 @@ func (q *QP) buildRequest(now time.Duration, b []byte) []byte {
 	data := len(b)
 	b = b[:data+n]
 	if q.gather(b[data:], w, off) != nil {
-		w.Fail = LocalProtection // requestReady ends it when it is the oldest
+		w.Fail = LocalProtection // requestReady completes the request when it is the oldest
 		return b[:start]
 	}
 	if p.AckReq {
@@ -313,7 +311,6 @@ func (q *QP) buildRequest(now time.Duration, b []byte) []byte {
 	return p.finish(b, start)
 }
 
-// unreliable turns the packet into one of the unreliable services.
 func (q *QP) unreliable(p *Packet, w *txWR) {
 	if q.cfg.Type == UC {
 		p.Opcode |= serviceUC
@@ -331,7 +328,6 @@ func (q *QP) unreliable(p *Packet, w *txWR) {
 	}
 }
 
-// sent moves on after a packet of w.
 func (q *QP) sent(now time.Duration, w *txWR, last bool) {
 	s := &q.snd
 	s.pkt++
@@ -350,7 +346,7 @@ func (q *QP) sent(now time.Duration, w *txWR, last bool) {
 		}
 		return
 	}
-	// The unreliable services are done with what they have sent (9.8.3, 9.8.4).
+	// Requests of the unreliable services complete when they are sent (9.8.3, 9.8.4).
 	s.una = s.top
 	if last {
 		q.completeSend(w, OK)
@@ -359,8 +355,8 @@ func (q *QP) sent(now time.Duration, w *txWR, last bool) {
 	}
 }
 
-// arm starts the local ACK timer (9.7.6.1.3) if something is outstanding. The time is from 4.096 us to hours, by powers
-// of two; the code 0 is never.
+// arm starts the local ACK timer (9.7.6.1.3) if packets are outstanding. The time is from 4.096 us to hours, by
+// powers of two; the code 0 means never.
 func (q *QP) arm(now time.Duration) {
 	s := &q.snd
 	s.ackAt = never
@@ -370,7 +366,7 @@ func (q *QP) arm(now time.Duration) {
 	}
 }
 
-// gather copies len(dst) bytes from off on of the request's payload.
+// gather copies len(dst) bytes of the request's payload, starting at off.
 func (q *QP) gather(dst []byte, w *txWR, off uint32) error {
 	return walk(w.SG, off, dst, func(e SGE, b []byte) error {
 		if e.Inline {
@@ -381,8 +377,7 @@ func (q *QP) gather(dst []byte, w *txWR, off uint32) error {
 	})
 }
 
-// walk calls f for the pieces of a list that hold b, which begins off bytes into it. A list that is too short is
-// FaultRange.
+// walk calls f for the pieces of a list for b, starting at off. If the list is too short it returns FaultRange.
 func walk(sg []SGE, off uint32, b []byte, f func(SGE, []byte) error) error {
 	for _, e := range sg {
 		if len(b) == 0 {
@@ -417,18 +412,18 @@ const (
 	nakOp       = 3
 )
 
-// response takes an answer of the peer (9.7.5). A peer, or who poses as one, may send any number: only those in flight
-// are looked at.
+// response handles an answer (9.7.5). A peer or an impostor may send any number, so only numbers in flight are
+// accepted.
 func (q *QP) response(now time.Duration, p *Packet) {
 	s := &q.snd
 	if q.state != ReadyToSend && q.state != SendDrain {
 		return
 	}
-	// Before the oldest it is a duplicate, after the last that was sent a ghost (9.7.5.1.1).
+	// A number before the oldest is a duplicate, and one after the last sent is a ghost (9.7.5.1.1).
 	if psnDiff(p.PSN, s.una) < 0 || psnDiff(p.PSN, s.top) >= 0 {
 		return
 	}
-	// A NAK acknowledges what is before it, as does a read or atomic response.
+	// A NAK and a read or atomic response acknowledge all packets before it.
 	end := p.PSN
 	if p.Opcode == opAck && p.Syndrome>>5 == 0 {
 		end++
@@ -447,8 +442,8 @@ func (q *QP) response(now time.Duration, p *Packet) {
 	}
 }
 
-// acknowledge ends requests before number end. False: a read or atomic among them has not got all responses, which is
-// a loss that the peer need not tell: an implied NAK (9.7.5.1.4).
+// acknowledge completes requests before number end. It returns false if a read or atomic among them lacks responses,
+// which is an implied NAK (9.7.5.1.4).
 func (q *QP) acknowledge(now time.Duration, end uint32) bool {
 	s := &q.snd
 	old, ok := s.una, true
@@ -477,7 +472,6 @@ func (q *QP) acknowledge(now time.Duration, end uint32) bool {
 	return ok
 }
 
-// endHead completes the oldest request.
 func (q *QP) endHead() {
 	s := &q.snd
 	w := s.at(0)
@@ -487,7 +481,7 @@ func (q *QP) endHead() {
 	q.endLocals()
 }
 
-// progress restarts timer and counts of retries if the oldest number has moved.
+// progress restarts the timer and the retry counts if the oldest number has advanced.
 func (q *QP) progress(now time.Duration, old uint32) {
 	s := &q.snd
 	if n := psnDiff(s.una, old); n != 0 {
@@ -497,7 +491,7 @@ func (q *QP) progress(now time.Duration, old uint32) {
 	}
 }
 
-// readResponse stores a packet of the oldest read. Its number is the next one: acknowledge has seen to it.
+// readResponse stores a packet of the oldest read. acknowledge has ensured that its number is the next one.
 func (q *QP) readResponse(now time.Duration, p *Packet) {
 	s := &q.snd
 	if s.n == 0 || s.at(0).Op != WRRead || s.una != p.PSN {
@@ -513,7 +507,6 @@ func (q *QP) readResponse(now time.Duration, p *Packet) {
 	q.store(now, w, p.Payload, off)
 }
 
-// atomicResponse stores the old value for the oldest atomic.
 func (q *QP) atomicResponse(now time.Duration, p *Packet) {
 	s := &q.snd
 	if s.n == 0 || !s.at(0).Op.atomic() || s.una != p.PSN {
@@ -524,7 +517,6 @@ func (q *QP) atomicResponse(now time.Duration, p *Packet) {
 	q.store(now, s.at(0), b[:], 0)
 }
 
-// store puts the next response of the oldest request into its list.
 func (q *QP) store(now time.Duration, w *txWR, b []byte, off uint32) {
 	s := &q.snd
 	if walk(w.SG, off, b, func(e SGE, b []byte) error { return q.cfg.Mem.Write(e.Key, e.VA, b, LocalWrite) }) != nil {
@@ -542,7 +534,7 @@ func (q *QP) store(now time.Duration, w *txWR, b []byte, off uint32) {
 	q.progress(now, old)
 }
 
-// nak acts on the syndrome of an acknowledgement (9.7.5.2). What was before its number is acknowledged.
+// nak handles the syndrome of an acknowledgement (9.7.5.2). All packets before its number are acknowledged.
 func (q *QP) nak(now time.Duration, syndrome uint8) {
 	if s := &q.snd; s.n == 0 {
 		return
@@ -564,8 +556,8 @@ func (q *QP) nak(now time.Duration, syndrome uint8) {
 	}
 }
 
-// rnr waits as long as a receiver without a buffer asks for, then sends again. A later NAK for packets that were under
-// way meanwhile does not count again. 7 is without end (9.7.5.2.8).
+// rnr waits for the time that a receiver without a buffer requested, then sends again. It ignores later NAKs for
+// packets that were under way. 7 retries without limit (9.7.5.2.8).
 func (q *QP) rnr(now time.Duration, code uint8) {
 	s := &q.snd
 	if now < s.waitUntil {
@@ -584,7 +576,8 @@ func (q *QP) rnr(now time.Duration, code uint8) {
 	q.port.schedule(q, s.waitUntil)
 }
 
-// lost goes back because of a NAK, once until there is progress: responses that were on their way come after it.
+// lost goes back because of a NAK, but only once until there is progress, because responses already under way follow
+// it.
 func (q *QP) lost(counter *uint64) {
 	if q.snd.wentBack {
 		return
@@ -594,7 +587,7 @@ func (q *QP) lost(counter *uint64) {
 	q.snd.wentBack = true
 }
 
-// retry goes back after a loss, as often as the QP may without progress (9.9.2.4.1).
+// retry goes back after a loss, and fails the QP after the allowed number of retries without progress (9.9.2.4.1).
 func (q *QP) retry() {
 	s := &q.snd
 	if s.retries == 0 {
@@ -605,7 +598,7 @@ func (q *QP) retry() {
 	s.goBack()
 }
 
-// rnrDelays are those of the RNR timer field, in units of 10 us (9.7.5.2.8, table 45).
+// rnrDelays are the delays for the RNR timer field, in units of 10 us (9.7.5.2.8, table 45).
 var rnrDelays = [32]time.Duration{65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768,
 	1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152}
 

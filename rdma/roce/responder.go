@@ -5,26 +5,25 @@ import (
 	"slices"
 )
 
-// responder is the side of a QP that executes requests (9.7.4). psn is the number that is expected next, msn the count
-// of messages done.
+// responder executes the requests to a QP (9.7.4). psn is the expected number, msn the count of completed messages.
 type responder struct {
 	psn, msn uint32
-	nak      bool // a NAK for psn is out: others are dropped until psn comes
-	rnr      bool // an RNR NAK for psn is out: likewise, but what is dropped is not out of sequence
+	nak      bool // a NAK for psn was sent: other packets are dropped until psn arrives
+	rnr      bool // an RNR NAK for psn was sent: likewise, but dropped packets do not count as out of sequence
 
-	// The message that is being received: hSend, hWrite or 0.
+	// The kind of the message being received: hSend, hWrite or 0.
 	message header
-	va      uint64 // of a write: address and bytes of the rest
+	va      uint64 // of a write: address and size of the rest
 	rkey    uint32
 	left    uint32
-	off     uint32 // of a send: bytes stored
+	off     uint32 // of a send: stored bytes
 	recv    RecvWR
 	held    bool // recv is taken and not completed
 
 	replies []response // in the order of their numbers
 	head    int
 	saved   []saved // reads and atomics, to answer duplicates; at most PeerReads
-	oldest  int     // of saved, once it is full
+	oldest  int     // index in saved, once it is full
 }
 
 type replyOp uint8
@@ -35,18 +34,17 @@ const (
 	replyAtomic
 )
 
-// response is an answer that waits to be sent. A read takes many packets.
 type response struct {
 	op       replyOp
 	syndrome uint8
-	begun    bool // a packet of the read is out
+	begun    bool // a packet of the read was sent
 	psn, msn uint32
 	rkey     uint32
 	left     uint32
 	va       uint64 // an atomic's old value
 }
 
-// saved is what a duplicate of a read or atomic is answered from.
+// saved is the data for answering a duplicate of a read or atomic.
 type saved struct {
 	psn, pkts, rkey, len uint32
 	va                   uint64 // an atomic's old value
@@ -66,8 +64,8 @@ func (r *responder) popReply() {
 	}
 }
 
-// acknowledge queues an ACK or NAK for a number. Of two that follow each other, the one with the
-// higher number says all. So there are never more of them than reads and atomics, plus one.
+// acknowledge queues an ACK or NAK for a number. It replaces a directly preceding one with a lower number, so at most
+// one more than the reads and atomics wait.
 func (r *responder) acknowledge(syndrome uint8, psn uint32) {
 	n := response{syndrome: syndrome, psn: psn & psnMask, msn: r.msn}
 	if k := len(r.replies); k > r.head && r.replies[k-1].op == replyAck {
@@ -86,7 +84,6 @@ func (r *responder) push(n response) {
 	r.replies = append(r.replies, n)
 }
 
-// jobs counts the reads and atomics whose responses are not all sent.
 func (r *responder) jobs() (n int) {
 	for _, x := range r.replies[r.head:] {
 		if x.op != replyAck {
@@ -96,8 +93,8 @@ func (r *responder) jobs() (n int) {
 	return n
 }
 
-// save remembers a read or atomic, to answer duplicates from. The oldest goes when PeerReads are there: a peer has no
-// more outstanding, so it can ask for no older one.
+// save stores a read or atomic for answering duplicates. It replaces the oldest of PeerReads entries, because a peer
+// has no more outstanding, and cannot repeat an older one.
 func (r *responder) save(s saved) {
 	if len(r.saved) < max(1, cap(r.saved)) {
 		r.saved = append(r.saved, s)
@@ -107,22 +104,22 @@ func (r *responder) save(s saved) {
 	r.oldest = (r.oldest + 1) % len(r.saved)
 }
 
-// request executes a request packet, in order. What is ahead is dropped and one NAK sent, since go-back-N has it all
-// come again.
+// request executes request packets in order. Packets ahead are dropped with one NAK, because go-back-N sends them
+// again.
 func (q *QP) request(p *Packet) {
 	r := &q.rcv
 	diff := psnDiff(p.PSN, r.psn)
 	switch {
 	case diff == 0:
 	case q.cfg.Type == UC:
-		// What a gap has torn is dropped; its receive buffer serves the next message (9.8.2.2.2).
+		// A message with a gap is dropped, and its receive buffer serves the next message (9.8.2.2.2).
 		q.count.OutOfSequence++
 		r.psn, r.message = p.PSN, 0
 	case diff < 0:
 		q.duplicate(p)
 		return
 	case r.rnr:
-		return // was under way when the RNR NAK went out, and comes again after psn
+		return // was under way when the RNR NAK was sent, and will come again after psn
 	default:
 		q.count.OutOfSequence++
 		if !r.nak {
@@ -158,7 +155,7 @@ func (q *QP) request(p *Packet) {
 	q.cfg.Owner.Event(ev)
 }
 
-// requestUC executes a packet of the unreliable connected service, which has no answers: a message that cannot be
+// requestUC executes a packet of the unreliable connected service. It has no answers, so a message that cannot be
 // executed is dropped (9.8.2.2).
 func (q *QP) requestUC(p *Packet) {
 	r := &q.rcv
@@ -174,8 +171,8 @@ func (q *QP) requestUC(p *Packet) {
 	}
 }
 
-// execute executes the packet with the expected number. If it cannot, it returns the syndrome that says so. First,
-// middle and last packets must follow each other, all but the last with a full MTU.
+// execute executes the packet with the expected number, or returns the syndrome of its error. First, middle and last
+// packets must follow each other, all except the last with a full MTU.
 func (q *QP) execute(p *Packet) (syndrome uint8, ok bool) {
 	r := &q.rcv
 	kind := p.h & (hSend | hWrite)
@@ -209,8 +206,7 @@ func (q *QP) execute(p *Packet) (syndrome uint8, ok bool) {
 	return 0, true
 }
 
-// needRecv takes a receive request, unless one is held. One is held where a message of an unreliable QP was torn: it
-// serves the next.
+// needRecv takes a receive request, unless one is left from an interrupted message of an unreliable QP.
 func (q *QP) needRecv() bool {
 	if q.rcv.held || q.nextRecv() {
 		return true
@@ -226,7 +222,6 @@ func (q *QP) nextRecv() bool {
 	return r.held
 }
 
-// executeSend stores a packet of a SEND.
 func (q *QP) executeSend(p *Packet) (uint8, bool) {
 	r := &q.rcv
 	if p.h&hFirst != 0 {
@@ -250,8 +245,8 @@ func (q *QP) executeSend(p *Packet) (uint8, bool) {
 	return 0, true
 }
 
-// failRecv completes a receive that has no room, or that points to memory out of reach, and returns what the peer
-// hears: its message was too long, or this side failed (9.7.5.2.6). The buffer of an unreliable QP serves again.
+// failRecv completes a receive without room or with inaccessible memory, and returns the syndrome for the peer: its
+// message was too long, or this side failed (9.7.5.2.6). The buffer of an unreliable QP is used again.
 func (q *QP) failRecv(err error) uint8 {
 	st, code := LocalProtection, uint8(aethNAK|nakOp)
 	if err == errNoRoom {
@@ -264,7 +259,6 @@ func (q *QP) failRecv(err error) uint8 {
 	return code
 }
 
-// scatter stores b in the receive buffer.
 func (q *QP) scatter(b []byte, off uint32) error {
 	r := &q.rcv
 	m := cmp.Or(r.recv.Mem, q.cfg.Mem)
@@ -278,10 +272,9 @@ func (q *QP) scatter(b []byte, off uint32) error {
 	return walk(r.recv.SG, off, b, func(e SGE, b []byte) error { return m.Write(e.Key, e.VA, b, LocalWrite) })
 }
 
-// errNoRoom is not a Fault of Memory, since the list itself is too short.
+// errNoRoom means that the list itself is too short, so it is not a Fault of Memory.
 const errNoRoom = Fault(0xff)
 
-// endRecv completes the receive that p ends.
 func (q *QP) endRecv(p *Packet, n uint32) {
 	op := WRSend
 	switch {
@@ -311,7 +304,8 @@ func (q *QP) completeRecv(c Completion) {
 	q.cfg.Owner.Complete(&q.end)
 }
 
-// grants says whether the QP and the key allow a peer n bytes at va. Without bytes any key will do (9.7.4.1.6).
+// grants checks if the QP and the key allow a peer to access n bytes at va. Without bytes any key is allowed
+// (9.7.4.1.6).
 func (q *QP) grants(rkey uint32, va uint64, n uint32, a Access) (uint8, bool) {
 	if q.attr.Access&a == 0 {
 		return aethNAK | nakAccess, false
@@ -325,7 +319,6 @@ func (q *QP) grants(rkey uint32, va uint64, n uint32, a Access) (uint8, bool) {
 	return 0, true
 }
 
-// denied is the syndrome for an access that Memory refused.
 func denied(err error) uint8 {
 	switch err {
 	case FaultAddress:
@@ -336,8 +329,8 @@ func denied(err error) uint8 {
 	return aethNAK | nakAccess
 }
 
-// executeWrite stores a packet of an RDMA WRITE. Nothing changes where it needs a receive that is not there, since it
-// will come again. Rights are checked for the whole message at its first packet, and for each piece when it is written.
+// executeWrite stores a packet of an RDMA WRITE. It changes nothing if it needs a missing receive, because the packet
+// will come again. Rights are checked for the whole message at its first packet, and again at each write.
 func (q *QP) executeWrite(p *Packet) (uint8, bool) {
 	r := &q.rcv
 	n := uint32(len(p.Payload))
@@ -377,8 +370,8 @@ func (q *QP) executeWrite(p *Packet) (uint8, bool) {
 	return 0, true
 }
 
-// executeRead queues the responses to an RDMA READ. Only the request is kept: the data is read when its packets are
-// sent, so a read of 1 GiB takes no memory here.
+// executeRead queues the responses to an RDMA READ. It keeps only the request and reads the data when packets are
+// sent, so that a read of 1 GiB takes no memory.
 func (q *QP) executeRead(p *Packet, pkts uint32) (uint8, bool) {
 	r := &q.rcv
 	if p.Len > maxMessage || r.jobs() >= int(q.attr.PeerReads) {
@@ -394,8 +387,8 @@ func (q *QP) executeRead(p *Packet, pkts uint32) (uint8, bool) {
 	return 0, true
 }
 
-// executeAtomic executes an atomic operation at once, and queues its response. The old value is saved: a repeated
-// request must not be executed twice.
+// executeAtomic executes an atomic operation at once, and queues its response. It saves the old value, because a
+// repeated request must not be executed twice.
 func (q *QP) executeAtomic(p *Packet) (uint8, bool) {
 	r := &q.rcv
 	if p.VA&7 != 0 || r.jobs() >= int(q.attr.PeerReads) {
@@ -416,8 +409,8 @@ func (q *QP) executeAtomic(p *Packet) (uint8, bool) {
 }
 
 // duplicate answers a request that was executed before (9.7.5.1.2, 9.7.4.5): SEND and WRITE with an acknowledgement,
-// READ from memory, atomics from what they returned. One that is not remembered gets no answer. A repeated read may ask
-// for less, from a later packet on, but for nothing outside of what it asked for first.
+// READ from memory, atomics with the saved value. A request that is no longer saved gets no answer. A repeated read
+// may request a later part, but nothing outside of the original read.
 func (q *QP) duplicate(p *Packet) {
 	r := &q.rcv
 	q.count.DuplicateRequest++
@@ -444,8 +437,8 @@ func (q *QP) duplicate(p *Packet) {
 	}
 }
 
-// safe is the number up to which a duplicate with number psn may be acknowledged: before the next read or atomic,
-// whose responses the peer may lack. The acknowledgement would be an implied NAK.
+// safe returns the number up to which a duplicate of psn may be acknowledged: before the next read or atomic. The
+// peer may lack its responses, and would take a higher acknowledgement for an implied NAK.
 func (r *responder) safe(psn uint32) uint32 {
 	end := r.psn
 	for _, s := range r.saved {
@@ -456,8 +449,8 @@ func (r *responder) safe(psn uint32) uint32 {
 	return end
 }
 
-// repeat queues an answer to a duplicate in its place: instead of what is left of the first answer, and before later
-// ones. There is at most one for each saved request.
+// repeat queues an answer to a duplicate in order: in place of the unsent rest of the first answer, and before later
+// answers. At most one is queued for each saved request.
 func (r *responder) repeat(n response, s *saved) {
 	for i := r.head; i < len(r.replies); i++ {
 		x := &r.replies[i]
@@ -473,8 +466,8 @@ func (r *responder) repeat(n response, s *saved) {
 	r.push(n)
 }
 
-// buildReply makes the packet for the first answer in the queue. Replies go on in state Failed, for the peer has to
-// hear of its NAK.
+// buildReply builds the packet for the first answer in the queue. It also runs in state Failed, because the peer must
+// get its NAK.
 func (q *QP) buildReply(b []byte) []byte {
 	r := &q.rcv
 	x := r.first()
@@ -492,7 +485,7 @@ func (q *QP) buildReply(b []byte) []byte {
 	return p.Append(b)
 }
 
-// buildRead makes the next packet of a read response (9.7.5.1.9).
+// buildRead builds the next packet of a read response (9.7.5.1.9).
 func (q *QP) buildRead(p *Packet, x *response, b []byte) []byte {
 	mtu := uint32(q.attr.MTU)
 	n := min(mtu, x.left)
@@ -515,7 +508,7 @@ func (q *QP) buildRead(p *Packet, x *response, b []byte) []byte {
 	b = b[:data+int(n)]
 	if n > 0 {
 		if err := q.cfg.Mem.Read(x.rkey, x.va, b[data:], RemoteRead); err != nil {
-			// The key has gone since the request was admitted.
+			// The key was destroyed after the request was admitted.
 			*x = response{syndrome: denied(err), psn: x.psn, msn: x.msn}
 			q.rcv.replies = q.rcv.replies[:q.rcv.head+1]
 			q.count.RespRemoteAccessErrors++
@@ -532,7 +525,8 @@ func (q *QP) buildRead(p *Packet, x *response, b []byte) []byte {
 	return p.finish(b, start)
 }
 
-// datagram takes a packet of the unreliable datagram service (9.8.4): what has no buffer, or not enough, is dropped.
+// datagram handles a packet of the unreliable datagram service (9.8.4). It drops a packet without a sufficient
+// buffer.
 func (q *QP) datagram(p *Packet) bool {
 	key := q.attr.QKey
 	if q.cfg.Type == GSI {
@@ -563,5 +557,5 @@ func (q *QP) datagram(p *Packet) bool {
 	return true
 }
 
-// sizeGRH is the room before a datagram in its buffer. An IPv4 header is in the last 20 bytes (annex A17.4.5).
+// sizeGRH is the space before a datagram in its buffer. An IPv4 header is in the last 20 bytes (annex A17.4.5).
 const sizeGRH = 40

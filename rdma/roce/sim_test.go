@@ -62,14 +62,14 @@ func (s space) Invalidate(key uint32, remote bool) error {
 	if s[key] == nil {
 		return FaultKey
 	}
-	if remote && s[key].a&(LocalRead|LocalWrite) != 0 { // of the node itself
+	if remote && s[key].a&(LocalRead|LocalWrite) != 0 { // for the node itself
 		return FaultRights
 	}
 	delete(s, key)
 	return nil
 }
 
-// Keys and sizes of the regions that each node has.
+// Keys and sizes of each node's regions.
 const (
 	keyLocal  = 0x10
 	keyRemote = 0x20
@@ -77,7 +77,6 @@ const (
 	remoteVA  = 0x7000_0000
 )
 
-// node is a port with one QP, and plays its device.
 type node struct {
 	sim    *sim
 	port   *Port
@@ -124,20 +123,20 @@ func (n *node) Complete(c *Completion) {
 
 func (n *node) Event(e Event) { n.events = append(n.events, e) }
 
-// Send is the node's Wire.
+// Send implements Wire.
 func (n *node) Send(now time.Duration, frame []byte) {
 	n.frames++
 	n.sim.carry(n, now, frame)
 }
 
-// sim is a network of nodes on a virtual clock. carry says what becomes of a frame.
+// sim is a network of nodes on a virtual clock. carry decides the fate of each frame.
 type sim struct {
 	now   time.Duration
 	nodes []*node
 	net   []flight
 	seq   int
 	rand  *rand.Rand
-	space int // size of each region
+	space int
 	carry func(from *node, now time.Duration, frame []byte)
 	tap   func(frame []byte)
 }
@@ -161,7 +160,7 @@ func (s *sim) deliver(to *node, at time.Duration, frame []byte) {
 	s.net = slices.Insert(s.net, i, f)
 }
 
-// run runs until nothing is left to do, or until a time.
+// run runs until there is no work left, or until a time.
 func (s *sim) run(until time.Duration) {
 	for {
 		next := until
@@ -196,7 +195,7 @@ func (s *sim) peer(n *node) *node {
 	return s.nodes[0]
 }
 
-// newSim makes two nodes with connected QPs of a type. Frames take 2 us and arrive all, until carry is replaced.
+// newSim returns two nodes with connected QPs. By default carry delivers all frames after 2 us.
 func newSim(t testing.TB, typ QPType, rate uint64, change func(*Attr)) *sim {
 	return newSimOf(t, regionLen, typ, rate, change)
 }
@@ -259,7 +258,7 @@ func (n *node) post(w ...SendWR) {
 	n.qp.Doorbell()
 }
 
-// local is a list for n bytes at an offset of the node's local region, in two pieces.
+// local returns a list for n bytes at an offset of the node's local region, in two pieces.
 func local(off, n int) []SGE {
 	k := n / 3
 	return []SGE{{Key: keyLocal, VA: 0x1000 + uint64(off), Len: uint32(k)},
@@ -272,7 +271,6 @@ func (n *node) fill(key uint32) {
 	}
 }
 
-// statuses lists completions as text.
 func (n *node) statuses() (l []string) {
 	for _, c := range n.done {
 		l = append(l, fmt.Sprintf("%d:%#x", c.ID, uint8(c.Status)))

@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dmaHeader is the size of an address and a count, of 64 bits each: struct VFIOUserDMARW of QEMU.
+// dmaHeader is the size of an address and a count of 64 bits each (struct VFIOUserDMARW of QEMU).
 const dmaHeader = 16
 
-// callTimeout bounds the wait for the client's answer to an access to its memory. QEMU answers when its main loop has its
-// turn, which may take more than a second on a busy machine. It gives up on us after 5 s.
+// callTimeout limits the wait for the client's answer to an access to its memory. QEMU answers from its main loop,
+// which may take more than a second on a busy machine, and gives up on us after 5 s.
 const callTimeout = 4 * time.Second
 
-// sendTimeout bounds the wait for the client to take a message. QEMU reads on a thread of its own.
+// sendTimeout limits the wait for the client to accept a message. QEMU reads on a separate thread.
 const sendTimeout = time.Second
 
-// remote reads or writes memory of the client that came without a file, by messages. Memory calls it where an entry has
-// no file, such as ROMs, the low addresses that QEMU maps while it boots, and memory that it does not share. It is slow
-// and takes QEMU's big lock.
+// remote reads or writes the client's memory by messages. Memory calls it for entries without a file, such as ROMs,
+// the low addresses that QEMU maps during boot, and memory that QEMU does not share. It is slow and takes QEMU's big
+// lock.
 func (s *Server) remote(write bool, addr uint64, p []byte) bool {
 	for len(p) > 0 {
 		if s.silent.Load() {
@@ -48,10 +48,10 @@ func (s *Server) remote(write bool, addr uint64, p []byte) bool {
 	return true
 }
 
-// call sends a command to the client, and returns its reply, or nil if none came within callTimeout.
+// call sends a command to the client and returns its reply, or nil if none came within callTimeout.
 //
-// The thread of the connection reads the reply if it is waiting for messages. If it handles one, it may wait for a lock
-// that the caller holds, or be the caller itself: then the caller reads.
+// If the connection's thread is waiting for messages, it reads the reply. If it is handling one, it may wait for a
+// lock of the caller, or be the caller itself; then the caller reads.
 func (s *Server) call(m []byte) []byte {
 	c := make(chan []byte, 1)
 	s.sendMu.Lock()
@@ -75,7 +75,7 @@ func (s *Server) call(m []byte) []byte {
 			s.rxMu.Unlock()
 			return r
 		}
-		// Somebody else reads, and hands over the reply if it comes to him.
+		// Another thread is reading, and passes the reply on.
 		select {
 		case r := <-c:
 			return r
@@ -88,11 +88,11 @@ func (s *Server) call(m []byte) []byte {
 	}
 }
 
-// awaitReply reads messages until c has its reply. It must not do the commands that come before it, as the caller is in
-// the middle of one, and holds the locks of a device. Reads of registers are an exception: QEMU holds its big lock
-// until they are answered, and needs it for our reply.
+// awaitReply reads messages until c has its reply. It must not execute commands that come before, because the caller
+// is executing one and holds the locks of a device. It does answer reads of registers, because QEMU holds its big
+// lock until they are answered, and needs it for the reply.
 func (s *Server) awaitReply(c chan []byte, end time.Time) []byte {
-	// The message that is being handled is still in use, so what is read from now on goes into another buffer.
+	// The current message is still in use, so further messages go into another buffer.
 	s.rx.detach()
 	defer s.rx.deadline(-1)
 	for {
@@ -103,7 +103,7 @@ func (s *Server) awaitReply(c chan []byte, end time.Time) []byte {
 		}
 		left := time.Until(end)
 		s.rx.deadline(left)
-		// The client decides how many messages come before its reply, so their number is bounded.
+		// The client decides how many messages come before its reply, so their number is limited.
 		if left <= 0 || len(s.pending) > 4096 {
 			s.silent.Store(true)
 			return nil
@@ -123,7 +123,7 @@ func (s *Server) awaitReply(c chan []byte, end time.Time) []byte {
 	}
 }
 
-// readNow answers a read of registers whose value the device knows at once, and says whether it did.
+// readNow answers a read of registers if the device can answer it at once, and reports whether it did.
 func (s *Server) readNow(m []byte) bool {
 	if le.Uint16(m[2:]) != cmdRegionRead || len(m) < headerSize+minPayload[cmdRegionRead] {
 		return false
@@ -138,8 +138,8 @@ func (s *Server) readNow(m []byte) bool {
 	return s.dev.ReadNow(int(region), off, out[16:]) && s.reply(m, out, 0) == nil
 }
 
-// gotReply hands a reply to its caller. A reply that nobody waits for, as it came too late, is dropped. The channel has
-// room for it, so this does not block.
+// gotReply passes a reply to its caller, or drops it if it is too late. The channel has room for it, so this does not
+// block.
 func (s *Server) gotReply(m []byte) {
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
@@ -150,14 +150,14 @@ func (s *Server) gotReply(m []byte) {
 	}
 }
 
-// Nap is the longest wait of a thread in a system call of which Go's scheduler knows nothing. It watches a call that it
-// knows of every 20 us, to give the call's share to others, and this takes more of a core than the doorbells of a busy
-// guest do. While a thread naps, its share is idle. If all threads must stop, to collect garbage, Go sends each a
-// signal, which ends the nap.
+// Nap is the longest wait of a thread in a system call that is hidden from Go's scheduler. The scheduler checks
+// system calls that it knows every 20 us, to give their processor to others, which takes more CPU time than the
+// doorbells of a busy guest. During a nap the thread's processor is idle. To stop all threads for garbage collection,
+// Go sends each a signal, which ends the nap.
 const Nap = 4 * time.Millisecond
 
-// Wait returns whether a file can be read within d; a negative d waits for ever. It may return earlier, without
-// knowing: for a signal, for example.
+// Wait waits until a file can be read, for at most d, or forever if d is negative. It may return true early, for
+// example after a signal.
 func Wait(fd int, d time.Duration) bool {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	ts := unix.NsecToTimespec(d.Nanoseconds())

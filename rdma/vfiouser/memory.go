@@ -13,25 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxMaps bounds the table of a client. QEMU refuses to be offered more.
+// maxMaps limits a client's table. QEMU refuses a larger offer.
 const maxMaps = 65535
 
-// Memory is what a device may reach of its client's memory, by the addresses that the client gave it (IOVAs).
+// Memory is the part of a client's memory that a device may access, by the addresses that the client assigned
+// (IOVAs).
 //
-// A file is mapped once, however often the client maps and unmaps parts of it, as QEMU does at boot: an entry of the
-// table that goes takes no mapping with it, so no slice dangles.
+// A file is mapped once, even if the client maps and unmaps parts of it repeatedly, as QEMU does at boot. Removing an
+// entry of the table unmaps nothing, so no slice dangles.
 //
-// The methods that read the table need Lock held for reading, until the slices are no longer used; it is shared by all
-// devices of a process, so that one can copy into another's memory.
+// Methods that read the table require the read lock (Config.Maps) until their slices are no longer used. All devices
+// of a process share the lock, so that one can copy into another's memory.
 type Memory struct {
 	lock  *sync.RWMutex
 	files map[fileID]*file
-	// outgrown are mappings of files that were smaller then.
+	// outgrown are old mappings of files that have grown.
 	outgrown []*file
 	table    []entry // by address, without overlaps
 	last     atomic.Pointer[entry]
 	gen      atomic.Uint64
-	// remote reads or writes memory that came without a file, by messages
+	// remote reads or writes memory without a file, by messages
 	remote func(write bool, addr uint64, p []byte) bool
 }
 
@@ -39,28 +40,28 @@ type fileID struct{ dev, ino uint64 }
 
 type file struct {
 	m []byte
-	// A file that the client may only read is mapped so: a write would be a SIGSEGV of this process, which has the
-	// devices of all guests.
+	// A file that the client may only read is mapped read-only. Writing to it would be a SIGSEGV of this process,
+	// which has the devices of all guests.
 	writable bool
 }
 
-// entry is a range of the client's addresses. m is a part of a file's mapping.
+// entry is a range of the client's addresses. m is the part of the file's mapping.
 type entry struct {
 	addr, size uint64
-	m          []byte // nil: reached by messages
+	m          []byte // nil if accessed by messages
 	readonly   bool
 }
 
-// holds avoids sums, which could wrap: addresses are the client's, and with an IOMMU the guest's.
+// holds avoids sums, which could wrap, because addresses come from the client, and with an IOMMU from the guest.
 func (e *entry) holds(addr, n uint64) bool {
 	return addr >= e.addr && addr-e.addr < e.size && n <= e.size-(addr-e.addr)
 }
 
-// Gen changes whenever the table does.
+// Gen returns a number that changes with the table.
 func (m *Memory) Gen() uint64 { return m.gen.Load() }
 
-// find returns the mapping that holds all n bytes at addr, or nil. The last entry is tried first, since most accesses
-// are to one file of RAM. It points into the table, so changed forgets it.
+// find returns the mapping that holds all n bytes at addr, or nil. It tries the last entry first, because most
+// accesses are to one file of RAM. changed clears the last entry, because it points into the table.
 func (m *Memory) find(addr, n uint64) *entry {
 	if e := m.last.Load(); e != nil && e.holds(addr, n) {
 		return e
@@ -76,8 +77,8 @@ func (m *Memory) find(addr, n uint64) *entry {
 	return &m.table[i]
 }
 
-// Slice returns the n bytes at addr, or nil if they are not all in one mapping of a file that can be written. Guests
-// write to the same memory at any time. What is checked must be copied first.
+// Slice returns the n bytes at addr, or nil if they are not all in one writable mapping of a file. Guests write to
+// the same memory at any time, so values must be copied before they are checked.
 func (m *Memory) Slice(addr uint64, n int) []byte {
 	if n < 0 {
 		return nil
@@ -90,11 +91,11 @@ func (m *Memory) Slice(addr uint64, n int) []byte {
 	return e.m[o : o+uint64(n) : o+uint64(n)]
 }
 
-// Has says whether the n bytes at addr are in one mapping, of whatever kind.
+// Has reports whether the n bytes at addr are in one mapping of any kind.
 func (m *Memory) Has(addr uint64, n int) bool { return n >= 0 && m.find(addr, uint64(n)) != nil }
 
-// Read copies len(p) bytes from addr. Where messages are needed, they take copies: thereby p can be on the caller's
-// stack, and the common case allocates nothing.
+// Read copies len(p) bytes from addr. Messages use a copy of p, so that p can be on the caller's stack and the common
+// case allocates nothing.
 func (m *Memory) Read(addr uint64, p []byte) bool {
 	e := m.find(addr, uint64(len(p)))
 	switch {
@@ -123,8 +124,8 @@ func (m *Memory) Write(addr uint64, p []byte) bool {
 	return true
 }
 
-// Load32 reads a big-endian word in one access, as a device does. addr is a multiple of 4. A plain copy of four bytes
-// might show half of a doorbell record that the guest is writing.
+// Load32 reads a big-endian word in one access, like a device. addr must be a multiple of 4. A plain copy of four
+// bytes might see half of a doorbell record that the guest is writing.
 func (m *Memory) Load32(addr uint64) (uint32, bool) {
 	var w [4]byte
 	if b := m.Slice(addr&^3, 4); b != nil {
@@ -135,7 +136,7 @@ func (m *Memory) Load32(addr uint64) (uint32, bool) {
 	return binary.BigEndian.Uint32(w[:]), true
 }
 
-// Store32 writes the bytes of w in one access, after all earlier writes. addr is a multiple of 4.
+// Store32 writes the bytes of w in one access, after all earlier writes. addr must be a multiple of 4.
 func (m *Memory) Store32(addr uint64, w [4]byte) bool {
 	b := m.Slice(addr&^3, 4)
 	if b == nil {
@@ -145,9 +146,9 @@ func (m *Memory) Store32(addr uint64, w [4]byte) bool {
 	return true
 }
 
-// mmap maps the whole of a file, if it is not mapped yet. The client can pass any file. It is known by device and
-// inode, as each DMA_MAP brings a new descriptor. QEMU seals the size of its memfds by default; a file that shrinks
-// later would be a SIGBUS.
+// mmap maps a whole file, unless it is mapped already. The client can pass any file. A file is identified by device
+// and inode, because each DMA_MAP has a new descriptor. QEMU seals the size of its memfds by default; a file that
+// shrinks later would be a SIGBUS.
 func (m *Memory) mmap(fd int) (*file, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -184,8 +185,8 @@ func isReadOnly(fd int) bool {
 	return err == nil && flags&unix.O_ACCMODE == unix.O_RDONLY
 }
 
-// Map enters a mapping; fd is -1 for memory without a file, and stays the caller's. The binary search depends on there
-// being no overlaps. Mappings of a guest behind an IOMMU come in pages, hence the size of the table.
+// Map adds a mapping. fd remains the caller's, and is -1 for memory without a file. Mappings must not overlap, for
+// the binary search. Behind an IOMMU a guest's mappings are single pages, so the table is large.
 func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
 	m.lock.Lock()
 	defer m.lock.Unlock()
@@ -193,7 +194,7 @@ func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
 		return errors.New("vfio-user: an empty mapping, or too many")
 	}
 	e := entry{addr: addr, size: size, readonly: !writable}
-	// Memory that the guest can write, of a file that is open for reading only, is the client's own copy on write.
+	// A read-only file for writable guest memory is copy on write in the client.
 	if fd >= 0 && !(writable && isReadOnly(fd)) {
 		f, err := m.mmap(fd)
 		if err != nil {
@@ -214,10 +215,10 @@ func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
 	return nil
 }
 
-// remove takes out the mappings that lie within a range, and says whether none is there with a part
-// of it alone. A range without mappings is no error, as with the kernel's VFIO: QEMU clears a whole
-// address space when the guest changes its IOMMU domain. The write lock is had when no device uses
-// the memory, and the reply goes out after that: the client may then give the range to others.
+// remove removes the mappings within a range, and returns false if one is only partly within it. A range without
+// mappings is no error, as with the kernel's VFIO, because QEMU clears a whole address space when the guest changes
+// its IOMMU domain. The write lock waits until no device uses the memory, and the reply follows after that, because
+// the client may then reuse the range.
 func (m *Memory) remove(addr, size uint64, all bool) bool {
 	m.lock.Lock()
 	defer m.lock.Unlock()
@@ -236,7 +237,7 @@ func (m *Memory) changed() {
 	m.gen.Add(1)
 }
 
-// clear unmaps all files. Nobody may hold slices, which the lock sees to.
+// clear unmaps all files. The lock ensures that no slices are in use.
 func (m *Memory) clear() {
 	m.lock.Lock()
 	defer m.lock.Unlock()

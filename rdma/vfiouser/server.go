@@ -1,5 +1,5 @@
-// Package vfiouser is the server side of the vfio-user protocol, version 0.0: a PCI device in this process for a QEMU
-// that connects with vfio-user-pci. QEMU's docs/interop/vfio-user.rst describes the protocol.
+// Package vfiouser implements the server side of the vfio-user protocol, version 0.0: a PCI device in this process
+// for a QEMU that connects with vfio-user-pci. QEMU's docs/interop/vfio-user.rst describes the protocol.
 package vfiouser
 
 import (
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Regions of a PCI device, as VFIO numbers them.
+// Regions of a PCI device, with VFIO's numbers.
 const (
 	RegionBAR0   = 0
 	RegionConfig = 7
@@ -24,8 +24,8 @@ const (
 	irqMSIX      = 2
 )
 
-// Device is the PCI device behind a connection. All calls but ReadNow's come from the goroutine of the connection.
-// Region accesses come in the order in which the guest made them, posted writes included, apart from those by ReadNow.
+// Device is the PCI device of a connection. The connection's goroutine makes all calls except to ReadNow. Region
+// accesses come in the guest's order, including posted writes, except for ReadNow.
 type Device interface {
 	// Connected is called before the first message of a client, Disconnected after its last.
 	Connected()
@@ -34,21 +34,21 @@ type Device interface {
 	// Read and Write access a region within its size; p has 1 byte or more.
 	Read(region int, off uint64, p []byte)
 	Write(region int, off uint64, p []byte)
-	// ReadNow is Read if it need not wait for anything, such as another call that is under way; otherwise it returns
-	// false. It is called from any goroutine, while the device waits for memory of the client.
+	// ReadNow is like Read if it need not wait, for example for another call; otherwise it returns false. It may be
+	// called from any goroutine, while the device waits for memory of the client.
 	ReadNow(region int, off uint64, p []byte) bool
 }
 
 // Config describes a device. Maps is shared by the devices of a process that copy into each other's memory: see Memory.
 type Config struct {
 	Path    string        // of the Unix socket
-	BAR0    uint64        // size
-	Vectors int           // of MSI-X
-	Maps    *sync.RWMutex // Memory's lock
+	BAR0    uint64        // size in bytes
+	Vectors int           // MSI-X vectors
+	Maps    *sync.RWMutex // lock of Memory
 	Log     func(format string, args ...any)
 }
 
-// Server is a device that a client can connect to.
+// Server serves a device to clients.
 type Server struct {
 	Mem    Memory
 	cfg    Config
@@ -57,31 +57,32 @@ type Server struct {
 	closed atomic.Bool
 	done   chan struct{}
 
-	// mu is the lock of conn and irqs. It is never held while a device runs; sendMu may be held when it is taken, not
-	// the other way round.
+	// mu guards conn and irqs. It is never held while a device runs. It may be taken with sendMu held, but not the
+	// other way round.
 	mu   sync.Mutex
 	conn int   // the client's socket, or -1
 	irqs []int // eventfds by vector, or -1
 
-	// sendMu keeps the messages of several threads whole, and guards calls and callID. A descriptor is closed with it
-	// held, so no message goes to a file that has got its number since.
+	// sendMu keeps the messages of several threads whole, and guards calls and callID. It is held while a descriptor
+	// is closed, so that no message goes to a file that reuses the number.
 	sendMu sync.Mutex
 	calls  map[uint16]chan []byte
 	callID uint16
-	// silent says that the client has not answered in time. Until it says something new it is not asked again, as each
-	// access would keep others waiting for as long.
+	// silent means that the client has not answered in time. It is not asked again until it sends something, because
+	// each access would block others for as long.
 	silent  atomic.Bool
-	current message // is being handled; of the connection's thread
+	current message // message being handled by the connection's thread
 
-	// rxMu is held by whoever reads messages: the connection's thread unless it handles one, or who waits for a reply
-	// meanwhile. sendMu and mu may be taken within it.
+	// rxMu is held by the thread that reads messages: the connection's thread, or while that handles a message, a
+	// thread that waits for a reply. sendMu and mu may be taken while it is held.
 	rxMu    sync.Mutex
 	pending []message // commands that arrived before a reply
 	rx      stream
 }
 
-// Listen makes the socket and serves one client after the other until Close. The socket is for its owner only: who
-// connects gets the interrupts and the memory of a device. One client at a time is served, as a device has one guest.
+// Listen creates the socket and serves one client after the other until Close. Only the owner may connect, because a
+// client gets the interrupts and the memory of a device. Clients are served one at a time, because a device has one
+// guest.
 func Listen(c Config, dev Device) (*Server, error) {
 	s := &Server{cfg: c, dev: dev, conn: -1, done: make(chan struct{}), calls: map[uint16]chan []byte{}}
 	s.Mem.lock, s.Mem.remote = c.Maps, s.remote
@@ -130,14 +131,14 @@ func (s *Server) logf(format string, args ...any) {
 	}
 }
 
-// Nice is the priority of threads that a guest waits for, where it may be set: above that of the guests, which spin on
-// their CPUs while they wait.
+// Nice is the priority for threads that a guest waits for, if it may be set. It is above the priority of the guests,
+// which spin on their CPUs while they wait.
 const Nice = -10
 
-// accept serves clients. It keeps its thread: a doorbell of the guest waits for this thread to be woken, and to start
-// another would take longer.
+// accept serves clients. It keeps its thread, because a guest's doorbell waits for this thread to wake, and starting
+// another thread would take longer.
 func (s *Server) accept() {
-	runtime.LockOSThread() // and it ends with the goroutine, as its priority is not for others
+	runtime.LockOSThread() // the thread ends with the goroutine, because of its priority
 	defer close(s.done)
 	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), Nice)
 	defer unix.Close(s.lfd)
@@ -155,7 +156,7 @@ func (s *Server) accept() {
 		if s.closed.Load() {
 			_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 		}
-		// A client that reads no more is cut off, before all who wait for this one's locks are stopped.
+		// Disconnect a client that stops reading, before it blocks all threads that wait for its locks.
 		tv := unix.NsecToTimeval(sendTimeout.Nanoseconds())
 		_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv)
 		s.rxMu.Lock()
@@ -172,7 +173,7 @@ func (s *Server) accept() {
 	}
 }
 
-// hangUp closes what belongs to a connection. Who waits for a reply gets nil.
+// hangUp closes the resources of a connection. Callers that wait for a reply get nil.
 func (s *Server) hangUp(fd int) {
 	s.mu.Lock()
 	s.conn = -1
@@ -195,8 +196,8 @@ func (s *Server) hangUp(fd int) {
 	s.pending = nil
 }
 
-// Interrupt raises an MSI-X vector. QEMU has set up an eventfd for each vector that the guest enabled; masking is
-// QEMU's business. A full eventfd is an interrupt that is pending already, so a failed write loses nothing.
+// Interrupt raises an MSI-X vector. QEMU sets up an eventfd for each vector that the guest enabled, and does the
+// masking. A full eventfd is a pending interrupt, so a failed write loses nothing.
 func (s *Server) Interrupt(vector int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,11 +217,10 @@ func (s *Server) dropIRQs(from, to int) {
 	}
 }
 
-// Commands of the protocol.
 const (
-	// DMA_READ and DMA_WRITE go from server to client, all others come from it. GET_REGION_IO_FDS and DIRTY_PAGES are
-	// refused: no BAR is shared, since one region with MMAP would end posted writes for the whole device in QEMU, and
-	// nothing tracks what the device writes.
+	// The server sends DMA_READ and DMA_WRITE, and the client all others. GET_REGION_IO_FDS and DIRTY_PAGES are
+	// refused: no BAR is shared, because one region with MMAP would end posted writes for the whole device in QEMU,
+	// and the device's writes are not tracked.
 	cmdVersion = iota + 1
 	cmdDMAMap
 	cmdDMAUnmap
@@ -238,7 +238,7 @@ const (
 	cmdWriteMulti
 )
 
-// Of the header: type reply, no reply wanted, error.
+// Flags of the header: reply, no reply wanted, error.
 const (
 	headerSize = 16
 	// The type is in the low four bits: 0 a command, 1 a reply.
@@ -247,13 +247,13 @@ const (
 	flagError  = 1 << 5
 )
 
-// maxData bounds the payload of a message. It is offered as max_data_xfer_size, and stream refuses more.
+// maxData limits the payload of a message. It is offered as max_data_xfer_size, and stream refuses more.
 const maxData = 1 << 20
 
 var le = binary.LittleEndian
 
-// guarded is serve, which ends a panic. The connection ends with it; the other devices of the
-// process live on. Panics of the device itself are for the device to end.
+// guarded calls serve and recovers from a panic. Only this connection ends, and the other devices of the process
+// continue. The device itself must recover from its own panics.
 func (s *Server) guarded() (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -263,8 +263,8 @@ func (s *Server) guarded() (err error) {
 	return s.serve()
 }
 
-// serve handles messages until the connection ends. A command that is wrong gets an error and the connection goes on; a
-// message that cannot be cut out of the stream ends it. The error is never nil.
+// serve handles messages until the connection ends. A wrong command gets an error, but a message with a wrong length
+// ends the connection. The error is never nil.
 func (s *Server) serve() error {
 	for {
 		if err := s.nextMessage(); err != nil {
@@ -287,7 +287,7 @@ func (s *Server) serve() error {
 	}
 }
 
-// nextMessage makes the next message the current one: one that arrived before a reply, or one from the socket.
+// nextMessage reads the next message into current: a pending one that arrived before a reply, or one from the socket.
 func (s *Server) nextMessage() (err error) {
 	s.rxMu.Lock()
 	defer s.rxMu.Unlock()
@@ -301,7 +301,7 @@ func (s *Server) nextMessage() (err error) {
 	return err
 }
 
-// reply answers a message under its id and command. Errors are numbers of errno, without payload.
+// reply answers a message with its id and command. Errors are errno numbers, without payload.
 func (s *Server) reply(m, out []byte, errno unix.Errno) error {
 	h := make([]byte, headerSize, headerSize+len(out))
 	copy(h, m[:4])
@@ -338,12 +338,10 @@ func (s *Server) send(m []byte) error {
 	return nil
 }
 
-// minPayload is the shortest payload of each command.
 var minPayload = [...]int{cmdVersion: 4, cmdDMAMap: 32, cmdDMAUnmap: 24, cmdDeviceInfo: 16, cmdRegionInfo: 32,
 	cmdRegionFDs: 16, cmdIRQInfo: 16, cmdSetIRQs: 20, cmdRegionRead: 16, cmdRegionWrite: 16, cmdReset: 0,
 	cmdWriteMulti: 8}
 
-// handle does one command, and returns the payload of its reply.
 func (s *Server) handle(m []byte) ([]byte, unix.Errno) {
 	cmd, p := int(le.Uint16(m[2:])), m[headerSize:]
 	if cmd == 0 || cmd >= len(minPayload) || cmd == cmdDMARead || cmd == cmdDMAWrite || cmd == cmdDirtyPages {
@@ -400,8 +398,8 @@ func words(v ...uint32) []byte {
 	return b
 }
 
-// version agrees on the protocol. QEMU takes the text as a C string: it ends with a zero. Without it QEMU says
-// "malformed capabilities" and gives up. write_multiple lets QEMU send small posted writes in batches.
+// version negotiates the protocol. QEMU reads the text as a C string, and without the final zero reports "malformed
+// capabilities" and gives up. write_multiple lets QEMU send small posted writes in batches.
 func (s *Server) version(p []byte) ([]byte, unix.Errno) {
 	if le.Uint16(p) != 0 {
 		return nil, unix.ENOTSUP
@@ -411,8 +409,8 @@ func (s *Server) version(p []byte) ([]byte, unix.Errno) {
 	return append(make([]byte, 4), fmt.Sprintf(caps, maxFDs, maxData, maxMaps)...), 0
 }
 
-// dmaMap enters a mapping, with the file that came along or none. Flags are read 1 and write 2. The descriptor is
-// closed in any case, as the mapping lives without it.
+// dmaMap adds a mapping, with the message's file if there is one. Flags are read 1 and write 2. The descriptor is
+// always closed, because the mapping does not need it.
 func (s *Server) dmaMap(p []byte) ([]byte, unix.Errno) {
 	flags, off, addr, size := le.Uint32(p[4:]), le.Uint64(p[8:]), le.Uint64(p[16:]), le.Uint64(p[24:])
 	fd := s.current.takeFD()
@@ -436,8 +434,7 @@ func (s *Server) size(region uint32) uint64 {
 	return 0
 }
 
-// regionInfo describes a region. Other regions than BAR 0 and configuration space have size 0, which means that they
-// are not there.
+// regionInfo describes a region. Regions other than BAR 0 and configuration space have size 0, so they do not exist.
 func (s *Server) regionInfo(p []byte) ([]byte, unix.Errno) {
 	i := le.Uint32(p[8:])
 	if i >= numRegions {
@@ -451,11 +448,11 @@ func (s *Server) regionInfo(p []byte) ([]byte, unix.Errno) {
 	return o, 0
 }
 
-// setIRQs takes over eventfds, or takes them away. The range is checked by differences, as start+count could wrap.
+// setIRQs sets or removes eventfds. The range is checked by differences, because start+count could wrap.
 func (s *Server) setIRQs(p []byte) unix.Errno {
 	flags, index, start, count := le.Uint32(p[4:]), le.Uint32(p[8:]), le.Uint32(p[12:]), le.Uint32(p[16:])
 	if index != irqMSIX {
-		return 0 // INTx and errors: there are none
+		return 0 // INTx and errors are not supported
 	}
 	n := uint32(len(s.irqs))
 	if start > n || count > n-start {
@@ -477,20 +474,20 @@ func (s *Server) setIRQs(p []byte) unix.Errno {
 			s.dropIRQs(int(i), int(i)+1)
 			s.irqs[i] = fd
 		}
-	case flags&1 != 0 && count == 0: // none: all off
+	case flags&1 != 0 && count == 0: // no data: all off
 		s.dropIRQs(0, int(n))
 	}
 	return 0
 }
 
-// isEventFD refuses files that a write could block on, which would stop whoever raises the interrupt. Files of the
-// kernel's own kind have no type.
+// isEventFD refuses files on which a write could block, which would block the thread that raises the interrupt.
+// Anonymous inodes of the kernel have no file type.
 func isEventFD(fd int) bool {
 	var st unix.Stat_t
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == 0
 }
 
-// inside checks an access to a region. Device relies on it: an access lies in its region and is not empty.
+// inside checks that an access is within its region and not empty. Device relies on it.
 func (s *Server) inside(off uint64, region, n uint32) bool {
 	size := s.size(region)
 	return n > 0 && n <= maxData && off < size && uint64(n) <= size-off
@@ -515,8 +512,8 @@ func (s *Server) write(off uint64, region uint32, b []byte) unix.Errno {
 	return 0
 }
 
-// writeMulti does a batch of small writes, which QEMU makes where its queue is long. Each entry has an offset, a
-// region, a count up to 8 and 8 bytes of data. The writes before a wrong one are done.
+// writeMulti executes a batch of small writes, which QEMU sends if its queue is long. Each entry has an offset, a
+// region, a count up to 8 and 8 bytes of data. Writes before a wrong entry are done.
 func (s *Server) writeMulti(p []byte) unix.Errno {
 	n := le.Uint64(p)
 	if n > uint64(len(p)-8)/24 {

@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A testDevice notes what it was asked, and reads and writes client memory when its first byte is written.
+// A testDevice records its calls, and accesses client memory when its first byte is written.
 type testDevice struct {
 	mu  sync.Mutex
 	log []string
 	bar [0x1000]byte
 	s   *Server
 
-	panics bool          // writes of 0xee do, which the log is to say
-	locks  *sync.Mutex   // that a write takes, if any
-	waits  chan struct{} // has a value when a write is about to take it
+	panics bool          // writes of 0xee panic, and the panic must be logged
+	locks  *sync.Mutex   // taken by each write, if set
+	waits  chan struct{} // receives a value before a write takes the lock
 }
 
 func (d *testDevice) note(s string) {
@@ -67,7 +67,7 @@ func (d *testDevice) Write(region int, off uint64, p []byte) {
 	if off == 0 && p[0] == 0xee && d.panics {
 		panic("an error of the device")
 	}
-	if off == 0 && p[0] == 0xd0 { // DMA
+	if off == 0 && p[0] == 0xd0 { // access client memory
 		d.note("")
 		d.s.Mem.lock.RLock()
 		defer d.s.Mem.lock.RUnlock()
@@ -79,7 +79,7 @@ func (d *testDevice) Write(region int, off uint64, p []byte) {
 	}
 }
 
-// A client speaks the protocol as QEMU does.
+// A client implements the protocol like QEMU.
 type client struct {
 	t  testing.TB
 	fd int
@@ -178,7 +178,6 @@ func quads(v ...uint64) (b []byte) {
 	return b
 }
 
-// memfd makes a file of n bytes.
 func memfd(t testing.TB, n int64) int {
 	fd, err := unix.MemfdCreate("ram", unix.MFD_CLOEXEC)
 	if err == nil {
@@ -215,7 +214,7 @@ func TestProtocol(t *testing.T) {
 	if p, _ := c.call(cmdIRQInfo, words(16, 0, irqMSIX, 0)); le.Uint32(p[12:]) != 4 {
 		t.Errorf("MSI-X: %x", p)
 	}
-	// A posted write, a batch of writes, and a read that sees them.
+	// A posted write and a batch of writes, and a read that sees them.
 	c.send(cmdRegionWrite, flagNoRply, region(0x10, 0, []byte{1, 2, 3, 4}))
 	batch := append(quads(2), append(region(0x14, 0, make([]byte, 8)), region(0x18, 0, make([]byte, 8))...)...)
 	batch[8+12], batch[8+16] = 1, 5
@@ -291,7 +290,7 @@ func TestMemory(t *testing.T) {
 		_, errno := c.call(cmdDMAMap, quads(mapReadWrite|32, off, addr, size), fd)
 		return errno
 	}
-	// As QEMU does at boot: the same memory, again and again.
+	// QEMU does this at boot: the same memory, again and again.
 	for range 100 {
 		if errno := mapAt(0, 0x10000, 0x2000); errno != 0 {
 			t.Fatal(errno)
@@ -352,7 +351,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// A file that grows is mapped again, and each of its mappings is undone in the end.
+// A grown file is mapped again, and all of its mappings are unmapped in the end.
 func TestMemoryThatGrows(t *testing.T) {
 	var m Memory
 	m.lock = new(sync.RWMutex)
@@ -374,8 +373,8 @@ func TestMemoryThatGrows(t *testing.T) {
 	}
 }
 
-// Memory that comes without a file is read and written by messages, while other commands arrive. So is memory that the
-// client has copied on write: its file can only be read.
+// Memory without a file is accessed by messages, while other commands arrive. This includes memory that is copy on
+// write in the client, with a read-only file.
 func TestMemoryByMessages(t *testing.T) {
 	ro, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", memfd(t, 0x1000)), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -397,24 +396,24 @@ func memoryByMessages(t *testing.T, fds ...int) {
 	if len(r) != dmaData || le.Uint16(r[2:]) != cmdDMARead || le.Uint64(r[16:]) != 0x100000 || le.Uint64(r[24:]) != 5 {
 		t.Fatalf("asked %x", r)
 	}
-	c.send(cmdRegionWrite, flagNoRply, region(8, 0, []byte{7})) // comes in between
+	c.send(cmdRegionWrite, flagNoRply, region(8, 0, []byte{7})) // arrives in between
 	c.replyDMA(r, []byte("hello"))
 	r = c.recv()
 	if le.Uint16(r[2:]) != cmdDMAWrite || le.Uint64(r[24:]) != 4 || string(r[dmaData:]) != "back" {
 		t.Fatalf("asked %x", r)
 	}
 	c.replyDMA(r, nil)
-	c.recv() // of the write that started it
+	c.recv() // reply to the first write
 	if p, _ := c.call(cmdRegionRead, append(quads(8), words(0, 1)...)); p[16] != 7 || d.told() != "connected  hello" {
 		t.Errorf("device memory %d, read %q", p[16], d.told())
 	}
 }
 
-// dmaData is the offset of the bytes of DMA_READ and DMA_WRITE in QEMU's struct VFIOUserDMARW: a header of 16 bytes, an
-// address and a count of 8 bytes each. It is not the server's constant, so that a wrong one there is seen.
+// dmaData is the offset of the bytes of DMA_READ and DMA_WRITE in QEMU's struct VFIOUserDMARW: a header of 16 bytes,
+// an address and a count of 8 bytes each. It does not use the server's constant, so that the test notices a wrong
+// one.
 const dmaData = 32
 
-// replyDMA answers DMA_READ with data, and DMA_WRITE without.
 func (c *client) replyDMA(r, data []byte) {
 	m := append(append([]byte(nil), r[:dmaData]...), data...)
 	le.PutUint32(m[4:], uint32(len(m)))
@@ -424,14 +423,14 @@ func (c *client) replyDMA(r, data []byte) {
 	}
 }
 
-// While the server waits for a reply within a batch of posted writes, it reads messages that would overwrite the batch
-// if they shared a buffer with it: the rest of the batch would be garbage, and the batch would be answered.
+// While the server waits for a reply within a batch of posted writes, it reads further messages. In the same buffer
+// they would overwrite the rest of the batch, and the batch would be answered.
 func TestABatchSurvivesTheReplyItWaitsFor(t *testing.T) {
 	d, c := serve(t)
 	if _, errno := c.call(cmdDMAMap, quads(mapReadWrite, 0, 0x100000, 0x1000)); errno != 0 {
 		t.Fatal(errno)
 	}
-	// A large message, which is refused, makes the server's buffer large: it is not replaced then while it is in use.
+	// A large message, which is refused, makes the server's buffer so large that it is not replaced while in use.
 	if _, errno := c.call(cmdDirtyPages, make([]byte, 256<<10)); errno != unix.ENOTSUP {
 		t.Fatal(errno)
 	}
@@ -442,7 +441,7 @@ func TestABatchSurvivesTheReplyItWaitsFor(t *testing.T) {
 	batch = append(batch, append(entry(8, 7), entry(16, 9)...)...)
 	c.send(cmdWriteMulti, flagNoRply, batch)
 	r := c.recv()
-	const others = 4000 // of 33 bytes: more than the server reads at a time
+	const others = 4000 // messages of 33 bytes: more than the server reads at a time
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -468,7 +467,7 @@ func TestABatchSurvivesTheReplyItWaitsFor(t *testing.T) {
 	}
 }
 
-// A client that goes leaves nothing behind, and another one can come.
+// A disconnected client leaves nothing behind, and another can connect.
 func TestReconnect(t *testing.T) {
 	d, c := serve(t)
 	c.call(cmdDMAMap, quads(mapReadWrite|32, 0, 0, 0x1000), memfd(t, 0x1000))
@@ -485,7 +484,7 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// A panic ends the connection of its client, and says where it began.
+// A panic ends the connection of its client, and its stack is logged.
 func TestPanic(t *testing.T) {
 	d, c := serve(t)
 	d.panics = true
@@ -503,7 +502,7 @@ func TestPanic(t *testing.T) {
 	dial(t, d.s.cfg.Path).call(cmdReset, nil)
 }
 
-// FuzzMessages sends any bytes, with a file.
+// FuzzMessages sends random bytes with a file.
 func FuzzMessages(f *testing.F) {
 	d, first := serve(f)
 	_ = unix.Shutdown(first.fd, unix.SHUT_RDWR)
@@ -521,7 +520,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// FuzzHandle does any commands, without a socket. Each has its length before it.
+// FuzzHandle executes random commands, without a socket. Each is preceded by its length.
 func FuzzHandle(f *testing.F) {
 	for cmd, n := range minPayload {
 		m := make([]byte, 1+headerSize+n)
@@ -561,14 +560,14 @@ func FuzzHandle(f *testing.F) {
 	})
 }
 
-// A thread that waits for the client's memory reads its reply itself if the connection's own thread waits for a lock
-// that it holds, and answers reads of registers meanwhile: QEMU does not reply before they are answered.
+// A thread that waits for the client's memory reads the reply itself if the connection's thread waits for a lock of
+// that thread. It also answers reads of registers, because QEMU does not reply before they are answered.
 func TestAReplyIsReadWhileTheDeviceWaits(t *testing.T) {
 	d, c := serve(t)
 	if _, errno := c.call(cmdDMAMap, quads(mapReadWrite, 0, 0x100000, 0x1000)); errno != 0 {
 		t.Fatal(errno)
 	}
-	var lock sync.Mutex // of the device
+	var lock sync.Mutex
 	d.mu.Lock()
 	d.locks, d.waits = &lock, make(chan struct{}, 1)
 	d.mu.Unlock()
@@ -598,7 +597,7 @@ func TestAReplyIsReadWhileTheDeviceWaits(t *testing.T) {
 	}
 }
 
-// A client that does not answer is waited for once: others wait for the locks that are held meanwhile.
+// A client that does not answer is waited for only once, because others wait for the locks.
 func TestASilentClientIsWaitedForOnce(t *testing.T) {
 	d, c := serve(t)
 	if _, errno := c.call(cmdDMAMap, quads(mapReadWrite, 0, 0x100000, 0x1000)); errno != 0 {
@@ -615,8 +614,8 @@ func TestASilentClientIsWaitedForOnce(t *testing.T) {
 	if took := time.Since(start); took > 2*callTimeout {
 		t.Errorf("five accesses took %v", took)
 	}
-	c.recv() // what it was asked
-	// It is asked again once it has said something.
+	c.recv() // the request
+	// It is asked again after it has sent something.
 	c.call(cmdRegionRead, append(quads(8), words(0, 1)...))
 	if d.s.silent.Load() {
 		t.Error("it still counts as silent")

@@ -11,40 +11,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFDs bounds the files that come with a message: QEMU takes no more than 16 for an answer.
+// maxFDs limits the files with a message. QEMU accepts at most 16 with an answer.
 const maxFDs = 16
 
-// stream cuts a socket's bytes into messages, with the files that came along. It reads as much as there is in one call:
-// under load that is many doorbells, and system calls are most of their cost. One thread at a time uses it.
+// stream splits a socket's bytes into messages with their files. It reads all available data in one call: under load
+// that is many doorbells, which cost mostly system calls. It must not be used concurrently.
 type stream struct {
 	fd    int
 	buf   []byte
 	r     int    // read position in buf
-	pos   uint64 // of buf[r] in the stream
+	pos   uint64 // position of buf[r] in the stream
 	tmp   []byte
 	oob   []byte
 	files []fdAt
 	iov   unix.Iovec
 	hdr   unix.Msghdr   // of the last receive
-	gap   time.Duration // how long receives have waited, smoothed
+	gap   time.Duration // smoothed waiting time of receives
 	limit time.Duration // of a receive; negative for none
 }
 
-// fdAt is a file, with the place in the stream of the last byte that was read with it: a read may begin with bytes of
-// earlier messages without files, and ends with the part that the file was sent with. A file belongs to the message
-// that holds this byte.
+// fdAt is a file with the stream position of the last byte read with it. A read may begin with earlier messages
+// without files, and ends with the part that has the file. So the file belongs to the message with this byte.
 type fdAt struct {
 	fd int
 	at uint64
 }
 
-// message is a message with the files that came with it, which are its own to close.
+// message is a message with its files, which its owner must close.
 type message struct {
 	bytes []byte
 	fds   []int
 }
 
-// takeFD returns the next file of the message, which is the caller's from then on, or -1.
+// takeFD returns the next file of the message, or -1. The caller must close it.
 func (m *message) takeFD() int {
 	if len(m.fds) == 0 {
 		return -1
@@ -54,15 +53,14 @@ func (m *message) takeFD() int {
 	return fd
 }
 
-// close closes the files that nobody took.
 func (m *message) close() {
 	for fd := m.takeFD(); fd >= 0; fd = m.takeFD() {
 		_ = unix.Close(fd)
 	}
 }
 
-// next returns the next message. Its bytes are valid until the next call of next, unless detach comes first. The length
-// is the client's; it is bounded before anything is read for it.
+// next returns the next message. Its bytes are valid until the next call of next, unless detach is called first. The
+// client chooses the length, so it is checked first.
 func (s *stream) next() (message, error) {
 	if err := s.fill(headerSize); err != nil {
 		return message{}, err
@@ -89,8 +87,8 @@ func (s *stream) detach() {
 	s.buf, s.r = bytes.Clone(s.buf[s.r:]), 0
 }
 
-// fill reads until n bytes are there. A truncated control message ends the connection: files that were lost would be
-// missing in a later message.
+// fill reads until n bytes are buffered. A truncated control message ends the connection, because a later message
+// would lack the lost files.
 func (s *stream) fill(n int) error {
 	if s.tmp == nil {
 		s.tmp, s.oob = make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4*maxFDs))
@@ -115,7 +113,7 @@ func (s *stream) fill(n int) error {
 		case s.hdr.Flags&unix.MSG_CTRUNC != 0:
 			return errors.New("vfio-user: too many files with a message")
 		}
-		if s.r > 64<<10 { // keep the buffer short
+		if s.r > 64<<10 {
 			s.buf, s.r = append(s.buf[:0], s.buf[s.r:]...), 0
 		}
 		s.buf = append(s.buf, s.tmp[:k]...)
@@ -126,13 +124,13 @@ func (s *stream) fill(n int) error {
 	return nil
 }
 
-// A guest that rings often is waited for without sleeping: to put a thread to sleep and to wake it costs the guest and
-// this process more than the doorbell itself. maxGap is how long messages may be apart for that. It is less than the
-// two switches that are saved, so that a wait in vain at most doubles the cost of a message, and an idle guest, whose
-// gaps are longer, costs nothing.
+// If a guest rings often, receive waits without sleeping, because putting a thread to sleep and waking it costs the
+// guest and this process more than the doorbell itself. maxGap is the longest time between messages for that. It is
+// less than the two saved switches, so that a vain wait at most doubles the cost of a message, and an idle guest,
+// with longer gaps, costs nothing.
 const maxGap = 6 * time.Microsecond
 
-// receive reads what there is, and waits if there is nothing: first without sleeping, then for a Nap, then for long.
+// receive reads all available data. Without data it waits: first without sleeping, then for a Nap, then for long.
 func (s *stream) receive() (int, unix.Errno) {
 	start := time.Now()
 	flags := unix.MSG_DONTWAIT
@@ -152,7 +150,7 @@ func (s *stream) receive() (int, unix.Errno) {
 	}
 }
 
-// recvmsg waits for a Nap at most, which is the socket's timeout.
+// recvmsg waits for at most a Nap, the socket's timeout.
 func (s *stream) recvmsg(flags int) (int, unix.Errno) {
 	s.iov.Base = &s.tmp[0]
 	s.iov.SetLen(len(s.tmp))
@@ -163,7 +161,7 @@ func (s *stream) recvmsg(flags int) (int, unix.Errno) {
 	return int(n), errno
 }
 
-// keepFDs notes files that came with the bytes read last.
+// keepFDs stores the files that came with the last bytes.
 func (s *stream) keepFDs(oob []byte) {
 	msgs, _ := unix.ParseSocketControlMessage(oob)
 	for i := range msgs {
@@ -181,5 +179,5 @@ func (s *stream) closeFDs() {
 	s.files = nil
 }
 
-// deadline bounds each receive; a negative one does not.
+// deadline limits the time of each receive. A negative d removes the limit.
 func (s *stream) deadline(d time.Duration) { s.limit = d }

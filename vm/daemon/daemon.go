@@ -1,5 +1,5 @@
-// Package daemon runs parts of rackless that outlive the command that starts them: this program again, as a separate
-// process that serves a unix socket.
+// Package daemon runs the parts of rackless that outlive the command that starts them. A daemon is this program
+// again, as a separate process that serves a unix socket.
 package daemon
 
 import (
@@ -19,27 +19,25 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// Ready is the line that a daemon prints once it can be used.
+// Ready is the line that a daemon prints when it is ready for use.
 const Ready = "ready"
 
-// startLimit bounds the start of a daemon, which takes milliseconds.
+// startLimit limits the start of a daemon, which normally takes milliseconds.
 const startLimit = 20 * time.Second
 
-// envDaemon is set in the environment of daemons.
 const envDaemon = "RACKLESS_DAEMON"
 
-// Start starts this program with args as a daemon, called what in errors, and returns once it has
-// printed Ready. Its standard error goes to the end of the file log.
+// Start starts this program with args as a daemon, and returns when it has printed Ready. Errors name the daemon by
+// what, and its standard error is appended to the file log.
 func Start(ctx context.Context, what, log string, args ...string) (vm.Process, error) {
 	if os.Getenv(envDaemon) != "" {
-		// A program that uses this package and has no command for the daemon would start itself
-		// again and again.
+		// A program that uses this package without a daemon command would start itself endlessly.
 		return vm.Process{}, fmt.Errorf("start %s: this process was started as a daemon: %s takes no %q", what,
 			os.Args[0], args)
 	}
 	p, err := start(ctx, log, args)
 	if err != nil {
-		said, _ := os.ReadFile(log) // an unreadable log leaves the message shorter
+		said, _ := os.ReadFile(log) // if the log is unreadable, the message is only shorter
 		return p, fmt.Errorf("start %s: %w; its log %s: %s", what, err, log, strings.TrimSpace(string(said)))
 	}
 	return p, nil
@@ -57,10 +55,10 @@ func start(ctx context.Context, log string, args []string) (p vm.Process, err er
 	defer logFile.Close()
 	trace.Runs("", append([]string{self}, args...))
 	cmd := exec.Command(self, args...)
-	cmd.Args[0] = os.Args[0] // what the user called, in process lists; a test binary also knows its part by it
+	cmd.Args[0] = os.Args[0] // the user's name for the program; test binaries also select their role by it
 	cmd.Dir, cmd.Env = "/", append(os.Environ(), envDaemon+"=1")
 	cmd.Stderr = logFile
-	// A session of its own: Ctrl-C in the terminal that started it is not for the daemon.
+	// A separate session, so that Ctrl-C in the starting terminal does not reach the daemon.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -93,10 +91,9 @@ func start(ctx context.Context, log string, args []string) (p vm.Process, err er
 	return p, cmd.Process.Release()
 }
 
-// Listen makes a unix socket that its owner alone can use, in place of one that a daemon has left
-// that was killed.
+// Listen makes a unix socket for its owner only, and replaces one left by a killed daemon.
 func Listen(path string) (net.Listener, error) {
-	// Whether a daemon still lives is known to the caller, who has ended it or found none.
+	// The caller knows that no daemon is alive: it ended the daemon or found none.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -110,8 +107,8 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve calls handle for each connection that l accepts, all at once, until ctx ends; then it
-// closes listener and connections, and returns once all handles have.
+// Serve calls handle concurrently for each connection that l accepts, until ctx is done. Then it closes the listener
+// and the connections, and waits for all handlers.
 func Serve(ctx context.Context, l net.Listener, handle func(net.Conn)) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()

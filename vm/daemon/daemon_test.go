@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestMain lets the test binary be a daemon, which Start starts from the running executable.
+// TestMain lets the test binary be the daemon, because Start runs the current executable.
 func TestMain(m *testing.M) {
 	if os.Getenv(envDaemon) == "" {
 		os.Exit(m.Run())
@@ -80,7 +80,7 @@ func TestStartThatIsGivenUp(t *testing.T) {
 func TestServe(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.sock")
-	if err := os.WriteFile(path, nil, 0o600); err != nil { // left by one that was killed
+	if err := os.WriteFile(path, nil, 0o600); err != nil { // left by a killed daemon
 		t.Fatal(err)
 	}
 	l, err := Listen(path)
@@ -94,7 +94,7 @@ func TestServe(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- Serve(ctx, l, func(c net.Conn) { _, _ = io.Copy(c, c) }) }() // until it is closed
 	var conns []net.Conn
-	for range 2 { // at once
+	for range 2 { // concurrently
 		c, err := net.Dial("unix", path)
 		if err != nil {
 			t.Fatal(err)

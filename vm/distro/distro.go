@@ -1,4 +1,4 @@
-// Package distro detects the Linux distribution of a machine, and how packages are installed there.
+// Package distro detects a machine's Linux distribution and its package manager.
 package distro
 
 import (
@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// A System is what os-release(5) says. The zero value is one that says nothing.
+// A System is the content of os-release(5). The zero value means unknown.
 type System struct {
 	ID       string   // "debian", "fedora", "opensuse-leap"
-	Like     []string // IDs of those that it is made from, the nearest first
-	Codename string   // of its release, as "bookworm"; many have none
+	Like     []string // IDs of the systems it derives from, nearest first
+	Codename string   // of its release, such as "bookworm"; often empty
 	Name     string   // for people
 }
 
-// Of returns the system whose root is given. One without a file that can be read has no ID.
+// Of returns the system with the given root. If it has no readable os-release, the ID is empty.
 func Of(root fs.FS) System {
 	for _, name := range []string{"etc/os-release", "usr/lib/os-release"} {
 		if b, err := fs.ReadFile(root, name); err == nil {
@@ -39,7 +39,7 @@ func Parse(osRelease string) System {
 		Name: cmp.Or(values["PRETTY_NAME"], values["NAME"], values["ID"], "an unknown system")}
 }
 
-// unquote removes the quotes of a shell, which are written around a value as a whole.
+// unquote removes shell quotes around a whole value.
 func unquote(v string) string {
 	if s, err := strconv.Unquote(v); err == nil && v[0] == '"' {
 		return s
@@ -47,22 +47,22 @@ func unquote(v string) string {
 	return strings.Trim(v, `"'`)
 }
 
-// Debian reports whether the packages of the system are those of Debian itself.
+// Debian reports whether the system is Debian itself, with Debian's own packages.
 func (s System) Debian() bool { return s.ID == "debian" }
 
-// A manager installs packages. names are what it calls packages of Debian where the name differs; an empty one means
-// that it has no such package.
+// A manager installs packages. names maps Debian's package names to the system's if they differ; "" means that the
+// system has no such package.
 type manager struct {
 	command string
 	names   map[string]string
 }
 
-// managers are by the ID of a system, or of one that it is like.
+// managers maps the ID of a system, or of one it is like, to its package manager.
 var managers = map[string]manager{
 	"debian": {"apt-get install --no-install-recommends", nil},
 	"fedora": {"dnf install", map[string]string{"libvirt-daemon-system": "libvirt-daemon-kvm",
 		"qemu-system-x86": "qemu-system-x86-core", "qemu-system-arm": "qemu-system-aarch64-core"}},
-	// Its QEMU is built for KVM alone, and is not in PATH.
+	// Its QEMU supports only KVM, and is not in PATH.
 	"rhel": {"dnf install", map[string]string{"libvirt-daemon-system": "libvirt-daemon-kvm", "qemu-system-x86": "",
 		"qemu-system-arm": ""}},
 	"arch": {"pacman -S", map[string]string{"libvirt-daemon-system": "libvirt",
@@ -73,8 +73,8 @@ var managers = map[string]manager{
 		"qemu-system-x86": "qemu-system-x86_64", "qemu-system-arm": "qemu-system-aarch64"}},
 }
 
-// Install returns the command that installs packages, which are given by their names in Debian. It is empty where the
-// system or one of the packages is not known.
+// Install returns the command that installs packages, given by their Debian names, or "" if the system or a package
+// is unknown.
 func (s System) Install(debian ...string) string {
 	for _, id := range append([]string{s.ID}, s.Like...) {
 		m, ok := managers[id]

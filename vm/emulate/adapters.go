@@ -13,20 +13,21 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// The ConnectX adapters of a host are emulated beside its QEMU: by the daemon of a host that is kept, which outlives
-// power cuts, else by the process that owns the host. Templates have none, but the ports that they are behind: their
-// state is in no template, and a clone looks for them when it has resumed.
+// The ConnectX adapters of a host are emulated outside its QEMU. A kept host has a daemon for them, which outlives
+// power cuts; for any other host, the process that owns the host emulates them.
+//
+// A template has no adapters, only the ports that they plug into, because it cannot contain their state. A clone
+// looks for its adapters after it has resumed.
 
-// functions is how many PCI functions a ConnectX has: a physical one for each port, and then their virtual ones in
-// turns. Function f belongs to port f modulo the number of ports.
+// functions returns the number of PCI functions of a ConnectX: one physical function per port, then their virtual
+// functions in turn. Function f belongs to port f modulo the number of ports.
 func (n *NIC) functions() int { return n.Ports * (1 + n.VFs) }
 
-// maxFunctions is how many functions a device on a PCI bus has.
+// maxFunctions is the number of functions that a device on a PCI bus can have.
 const maxFunctions = 8
 
-// connectX calls f for each function of a ConnectX.
 func (p *Profile) connectX(f func(n *NIC, function int)) {
-	if p == nil { // a state of which only the head is there
+	if p == nil { // a state of which only the head was read
 		return
 	}
 	for i := range p.NICs {
@@ -38,34 +39,32 @@ func (p *Profile) connectX(f func(n *NIC, function int)) {
 	}
 }
 
-// hasConnectX says whether the machine has a ConnectX, and needs a QEMU with vfio-user.
+// hasConnectX reports whether the machine has a ConnectX, and so needs a QEMU with vfio-user.
 func (p *Profile) hasConnectX() bool {
 	has := false
 	p.connectX(func(*NIC, int) { has = true })
 	return has
 }
 
-// adapterSocket is where QEMU connects to a function of a ConnectX. QEMU and the process that
-// emulates the adapter agree on it without asking each other.
+// adapterSocket returns the socket on which QEMU reaches a function of a ConnectX. QEMU and the emulating process
+// derive it independently.
 func adapterSocket(dir string, n *NIC, function int) string {
 	return filepath.Join(dir, portID(n, function)+".sock")
 }
 
-// fileFirmware ends the name of the file with the settings in the firmware of a ConnectX.
+// fileFirmware is the suffix of the file with a ConnectX's firmware settings.
 const fileFirmware = ".flash"
 
-// adapters are the ConnectX adapters of a host, with the wires between them.
 type adapters struct {
 	server *connectx.Server
 	end    chan struct{} // closed when they end
 }
 
-// newAdapters emulates the adapters of a profile, on sockets in the directory of the host.
 func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (*adapters, error) {
 	a := &adapters{server: connectx.NewServer(connectx.Options{Log: log}), end: make(chan struct{})}
 	wires := make(map[string]*wire)
 	var errs []error
-	var firmware *connectx.Firmware // of the card whose functions are added
+	var firmware *connectx.Firmware // of the card whose functions are being added
 	ends := make(map[string][]*connectx.Port)
 	cables := make(map[int]*connectx.Cable)
 	p.connectX(func(n *NIC, function int) {
@@ -79,7 +78,7 @@ func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (
 			cables[port] = &connectx.Cable{}
 		}
 		hw, err := net.ParseMAC(mac(n, function))
-		if err != nil { // its form is ours
+		if err != nil { // our own format
 			panic(err)
 		}
 		nic := connectx.NIC{Name: portID(n, function), MAC: [6]byte(hw), Model: n.Model,
@@ -110,7 +109,7 @@ func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (
 		go a.deliver(added, frames)
 	})
 	for _, of := range ends {
-		if len(of) == 2 { // more are at a switch, whose ports are up whatever the others do
+		if len(of) == 2 { // three or more are on a switch, whose ports are up regardless of the others
 			connectx.Join(of[0], of[1])
 		}
 	}
@@ -120,20 +119,19 @@ func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (
 	return a, nil
 }
 
-// A wire joins the ports that are in it: two by a cable, more at a switch, which learns where addresses are.
+// A wire joins its ports: two by a cable, more by a switch, which learns the ports of addresses.
 type wire struct {
 	mu   sync.Mutex
 	ends []chan<- []byte
-	at   map[[6]byte]chan<- []byte // where an address was last seen
+	at   map[[6]byte]chan<- []byte // port on which an address was last seen
 }
 
-// What a wire holds at most.
+// Limits of a wire.
 const (
-	wireFrames    = 4096 // frames on their way to a port; more are lost
-	wireAddresses = 4096 // addresses that it learns; frames to others go everywhere
+	wireFrames    = 4096 // frames queued for a port; further frames are dropped
+	wireAddresses = 4096 // learned addresses; frames to others are flooded
 )
 
-// plug adds a port, and returns the frames that reach it.
 func (w *wire) plug() chan []byte {
 	frames := make(chan []byte, wireFrames)
 	w.mu.Lock()
@@ -142,7 +140,7 @@ func (w *wire) plug() chan []byte {
 	return frames
 }
 
-// send sends a frame, which is valid during the call, from the port with these frames of its own.
+// send sends a frame from a port, which is identified by its channel. The frame is valid only during the call.
 func (w *wire) send(from chan<- []byte, frame []byte) {
 	if len(frame) < 12 {
 		return
@@ -151,7 +149,7 @@ func (w *wire) send(from chan<- []byte, frame []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	source := [6]byte(frame[6:])
-	if _, known := w.at[source]; source[0]&1 == 0 && (known || len(w.at) < wireAddresses) { // no group
+	if _, known := w.at[source]; source[0]&1 == 0 && (known || len(w.at) < wireAddresses) { // not a group address
 		w.at[source] = from
 	}
 	to := w.at[[6]byte(frame)]
@@ -161,13 +159,13 @@ func (w *wire) send(from chan<- []byte, frame []byte) {
 		}
 		select {
 		case end <- frame:
-		default: // to wait would hold up the guest that sends
+		default: // waiting would stall the sending guest
 		}
 	}
 }
 
-// deliver hands frames to a port until the adapters end. It is not the sender who does: a frame that is answered by
-// another would never come to an end.
+// deliver hands frames to a port until the adapters end. The sender does not call the receiving port itself: a chain
+// of replies would never end.
 func (a *adapters) deliver(port *connectx.Port, frames <-chan []byte) {
 	for {
 		select {
@@ -184,7 +182,7 @@ func (a *adapters) close() error {
 	return a.server.Close()
 }
 
-// serveAdapters sees to it that the adapters of the host are emulated, and that a daemon is there if the host is kept.
+// serveAdapters ensures that the host's adapters are emulated, by a daemon if the host is kept.
 func (h *Host) serveAdapters(ctx context.Context) (err error) {
 	if h.Keep {
 		conn, err := net.Dial("unix", h.path(agentsSocket))
@@ -199,13 +197,12 @@ func (h *Host) serveAdapters(ctx context.Context) (err error) {
 	return err
 }
 
-// findAdapters lets a clone find its adapters, which its template did not have, and load their drivers.
+// findAdapters makes a clone detect its adapters, which its template did not have, and load their drivers.
 func (h *Host) findAdapters(ctx context.Context) error {
 	return h.run(ctx, "sh", "-c", "echo 1 >/sys/bus/pci/rescan && "+
 		"{ ! command -v udevadm >/dev/null || udevadm settle --timeout=120; }")
 }
 
-// emulator returns the QEMU for a profile.
 func (o Options) emulator(ctx context.Context) (vm.Emulator, error) {
 	return image.FindQEMU(ctx, image.Options{Cache: o.Dirs.Images(), Progress: func(step string) {
 		o.Progress.Begin("QEMU")

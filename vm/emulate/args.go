@@ -14,33 +14,31 @@ import (
 // agentPort is the name by which qemu-ga finds its virtio-serial port.
 const agentPort = "org.qemu.guest_agent.0"
 
-// agentChardev is QEMU's name of the socket behind that port.
 const agentChardev = "ga"
 
 // amdModel is qemu64, the cheapest emulation, presented as an AMD processor:
-//   - With svm and npt the host has a KVM of its own, so that its guests are translated once and not
-//     twice. Guests that the host's QEMU translated did not come up in
-//     nine minutes; under KVM two of them took 106 s (examples/epyc-lab.yaml). QEMU emulates no VMX.
+//   - With svm and npt the host has its own KVM, so that its guests are translated once instead of
+//     twice. Guests translated by the host's QEMU were not up after nine minutes; under KVM two of them
+//     took 106 s (examples/epyc-lab.yaml). QEMU emulates no VMX.
 //   - On AMD processors Linux needs topoext to see threads and shared L3 caches, and invtsc to trust the
 //     TSC. QEMU emulates no instruction for either, and need not: both only describe the machine.
 //     x-force-features keeps them on.
 //   - arat says that timers continue in idle CPUs, which is true here.
-//   - With x2apic a CPU reaches its APIC by registers of its own and not by memory. With a thread for
-//     each CPU, QEMU 10.0.2 lost ends of interrupts that were written to
-//     memory while another CPU mapped a device: the CPU then waited for ever, halted, with its
-//     timer's interrupt in service (seen with "info lapic").
+//   - With x2apic a CPU accesses its APIC by registers instead of memory. With a thread for each CPU,
+//     QEMU 10.0.2 lost ends of interrupts that were written to memory while another CPU mapped a
+//     device. The CPU then stayed halted forever, with its timer's interrupt in service (seen with
+//     "info lapic").
 const amdModel = "qemu64,xlevel=0x8000001e,vendor=AuthenticAMD,family=23,model=1,stepping=2,model-id=QEMU virtual " +
 	"AMD CPU,x-force-features=on,topoext=on,invtsc=on,svm=on,npt=on,+arat,+x2apic"
 
-// intelModel is qemu64 as a processor of Intel's, whose threads Linux takes from leaf 0xb, and who
-// shares an L3 from leaf 4. Its hosts have no KVM.
+// intelModel is qemu64 as an Intel processor: Linux reads its threads from leaf 0xb, and its shared L3 from leaf 4.
+// Its hosts have no KVM.
 const intelModel = "qemu64,vendor=GenuineIntel,level=0xb,+arat,+x2apic"
 
-// cpuModel is AMD's wherever the firmware can place the devices. Of an AMD CPU SeaBIOS 1.16
-// believes that it has 40 address bits, and then, on a machine with memory above 4 GiB, leaves 512
-// MiB of room at each port with a NIC. At a port of a switch, next to a GPU whose BAR has 32 bits,
-// that is to lie below 4 GiB, where it is not: SeaBIOS halts with "PCI: out of 32bit address
-// space".
+// cpuModel returns amdModel unless the firmware could not place the devices. SeaBIOS 1.16 assumes that an AMD CPU has
+// 40 address bits, and then reserves 512 MiB at each port with a NIC if the machine has memory above 4 GiB. If the
+// port belongs to a switch, beside a GPU with a 32-bit BAR, the reservation must fit below 4 GiB. It does not, and
+// SeaBIOS halts with "PCI: out of 32bit address space".
 func cpuModel(p *Profile) string {
 	if len(p.Switches) > 0 && p.Memory() >= memoryBelow4G {
 		return intelModel
@@ -48,13 +46,12 @@ func cpuModel(p *Profile) string {
 	return amdModel
 }
 
-// memoryBelow4G is how much memory q35 has all below 4 GiB; of more, a part lies above.
+// memoryBelow4G is the memory that q35 can place below 4 GiB. If a machine has more, a part is above.
 const memoryBelow4G = 0xb000_0000
 
-// A machine is one QEMU as it is to be started: the profile, what it boots, and the files that it uses.
 type machine struct {
 	name    string // of the host, for process lists
-	dir     string // of its sockets and logs
+	dir     string // for its sockets and logs
 	profile *Profile
 	qemu    vm.Emulator
 	accel   string // "kvm" or "tcg"
@@ -62,24 +59,22 @@ type machine struct {
 	disk    string // overlay of the root disk
 	tools   string // image of the second disk; "" for none
 	ram     ram
-	// adapters is the directory of the sockets of its ConnectX adapters, or "" for the empty ports of a template.
+	// adapters is the directory of the ConnectX adapters' sockets, or "" for the empty ports of a template.
 	adapters string
 }
 
-// socketSerial is that of the serial port ttyS0; the console is hvc0.
+// socketSerial is the socket of serial port ttyS0; the console is hvc0.
 const socketSerial = "serial.sock"
 
-// sockets are those of a host in its directory.
 var sockets = vm.Sockets{vm.SocketQMP, vm.SocketAgent, socketSerial, vm.SocketConsole}
 
-// vm returns the process of the machine.
 func (m machine) vm() vm.Machine {
 	return vm.Machine{Name: "host " + m.name, Binary: m.qemu.Path, Lead: m.qemu.Lead, Dir: m.dir, Sockets: sockets,
 		Args: m.args()}
 }
 
-// vmWithAdapters is vm, with the ConnectX adapters of the profile, if it has some. Their server maps the machine's
-// memory, so that it is no longer that of a template but a copy.
+// vmWithAdapters is like vm, with the profile's ConnectX adapters, if any. Their server maps the machine's memory, so
+// the memory is a copy of the template's.
 func (m machine) vmWithAdapters() (vm.Machine, error) {
 	if !m.profile.hasConnectX() {
 		return m.vm(), nil
@@ -105,29 +100,28 @@ func (m machine) vmWithAdapters() (vm.Machine, error) {
 	return v, nil
 }
 
-// ram is where the memory of the NUMA nodes lies: in anonymous memory, if nothing is set.
+// ram selects the memory of the NUMA nodes. The zero value means anonymous memory.
 type ram struct {
-	dir   string // of files ram0, ram1 ...
-	share bool   // write to these files (a template being made), or copy on write
-	open  bool   // in open files, which others map too
+	dir   string // with files ram0, ram1 ...
+	share bool   // write to these files (for making a template), or copy on write
+	open  bool   // in open files that other processes map too
 }
 
-// file is the file of a NUMA node.
 func (r ram) file(node int) string { return filepath.Join(r.dir, fmt.Sprintf("ram%d", node)) }
 
-// A Boot is what a host starts from.
+// A Boot is the system that a host boots.
 type Boot struct {
-	Key    string // what it was made from: hosts with the same boot the same
+	Key    string // identifies its contents: hosts with the same boot have the same key
 	Kernel string // for QEMU's -kernel: a kernel, or GRUB wrapped as one
 	Initrd string // "" for none
 	Append string // "" for none
 	Disk   string // qcow2 image below the host's overlay; "" for a host without a root disk
-	// Environment of commands that Exec runs, as of a login of root.
+	// Environment is the environment of commands run by Exec, as in a login of root.
 	Environment []string
 }
 
-// args returns QEMU's arguments. Everything that the guest can see is a function of profile,
-// accelerator and what boots alone: files and sockets are the host's own.
+// args returns QEMU's arguments. Everything visible to the guest depends only on the profile, the accelerator and the
+// boot; files and sockets belong to the host.
 func (m machine) args() []string {
 	p := m.profile
 	mib := func(b int64) string { return strconv.FormatInt(b>>20, 10) + "M" }
@@ -136,24 +130,24 @@ func (m machine) args() []string {
 	a := []string{
 		"-name", "rackless-host-" + m.name,
 		"-nodefaults", "-no-user-config", "-display", "none",
-		// With the HPET, unlike nodes: against it a kernel that is emulated on a busy machine finds
-		// its TSC good. Without it, it held the TSC against the ticks that it had missed, gave it
-		// up for the slow ACPI timer, and one boot of 15 hung with timers that never came. The
-		// IOMMU's interrupt remapping needs the I/O APIC in QEMU (kernel-irqchip=split).
+		// Hosts have the HPET, unlike nodes: with it, an emulated kernel on a busy machine finds its TSC stable.
+		// Without it, the kernel compared the TSC with ticks that it had missed and fell back to the slow ACPI timer,
+		// and one boot of 15 hung waiting for timers. Interrupt remapping of the IOMMU needs the I/O APIC in QEMU
+		// (kernel-irqchip=split).
 		//
-		// What the chipset has besides, nobody uses, and drivers would come for it: disks and a bus for sensors, a
+		// The chipset's other devices are unused, and drivers would be loaded for them: disks, a sensor bus, a
 		// keyboard and a mouse.
 		"-machine", "q35,kernel-irqchip=split,vmport=off,sata=off,smbus=off,i8042=off",
 		"-accel", m.accel, "-cpu", cpuModel(p),
-		// A die of a package is a NUMA node: that gives each an L3 of its own.
+		// One die is one NUMA node, so each has its own L3.
 		"-smp", fmt.Sprintf("%d,sockets=%d,dies=%d,cores=%d,threads=%d", p.CPUs(), packages, nodes/packages,
 			coresPerDie, p.ThreadsPerCore),
 		"-m", mib(int64(p.Memory())),
-		// rackless inspect shows the first two as the machine's vendor and product, and tells
-		// stand-ins for GPUs by the first.
+		// rackless inspect reports these two as the machine's vendor and product, and recognizes GPU stand-ins by the
+		// vendor.
 		"-smbios", "type=1,manufacturer=" + topology.VendorEmulated + ",product=emulated " + p.Name,
 	}
-	// QEMU numbers CPUs by package, die, core and thread: those of a node follow one another.
+	// QEMU numbers CPUs by package, die, core and thread, so the CPUs of a node are consecutive.
 	perNode := coresPerDie * p.ThreadsPerCore
 	for i, n := range p.NUMANodes {
 		backend := fmt.Sprintf("memory-backend-ram,id=ram%d,size=%s", i, mib(int64(n.Memory)))
@@ -187,10 +181,9 @@ func (m machine) args() []string {
 		"-chardev", sockets.Chardev("serial", socketSerial)+",logfile="+
 			vm.Escape(filepath.Join(m.dir, vm.FileConsole))+",logappend=on", "-serial", "chardev:serial",
 		"-device", "intel-iommu,intremap=on,eim=on,caching-mode=on,device-iotlb=on",
-		// What no real machine has goes to fixed places on the root bus of the chipset, so that
-		// nothing moves when a profile changes. Each queue of a virtio device is a file descriptor
-		// that QEMU's main loop polls, for each timer of each CPU: with 31 ports and 16 queues a
-		// disk it was 138 of them, and the loop used up a core of the machine below.
+		// Devices that no real machine has get fixed slots on the chipset's root bus, so that profile changes do not
+		// move them. Each queue of a virtio device is a file descriptor that QEMU's main loop polls on every timer of
+		// every CPU. With 31 ports and 16 queues per disk there were 138, and the loop used a whole core.
 		"-device", "virtio-serial-pci,id=vser,max_ports=3,bus=pcie.0,addr=0x1",
 		"-chardev", sockets.Chardev(agentChardev, vm.SocketAgent),
 		"-device", "virtserialport,bus=vser.0,chardev="+agentChardev+",name="+agentPort,
@@ -208,15 +201,15 @@ func (m machine) args() []string {
 			"-device", "virtio-blk-pci,drive=tools,num-queues=1,bus=pcie.0,addr=0x4")
 	}
 	if p.Screen {
-		// Without a ROM, which the firmware would run for nobody to see.
+		// No ROM: the firmware would run it, and there is no screen to see.
 		a = append(a, "-device", "VGA,bus=pcie.0,addr=0x5,romfile=")
 	}
 	return append(a, p.deviceArgs(m.adapters)...)
 }
 
-// deviceArgs returns the arguments for the profile's devices, in the order of their addresses. The
-// firmware numbers buses depth first, and gives the root bus of a root complex (pxb-pcie) the
-// number that it is told: a port there leads to the bus with the next number.
+// deviceArgs returns the arguments for the profile's devices, in the order of their addresses. The firmware numbers
+// buses depth first, and gives the root bus of a root complex (pxb-pcie) its specified number, so a port on that bus
+// leads to the next number.
 func (p *Profile) deviceArgs(adapters string) []string {
 	d := deviceList{hubs: p.hubs(), adapters: adapters}
 	for _, r := range p.roots() {
@@ -250,17 +243,16 @@ func (p *Profile) deviceArgs(adapters string) []string {
 	return d.args
 }
 
-// comesLate is for ports that have an adapter in a clone, and none in its template: the power is on, and nothing tells
-// the guest that there is a card now.
+// comesLate configures ports that have an adapter in a clone but not in its template: power is on, and the guest gets
+// no hotplug event.
 const comesLate = ",hotplug=off,power_controller_present=off"
 
-// What the registers of devices take, in MiB.
+// Sizes of devices' registers, in MiB.
 const (
 	adapterRoom = 32 // a function of a ConnectX
 	gpuRoom     = 16 // a stand-in for a GPU
 )
 
-// connectX is how many functions of a ConnectX a device has.
 func (d device) connectX() int {
 	if d.nic == nil || d.nic.Model == "" {
 		return 0
@@ -268,9 +260,9 @@ func (d device) connectX() int {
 	return d.nic.functions()
 }
 
-// reserve is what the root port needs so that clones find adapters late: room for their registers. Of those behind a
-// switch, the guest forgets the switch before it is saved, and finds it again. It then places the GPUs there, whose
-// registers have addresses of 32 bits, in the window without prefetching.
+// reserve returns options of the root port that reserve room for the registers of adapters that appear in clones. The
+// guest removes a switch with adapters before it is saved, and rescans it later. It then places the GPUs' 32-bit
+// registers in the non-prefetchable window.
 func (r root) reserve() string {
 	if n := r.connectX(); n > 0 {
 		return fmt.Sprintf("%s,pref64-reserve=%dM", comesLate, n*adapterRoom)
@@ -285,12 +277,10 @@ func (r root) reserve() string {
 	if adapters == 0 {
 		return ""
 	}
-	// More than all take: the kernel rounds windows up, and the firmware does not know yet at multiples of what size
-	// they have to begin.
+	// Generous sizes: the kernel rounds windows up, and their alignment is not known to the firmware yet.
 	return fmt.Sprintf(",pref64-reserve=%dM,mem-reserve=%dM", (2*adapters+1)*adapterRoom, 2*(gpus+1)*gpuRoom)
 }
 
-// switchesWithConnectX are the upstream ports of switches that an adapter is behind.
 func (p *Profile) switchesWithConnectX() (upstream []string) {
 	for _, r := range p.roots() {
 		if r.sw != nil && slices.ContainsFunc(r.behind, func(b device) bool { return b.connectX() > 0 }) {
@@ -300,7 +290,7 @@ func (p *Profile) switchesWithConnectX() (upstream []string) {
 	return upstream
 }
 
-// hubs numbers the wires: QEMU's software hub joins the ports on it.
+// hubs numbers the wires. QEMU's software hub joins the ports of a wire.
 func (p *Profile) hubs() map[string]int {
 	var names []string
 	for _, n := range p.NICs {
@@ -316,26 +306,24 @@ func (p *Profile) hubs() map[string]int {
 	return hubs
 }
 
-// deviceList collects arguments.
 type deviceList struct {
 	args     []string
 	hubs     map[string]int
-	adapters string // directory of the sockets of ConnectX adapters
+	adapters string // directory of the ConnectX adapters' sockets
 	chassis  int
-	ends     int // of wires
+	ends     int // number of wire ends
 }
 
 func (d *deviceList) device(format string, args ...any) {
 	d.args = append(d.args, "-device", fmt.Sprintf(format, args...))
 }
 
-// port adds a port with a slot of its own: two with the same chassis and slot are refused.
+// port adds a port with its own slot; QEMU refuses two with the same chassis and slot.
 func (d *deviceList) port(format string, args ...any) {
 	d.chassis++
 	d.device(format+fmt.Sprintf(",chassis=%d", d.chassis), args...)
 }
 
-// card adds a GPU or a NIC on a bus.
 func (d *deviceList) card(c device, bus string, conventional bool) {
 	if c.nic != nil {
 		d.nic(c.nic, bus, conventional)
@@ -348,9 +336,9 @@ func (d *deviceList) card(c device, bus string, conventional bool) {
 	}
 }
 
-// nic adds a card: an 82576 (igb) with virtual functions, an 82574 (e1000e) without, or on a
-// conventional bus an 82540 (e1000), or a ConnectX in another process. None has a boot ROM: it
-// would take the firmware seconds.
+// nic adds a NIC: a ConnectX in another process if Model is set, else an 82576 (igb) if it has virtual functions, an
+// 82540 (e1000) on a conventional bus, or an 82574 (e1000e). None has a boot ROM, which would cost the firmware
+// seconds.
 func (d *deviceList) nic(n *NIC, bus string, conventional bool) {
 	if n.Model != "" {
 		for i := range n.functions() {
@@ -374,8 +362,8 @@ func (d *deviceList) nic(n *NIC, bus string, conventional bool) {
 		if n.Ports > 1 {
 			dev += ",multifunction=on"
 		}
-		// The kernel finds further functions of a device with ARI by the number of the next one
-		// in its capability, which QEMU leaves 0 without this.
+		// With ARI the kernel finds further functions by the next function number in the capability, which QEMU
+		// otherwise leaves 0.
 		if n.Ports > 1 && i == 0 {
 			dev += ",x-pcie-ari-nextfn-1=on"
 		}
@@ -389,19 +377,17 @@ func (d *deviceList) nic(n *NIC, bus string, conventional bool) {
 	}
 }
 
-// portID is what QEMU calls a port, by its function.
 func portID(n *NIC, port int) string {
 	a := n.Address
 	return fmt.Sprintf("nic%02x-%02x-%d", a.Bus, a.Device, port)
 }
 
-// mac is the address of a port: of QEMU's range, and the port's place in it. Hosts share no
-// network, so that they may share addresses.
+// mac returns the address of a port, in QEMU's range and derived from the port's place. Hosts share no network, so
+// their addresses may be equal.
 func mac(n *NIC, port int) string {
 	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", n.Address.Bus, n.Address.Device, port)
 }
 
-// unplugged returns the ports without a wire that QEMU emulates.
 func (p *Profile) unplugged() []string {
 	var ids []string
 	for i := range p.NICs {

@@ -7,7 +7,7 @@ import (
 	"github.com/rackless/rackless/examples/hosts"
 )
 
-// Builtin returns the profiles that come with rackless, by name.
+// Builtin returns the built-in profiles, sorted by name.
 func Builtin() []*Profile {
 	files, err := hosts.Profiles.ReadDir(".")
 	if err != nil { // embedded: cannot fail
@@ -21,7 +21,7 @@ func Builtin() []*Profile {
 			panic(err)
 		}
 		p, err := ParseProfile(f.Name(), b)
-		if err != nil || p.Name != name { // tested
+		if err != nil || p.Name != name { // checked by tests
 			panic(fmt.Sprintf("built-in profile %s: %v", name, err))
 		}
 		all = append(all, p)
@@ -29,7 +29,7 @@ func Builtin() []*Profile {
 	return all
 }
 
-// Source returns the file of a built-in profile, or nil if there is none of the name.
+// Source returns the file of a built-in profile, or nil if there is no such profile.
 func Source(name string) []byte {
 	b, err := hosts.Profiles.ReadFile(name + ".yaml")
 	if err != nil {

@@ -15,15 +15,13 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// DaemonCommand is the hidden command below rackless emulate that runs RunDaemon; its one argument
-// is the host's directory.
+// DaemonCommand is the hidden command of rackless emulate that runs RunDaemon. Its argument is the host's directory.
 const DaemonCommand = "host-daemon"
 
-// agentsSocket is where the daemon of a host shares its agent.
 const agentsSocket = "agents.sock"
 
-// RunDaemon shares the agent of a host that is kept among all that have something to run there, and emulates its
-// ConnectX adapters, until ctx ends. It writes daemon.Ready to w when it can be used.
+// RunDaemon shares the agent of a kept host among its users and emulates its ConnectX adapters, until ctx is done. It
+// writes daemon.Ready to w when it is ready.
 func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 	l, err := daemon.Listen(filepath.Join(dir, agentsSocket))
 	if err != nil {
@@ -36,7 +34,7 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 	}
 	if s.Profile.hasConnectX() {
 		a, err := newAdapters(dir, s.Profile, func(format string, args ...any) {
-			fmt.Fprintf(os.Stderr, format+"\n", args...) // its log
+			fmt.Fprintf(os.Stderr, format+"\n", args...) // the daemon's log
 		})
 		if err != nil {
 			return err
@@ -51,18 +49,17 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 	}
 	defer mux.Close()
 	return daemon.Serve(ctx, l, func(conn net.Conn) {
-		_ = mux.Serve(ctx, conn) // a client that hangs up knows itself what it lost
+		_ = mux.Serve(ctx, conn) // a client that hangs up already knows
 	})
 }
 
-// answerLimit bounds an answer of a host's agent. While lab nodes booted in an emulated host, on a
-// machine busy with other tests, one had said nothing for two minutes; whether it would have gone
-// on was not seen. A host that restarts or is off is noticed within about a second all the same.
+// answerLimit limits the wait for an answer of a host's agent. On a busy machine, an agent was silent for two minutes
+// while lab nodes booted in the host; whether it would have recovered is unknown. A restarting or stopped host is
+// still noticed within about a second.
 const answerLimit = 10 * time.Minute
 
-// agentGone says whether the guest has closed the agent's port, as it does when it shuts down, and
-// as QEMU does for it when it is reset. What cannot be found out is no. QEMU speaks with one client
-// at a time: nobody keeps that connection.
+// agentGone reports whether the guest has closed the agent's port, as it does at shutdown and QEMU does at a reset.
+// On errors it returns false. It closes its QMP connection at once, because QEMU serves one client at a time.
 func agentGone(ctx context.Context, dir string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -82,7 +79,6 @@ func agentGone(ctx context.Context, dir string) bool {
 	return slices.ContainsFunc(ports, func(p port) bool { return p.Label == agentChardev && !p.Open })
 }
 
-// startDaemon starts the daemon of a host as a process of its own and returns when it is ready.
 func startDaemon(ctx context.Context, dir string) error {
 	_, err := daemon.Start(ctx, "the host's daemon", filepath.Join(dir, "daemon.log"), "emulate", DaemonCommand, dir)
 	return err

@@ -2,12 +2,12 @@ package emulate
 
 import "github.com/rackless/rackless/internal/strictyaml"
 
-// MaxProfileSize bounds the file of a profile, in bytes. The built-in profiles have less than 4 KiB, comments and all.
+// MaxProfileSize limits the file of a profile, in bytes. The built-in profiles have less than 4 KiB, including
+// comments.
 const MaxProfileSize = 16 << 10
 
-// ParseProfile reads a profile from YAML and checks that such a machine can be made. The file's
-// name is only used in messages. Keys that a profile does not have are refused, and so are anchors,
-// tags and several documents. The error is a [strictyaml.Errors].
+// ParseProfile reads a profile from YAML and checks that the machine can be emulated; name is only used in messages.
+// It refuses unknown keys, anchors, tags and multiple documents. The error is a [strictyaml.Errors].
 func ParseProfile(name string, data []byte) (*Profile, error) {
 	r := strictyaml.New(&strictyaml.Format{
 		Name: "profile", File: "profile", MaxSize: MaxProfileSize, MaxTokens: 4_000, MaxDepth: 8,

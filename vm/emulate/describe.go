@@ -2,14 +2,14 @@ package emulate
 
 import "time"
 
-// An Item is a host as rackless emulate ls shows it, see docs/json.md.
+// An Item is a host in the output of rackless emulate ls; see docs/json.md.
 type Item struct {
 	Name    string `json:"name"`
 	Profile string `json:"profile"`
 	State   string `json:"state"` // "running", "off", "starting" or "left"
 	Keep    bool   `json:"keep"`
-	Owner   int    `json:"owner_pid,omitempty"` // of one that is not kept: the process that it goes with
-	PID     int    `json:"pid,omitempty"`       // of QEMU, while it runs
+	Owner   int    `json:"owner_pid,omitempty"` // the process that owns it, if it is not kept
+	PID     int    `json:"pid,omitempty"`       // of QEMU, while it is running
 	Size
 	Accel      string     `json:"accelerator"`                  // "kvm" or "tcg"
 	Reason     string     `json:"accelerator_reason,omitempty"` // why it is not kvm
@@ -17,18 +17,18 @@ type Item struct {
 	ColdReason string     `json:"cold_reason,omitempty"`        // why it was booted
 	Made       time.Time  `json:"made"`
 	Booted     *time.Time `json:"booted,omitempty"`
-	DiskBytes  int64      `json:"disk_bytes"` // what its disk takes here, beside the image
+	DiskBytes  int64      `json:"disk_bytes"` // allocated size of its disk here, without the image
 	Dir        string     `json:"dir"`
 }
 
-// A Machine is a profile as rackless emulate profiles shows it.
+// A Machine is a profile in the output of rackless emulate profiles.
 type Machine struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Size
 }
 
-// A Size is how much a machine has.
+// A Size is the size of a machine.
 type Size struct {
 	CPUs      int   `json:"cpus"`
 	NUMANodes int   `json:"numa_nodes"`
@@ -41,13 +41,13 @@ func (p *Profile) size() Size {
 	return Size{p.CPUs(), len(p.NUMANodes), int64(p.Memory()), len(p.GPUs), len(p.NICs)}
 }
 
-// Describe is the machine of a profile.
+// Describe returns the machine of a profile.
 func (p *Profile) Describe() Machine {
 	return Machine{p.Name, p.Description, p.size()}
 }
 
-// Describe is the host as it is now. The process counts, and not what the state says of it: a host
-// may have been switched off from inside.
+// Describe returns the current state of the host. The process decides whether it runs, not the recorded state,
+// because the host may have been switched off from inside.
 func (h *Host) Describe() Item {
 	p := h.Profile
 	i := Item{
@@ -55,7 +55,7 @@ func (h *Host) Describe() Item {
 		Reason: h.AccelReason, Cloned: h.Cloned, ColdReason: h.ColdReason, Made: h.Made, DiskBytes: h.DiskUse(),
 		Dir: h.Dir,
 	}
-	// Who made a host that is kept has ended long ago, and its number may be another's.
+	// The maker of a kept host has ended long ago, and its process number may be reused.
 	if !h.Keep {
 		i.Owner = h.Owner.PID
 	}

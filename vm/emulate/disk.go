@@ -20,30 +20,30 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// Label of the file system on the second disk, by which the host mounts it.
 const toolsLabel = "rackless"
 
-// toolsSize is the size of the second disk: the same for all, so that a template's clone may have
-// another in its place. Its file has holes.
+// toolsSize is the size of every second disk, so that a clone may have another disk than its template. The file is
+// sparse.
 const toolsSize = 1 * lab.GiB
 
-// Tools are what the second disk of a host holds: this program, and what it would have to build there.
+// Tools are the contents of a host's second disk: this program, and files that the host would otherwise have to
+// build.
 type Tools struct {
 	Program string            // path of the rackless program
 	Files   map[string]string // other files and directories: path on the disk to path here
 }
 
-// MakeTools makes the image of the second disk in a directory, or finds the one with the same
-// contents there, and returns its path.
+// MakeTools returns the path of the image of the second disk in a directory. It makes the image unless one with the
+// same contents exists.
 func MakeTools(ctx context.Context, dir string, t Tools, progress func(string)) (string, error) {
 	key, err := t.key()
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, key+".ext4")
-	// The time of the file is that of its last use, by which pruneTools goes.
+	// The modification time records the last use, for pruneTools.
 	now := time.Now()
-	if err := os.Chtimes(path, now, now); err == nil { // it is there, and in use
+	if err := os.Chtimes(path, now, now); err == nil { // it exists and is in use
 		return path, nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -78,16 +78,16 @@ func MakeTools(ctx context.Context, dir string, t Tools, progress func(string)) 
 		strconv.FormatInt(int64(toolsSize/lab.KiB), 10)+"k"); err != nil {
 		return "", err
 	}
-	if err := atomicfile.Rename(img, path); err != nil { // it is never checked again
+	if err := atomicfile.Rename(img, path); err != nil { // it is never verified again
 		return "", err
 	}
 	return path, pruneTools(dir, now)
 }
 
-// toolsAge is how long an image that no host has been started with stays.
+// toolsAge is the time after which an unused image is pruned.
 const toolsAge = 24 * time.Hour
 
-// pruneTools removes the images of older builds of rackless. A host that runs keeps the one that it has open.
+// pruneTools removes the images of older builds of rackless. A running host keeps its open image.
 func pruneTools(dir string, now time.Time) error {
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -108,7 +108,6 @@ func pruneTools(dir string, now time.Time) error {
 	return nil
 }
 
-// key is a hash of everything that the disk holds.
 func (t Tools) key() (string, error) {
 	h := sha256.New()
 	add := func(to, from string) error {

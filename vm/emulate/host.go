@@ -24,37 +24,37 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// A Host is an emulated host, running or not, as this process uses it.
+// A Host is an emulated host, running or not, as used by this process.
 type Host struct {
 	State
-	Dir string // its own, with its disk and sockets
+	Dir string // own directory, with disk and sockets
 
-	// Of a host that is not kept, while this process owns it.
+	// Set while this process owns the host, which then is not kept.
 	unlock   func()
 	adapters *adapters // nil if it has none
 }
 
-// Options of Start.
+// Options are the options of Start.
 type Options struct {
 	Dirs    userdirs.Dirs
 	Profile *Profile
-	Name    string // of the host; "" means the profile's
-	// Keep makes a host that outlives this process. One that is not kept ends with it, whatever ends it.
+	Name    string // of the host; "" means the profile's name
+	// Keep makes a host that outlives this process. Otherwise the host ends with it, however it ends.
 	Keep bool
 	Boot Boot
-	// Tools makes the image of the second disk, which holds Program; nil for none.
+	// Tools makes the image of the second disk, which contains Program. If nil, there is no second disk.
 	Program string
 	Tools   func(ctx context.Context, progress func(string)) (path string, err error)
-	// Accel is "kvm" or "tcg", and AccelReason why it is not kvm.
+	// Accel is "kvm" or "tcg". AccelReason says why it is not kvm.
 	Accel, AccelReason string
-	Cold               bool // boot, and do not resume from a template
+	Cold               bool // boot instead of resuming from a template
 	Progress           *steps.Progress
 }
 
-// bootLimit bounds the boot until the agent answers. The largest profile of all takes minutes on two emulating cores.
+// bootLimit limits the boot until the agent answers. The largest profile takes minutes on two emulating cores.
 const bootLimit = 15 * time.Minute
 
-// supported returns why hosts cannot be emulated on a machine of an architecture, or nil.
+// supported returns an error if hosts cannot be emulated on an architecture.
 func supported(arch string) error {
 	if arch == "amd64" {
 		return nil
@@ -63,9 +63,8 @@ func supported(arch string) error {
 		"labs run here, with rackless up", arch)
 }
 
-// Start makes a host run: it finds the one of the name that is kept, booting it if it is off, or
-// makes one. Close or Remove ends one that is not kept. If Start fails, what it made is removed
-// again.
+// Start makes a host run: the kept host of that name, booted if it is off, or a new one. Close or Remove ends a host
+// that is not kept. If Start fails, it removes anything that it made.
 func Start(ctx context.Context, o Options) (h *Host, err error) {
 	p := o.Progress
 	defer func() { p.End(err) }()
@@ -84,7 +83,8 @@ func Start(ctx context.Context, o Options) (h *Host, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// Who owns a host that is not kept has its lock until it closes the host, so that nobody removes it.
+	// The owner of a host that is not kept holds its lock until it closes the host, so that no other process removes
+	// it.
 	defer func() {
 		if h == nil || h.Keep {
 			unlock()
@@ -97,7 +97,7 @@ func Start(ctx context.Context, o Options) (h *Host, err error) {
 	case errors.Is(err, ErrNoHost):
 	case err != nil:
 		return nil, err
-	case !have.Keep || !have.Ready: // its maker was killed
+	case !have.Keep || !have.Ready: // the process making it was killed
 		if err := removeLocked(ctx, o.Dirs, o.Name); err != nil {
 			return nil, err
 		}
@@ -113,16 +113,16 @@ func Start(ctx context.Context, o Options) (h *Host, err error) {
 	}
 	h, err = create(ctx, o)
 	if err != nil {
-		// The caller may have been interrupted; cleaning up must go on all the same.
+		// Clean up even if the caller was interrupted.
 		return nil, errors.Join(err, removeLocked(context.WithoutCancel(ctx), o.Dirs, o.Name))
 	}
 	return h, nil
 }
 
-// manyCPUs is what a laptop emulates with patience: 64 CPUs take twice as long to boot as 16.
+// manyCPUs is the most that a laptop emulates in acceptable time: 64 CPUs take twice as long to boot as 16.
 const manyCPUs = 32
 
-// create makes a host and boots it. The caller holds its lock.
+// create makes a host and boots it. The caller holds the lock.
 func create(ctx context.Context, o Options) (*Host, error) {
 	if err := o.Profile.Fits(); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func create(ctx context.Context, o Options) (*Host, error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	// Before anything is started, so that Sweep finds what a killed rackless has left.
+	// Saved before anything is started, so that Sweep finds the remains of a killed rackless.
 	if err := h.save(); err != nil {
 		return nil, err
 	}
@@ -176,7 +176,6 @@ func create(ctx context.Context, o Options) (*Host, error) {
 	return h, h.save()
 }
 
-// takeTools gives the host the second disk of this rackless.
 func (h *Host) takeTools(ctx context.Context, o Options) (err error) {
 	if o.Tools == nil {
 		h.Tools = ""
@@ -190,7 +189,8 @@ func (h *Host) takeTools(ctx context.Context, o Options) (err error) {
 	return err
 }
 
-// template returns what the host is to be cloned from, or nil where it is to be booted; ColdReason then says why.
+// template returns the template to clone the host from. If it returns nil the host is booted, and ColdReason says
+// why.
 func (h *Host) template(ctx context.Context, qemu vm.Emulator, o Options) (*vm.Template, error) {
 	if o.Cold {
 		h.ColdReason = "asked to boot"
@@ -208,7 +208,6 @@ func (h *Host) template(ctx context.Context, qemu vm.Emulator, o Options) (*vm.T
 	return nil, nil
 }
 
-// machine is the host's machine, as it is booted.
 func (h *Host) machine(qemu vm.Emulator, o Options) machine {
 	m := machine{name: h.Name, dir: h.Dir, profile: h.Profile, qemu: qemu, accel: h.Accel, boot: o.Boot, tools: h.Tools}
 	if o.Boot.Disk != "" {
@@ -217,7 +216,7 @@ func (h *Host) machine(qemu vm.Emulator, o Options) machine {
 	return m
 }
 
-// boot starts the machine of a host that is off. The caller holds its lock.
+// boot starts a host that is off. The caller holds the lock.
 func (h *Host) boot(ctx context.Context, o Options) error {
 	if err := h.Profile.Fits(); err != nil {
 		return err
@@ -239,7 +238,8 @@ func (h *Host) boot(ctx context.Context, o Options) error {
 	return h.save()
 }
 
-// start runs QEMU, from a template if there is one, and returns when the agent answers. On an error no QEMU is left.
+// start runs QEMU, from a template if t is set, and returns when the agent answers. On error it leaves no QEMU
+// process.
 func (h *Host) start(ctx context.Context, qemu vm.Emulator, o Options, t *vm.Template) (err error) {
 	verb := "boot"
 	m := h.machine(qemu, o)
@@ -277,7 +277,7 @@ func (h *Host) start(ctx context.Context, qemu vm.Emulator, o Options, t *vm.Tem
 		fmt.Errorf("its agent did not answer within %v; the console ended: %s", bootLimit,
 			vm.LastLines(h.SerialLog())))
 	defer cancel()
-	// As early as possible: a link that goes down later would show in the guest's log.
+	// As early as possible, because a link that goes down later would show in the guest's log.
 	if err := unplug(ctx, h.Dir, h.Profile.unplugged()); err != nil {
 		return err
 	}
@@ -297,12 +297,11 @@ func (h *Host) start(ctx context.Context, qemu vm.Emulator, o Options, t *vm.Tem
 	return h.findAdapters(ctx)
 }
 
-// fileDisk is the disk of a host or a template: what differs from what is below it.
+// fileDisk is the overlay disk of a host or a template.
 const fileDisk = "disk.qcow2"
 
-// awaitAgent connects to the agent's port until the agent answers, once the guest has opened it.
-// What is sent to a guest that starts may be lost in a reset of its port, so that it is asked again
-// and again.
+// awaitAgent waits until the guest has opened the agent's port and the agent answers. It repeats its request, because
+// a starting guest may reset the port and lose it.
 func awaitAgent(ctx context.Context, dir string) (*qapi.Conn, error) {
 	const patience = 10 * time.Second
 	for {
@@ -320,18 +319,16 @@ func awaitAgent(ctx context.Context, dir string) (*qapi.Conn, error) {
 	}
 }
 
-// identifyScript gives a host its name, and a template's clone its own time and randomness: the
-// kernel hears of the new machine by its vmgenid and reseeds itself, and this adds to it. The
-// machine-id stays that of the image: no two hosts meet on a network. The second disk may be
-// another than when the template was made: what was cached of it goes.
+// identifyScript sets a host's name, and a clone's time and randomness. The kernel learns of the new machine by its
+// vmgenid and reseeds itself; the script adds to that. The machine-id stays the image's, because no two hosts share a
+// network. Caches are dropped, because the second disk may differ from the template's.
 //
-// It runs as few programs as it can, since an emulated CPU translates each before it first runs.
-// hwclock waits for the next second of the clock that the next boot reads, and is not waited for.
+// It runs few programs, because an emulated CPU must first translate each. hwclock runs in the background, because it
+// waits for the next full second of the clock; the next boot reads that clock.
 //
 //go:embed identify.sh
 var identifyScript string
 
-// identify makes the host one of its own.
 func (h *Host) identify(ctx context.Context) error {
 	a, err := h.agent(ctx)
 	if err != nil {
@@ -347,17 +344,17 @@ func (h *Host) identify(ctx context.Context) error {
 
 func (h *Host) path(file string) string { return filepath.Join(h.Dir, file) }
 
-// SerialLog is the file with what the serial port printed.
+// SerialLog returns the path of the serial port's log.
 func (h *Host) SerialLog() string { return h.path(vm.FileConsole) }
 
-// Console is the unix socket of the console hvc0. QEMU serves one client at a time.
+// Console returns the unix socket of the console hvc0. QEMU serves one client at a time.
 func (h *Host) Console() string { return h.path(vm.SocketConsole) }
 
-// consoleUnit is the shell of root on hvc0. systemd starts it by itself only where the console's
-// driver is in the kernel's initial file system.
+// consoleUnit is root's shell on hvc0. systemd starts it automatically only if the kernel's initial file system
+// contains the console's driver.
 const consoleUnit = "serial-getty@hvc0.service"
 
-// OpenConsole connects to the console hvc0, on which a shell of root waits.
+// OpenConsole connects to the console hvc0, which has a root shell.
 func (h *Host) OpenConsole(ctx context.Context) (net.Conn, error) {
 	if err := h.run(ctx, "systemctl", "start", consoleUnit); err != nil {
 		return nil, err
@@ -369,15 +366,15 @@ func (h *Host) OpenConsole(ctx context.Context) (net.Conn, error) {
 // Running reports whether the host's machine runs.
 func (h *Host) Running() bool { return h.Process.Alive() }
 
-// agent connects to the agent: through the daemon of a host that is kept, so that several processes can.
+// agent connects to the agent. For a kept host it goes through the daemon, so that several processes can connect.
 func (h *Host) agent(ctx context.Context) (*guest.Agent, error) {
 	if !h.Running() {
 		return nil, fmt.Errorf("host %s is off: rackless emulate %s boots it", h.Name, h.Name)
 	}
-	limit := answerLimit + 10*time.Second // the daemon's error says more
+	limit := answerLimit + 10*time.Second // longer than the daemon's, whose error says more
 	conn, err := qapi.DialPlain(ctx, h.path(agentsSocket), nil)
 	if _, refused := errors.AsType[*net.OpError](err); refused {
-		limit = 0 // nobody would notice a restart
+		limit = 0 // a restart would not be noticed
 		conn, err = awaitAgent(ctx, h.Dir)
 	}
 	if err != nil {
@@ -388,8 +385,8 @@ func (h *Host) agent(ctx context.Context) (*guest.Agent, error) {
 	return a, nil
 }
 
-// AwaitBoot returns when the agent of a host that restarts is there again; at once for one that is up. waits is called
-// with what is waited for.
+// AwaitBoot returns when the agent of a restarting host answers again, or at once if the host is up. waits is called
+// with a description of the wait.
 func (h *Host) AwaitBoot(ctx context.Context, waits func(what string)) error {
 	if !agentGone(ctx, h.Dir) {
 		return nil
@@ -409,8 +406,8 @@ func (h *Host) AwaitBoot(ctx context.Context, waits func(what string)) error {
 	return nil
 }
 
-// downSoon reports whether a host goes down within the seconds that it takes from the end of its commands to that of
-// its agent.
+// downSoon reports whether a host goes down within the seconds between the end of its commands and the end of its
+// agent.
 func (h *Host) downSoon(ctx context.Context) bool {
 	const patience = 10 * time.Second
 	for began := time.Now(); time.Since(began) < patience && ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
@@ -421,14 +418,14 @@ func (h *Host) downSoon(ctx context.Context) bool {
 	return false
 }
 
-// restarted reports whether an error is of a command that had no answer because the host went down.
+// restarted reports whether an error means that a command got no answer because the host went down.
 func restarted(err error) bool {
 	e, ok := errors.AsType[*qapi.Error](err)
 	return ok && (e.Class == qapi.ClassGone || e.Class == qapi.ClassUnreachable)
 }
 
-// Exec executes a command as root, writes its output as it comes and returns its exit status: 127
-// where there is no such program.
+// Exec executes a command as root, streams its output and returns its exit status, or 127 if there is no such
+// program.
 func (h *Host) Exec(ctx context.Context, environment, argv []string, stdin []byte,
 	stdout, stderr io.Writer) (exit int, err error) {
 	a, err := h.agent(ctx)
@@ -446,7 +443,6 @@ func (h *Host) Exec(ctx context.Context, environment, argv []string, stdin []byt
 	return exit, nil
 }
 
-// run executes a command.
 func (h *Host) run(ctx context.Context, argv ...string) error {
 	a, err := h.agent(ctx)
 	if err != nil {
@@ -459,23 +455,23 @@ func (h *Host) run(ctx context.Context, argv ...string) error {
 	return nil
 }
 
-// Close ends a host that is not kept and removes it; one that is kept goes on.
+// Close ends and removes a host that is not kept. A kept host continues.
 func (h *Host) Close(ctx context.Context, d userdirs.Dirs) error {
 	if h.unlock == nil {
 		return nil
 	}
 	defer h.unlock()
 	var err error
-	if h.adapters != nil { // they remove their sockets
+	if h.adapters != nil { // the adapters remove their sockets
 		err = h.adapters.close()
 	}
 	return errors.Join(err, removeLocked(ctx, d, h.Name))
 }
 
-// removeLimit bounds the end of a host, which takes a fraction of a second.
+// removeLimit limits the end of a host, which normally takes a fraction of a second.
 const removeLimit = 30 * time.Second
 
-// Remove ends a host and deletes everything of it. It returns whether there was one.
+// Remove ends a host and deletes its files. It reports whether the host existed.
 func Remove(ctx context.Context, d userdirs.Dirs, name string) (bool, error) {
 	if err := checkHostName(name); err != nil {
 		return false, err
@@ -496,9 +492,8 @@ func Remove(ctx context.Context, d userdirs.Dirs, name string) (bool, error) {
 	return true, removeLocked(ctx, d, name)
 }
 
-// removeLocked is Remove for a holder of the lock. Processes are found by the host's directory in
-// their arguments and not only by the state, which a rackless that was killed may have left
-// incomplete.
+// removeLocked is Remove for a holder of the lock. It also finds processes by the host's directory in their
+// arguments, because a killed rackless may have left the state incomplete.
 func removeLocked(ctx context.Context, d userdirs.Dirs, name string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, removeLimit, fmt.Errorf("host %s was not gone within %v", name,
 		removeLimit))
@@ -520,11 +515,11 @@ func removeLocked(ctx context.Context, d userdirs.Dirs, name string) error {
 	return os.RemoveAll(dir)
 }
 
-// overhead is the host memory that a QEMU takes besides the guest's own.
+// overhead is the memory used by a QEMU process in addition to its guest's.
 const overhead = 512 << 20
 
-// Fits checks that this machine has the memory available that a host of the profile takes: a host
-// that the kernel kills half way is worse than one that does not start.
+// Fits checks that this machine has enough free memory for a host of the profile. Not starting is better than being
+// killed by the kernel later.
 func (p *Profile) Fits() error {
 	available, err := vm.MemoryAvailable()
 	if err != nil {
@@ -537,22 +532,21 @@ func (p *Profile) Fits() error {
 	return nil
 }
 
-// OtherProgram reports whether the host's second disk holds another build of rackless than the one
-// at path, as far as size and time tell.
+// OtherProgram reports whether the rackless on the host's second disk differs from the file at path in size or time.
 func (h *Host) OtherProgram(path string) bool {
 	have, err := vm.StampOf(path)
 	return err == nil && h.Tools != "" && have != h.Program
 }
 
-// SetConsoleSize tells the console how many characters its terminal has.
+// SetConsoleSize sets the size of the console's terminal, in characters.
 func (h *Host) SetConsoleSize(ctx context.Context, columns, rows int) error {
 	return h.run(ctx, "stty", "-F", "/dev/hvc0", "cols", fmt.Sprint(columns), "rows", fmt.Sprint(rows))
 }
 
-// DiskUse is how many bytes the host's own disk takes: what it has written since it was made.
+// DiskUse returns the number of bytes allocated by the host's own disk, that is, written since the host was made.
 func (h *Host) DiskUse() int64 {
 	s, err := vm.StampOf(h.path(fileDisk))
-	if err != nil { // it has none, or is being removed
+	if err != nil { // no disk, or being removed
 		return 0
 	}
 	return s.Data

@@ -21,7 +21,7 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// testDirs are short, since sockets lie below them.
+// testDirs returns short paths, because sockets are below them.
 func testDirs(t *testing.T) userdirs.Dirs {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "rl")
@@ -46,7 +46,6 @@ func testDirs(t *testing.T) userdirs.Dirs {
 	return userdirs.Dirs{Run: filepath.Join(dir, "run"), Cache: filepath.Join(dir, "cache")}
 }
 
-// small is a machine that boots fast.
 func small(t *testing.T) *Profile {
 	t.Helper()
 	p, err := ParseProfile("small.yaml", []byte(`
@@ -65,7 +64,6 @@ nics: [{address: "41:00.0", numa_node: 1, vfs: 7}]
 	return p
 }
 
-// put writes the state of a host that is not running.
 func put(t *testing.T, d userdirs.Dirs, name string, change func(*State)) {
 	t.Helper()
 	self, err := vm.FindProcess(os.Getpid())
@@ -176,7 +174,7 @@ func TestAStateThatCannotBeReadDoesNotHideTheOthers(t *testing.T) {
 	d := testDirs(t)
 	put(t, d, "good", func(*State) {})
 	put(t, d, "newer", func(s *State) { s.Version = 99 })
-	if err := os.Mkdir(hostDir(d, "begun"), 0o700); err != nil { // being made just now
+	if err := os.Mkdir(hostDir(d, "begun"), 0o700); err != nil { // being made
 		t.Fatal(err)
 	}
 	hosts, err := List(d)
@@ -204,7 +202,7 @@ func TestMoreMemoryThanThereIsIsRefusedBeforeAnythingIsMade(t *testing.T) {
 	}
 }
 
-// need skips a test where a program is missing, but not where that must not be.
+// need skips the test if a program is missing, or fails it in environments that must have the program.
 func need(t *testing.T, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
@@ -261,7 +259,7 @@ func TestTheSecondDiskHoldsTheProgramAndItsFilesAndIsMadeOnce(t *testing.T) {
 		t.Errorf("made %d times, %s and %s", made, first, again)
 	}
 
-	// Another build is another disk, of the same size; the old one goes when nobody has used it for long.
+	// Another build gets another disk of the same size. The old disk goes after a long time without use.
 	old := time.Now().Add(-2 * toolsAge)
 	if err := os.Chtimes(first, old, old); err != nil {
 		t.Fatal(err)
@@ -279,7 +277,7 @@ func TestTheSecondDiskHoldsTheProgramAndItsFilesAndIsMadeOnce(t *testing.T) {
 	}
 }
 
-// bootNode returns options to start hosts from the image of nodes, which boots in seconds, with the cache of this user.
+// bootNode returns options that start hosts from the node image, which boots in seconds, with this user's cache.
 func bootNode(t *testing.T) Options {
 	t.Helper()
 	if testing.Short() {
@@ -304,11 +302,11 @@ func bootNode(t *testing.T) Options {
 		Append: "console=ttyS0 loglevel=3 panic=-1 cryptomgr.notests mitigations=off nokaslr"}}
 }
 
-// testLimit ends a test that would hang. It is far above what any of them takes, since the machine may be busy, and a
-// QEMU has to be made first where it is not there yet.
+// testLimit ends a hanging test. It is far above the usual time, because the machine may be busy, and a QEMU may have
+// to be built first.
 const testLimit = 30 * time.Minute
 
-// A host goes on from its template, is cut from its power, boots, and leaves nothing.
+// A host is cloned from its template, loses power, boots, and leaves nothing behind.
 func TestLifeOfAHost(t *testing.T) {
 	o := bootNode(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
@@ -372,7 +370,6 @@ func TestLifeOfAHost(t *testing.T) {
 	}
 }
 
-// again cuts a host from its power and boots it.
 func again(ctx context.Context, t *testing.T, h *Host, o Options, run func(*Host, ...string) string) {
 	t.Helper()
 	const bootID = "/proc/sys/kernel/random/boot_id"
@@ -437,7 +434,7 @@ func TestAdaptersComeBackAfterAPowerCut(t *testing.T) {
 	has("after the power cut")
 }
 
-// The disk of a host lies on that of its template, which stays for as long as the host does.
+// A host's disk is an overlay of its template's, which stays as long as the host.
 func TestTemplatesThatHostsStandOnAreInUse(t *testing.T) {
 	d := testDirs(t)
 	put(t, d, "host", func(s *State) { s.Template = "used" })

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// good is a profile in which tests change a line.
+// good is a valid profile in which tests change lines.
 const good = `name: small
 description: two nodes
 packages: 2
@@ -62,7 +62,7 @@ func TestAProfileIsReadWithItsDefaults(t *testing.T) {
 	}
 }
 
-// Every fault is named with its place and what would be right.
+// Each fault is reported with its path and a correction.
 func TestFaultsOfProfilesAreNamedWithTheirPlace(t *testing.T) {
 	tests := []struct {
 		name, old, new string
@@ -242,7 +242,7 @@ func FuzzParseProfile(f *testing.F) {
 			}
 			return
 		}
-		// Whatever is accepted can be made a machine of, and nothing in it becomes an option of its own.
+		// Every accepted profile can be emulated, and none of its values becomes a separate option.
 		for i, a := range (machine{name: "x", profile: p, accel: "tcg"}).args() {
 			if strings.ContainsAny(a, "\n\x00") {
 				t.Errorf("argument %d: %q", i, a)

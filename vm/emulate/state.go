@@ -15,38 +15,38 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// A State is what is recorded of a host in its directory, in state.json. It is written before anything is started.
+// A State is the record of a host in state.json in its directory. It is written before anything is started.
 type State struct {
 	Version     int        `json:"version"` // of this format
 	Name        string     `json:"name"`
-	Profile     *Profile   `json:"profile"` // as it was scaled
+	Profile     *Profile   `json:"profile"` // after scaling
 	Keep        bool       `json:"keep"`
-	Owner       vm.Process `json:"owner"` // who made it; a host that is not kept goes with its owner
-	Boot        string     `json:"boot"`  // key of what it boots
+	Owner       vm.Process `json:"owner"` // its maker; a host that is not kept ends with it
+	Boot        string     `json:"boot"`  // key of the Boot
 	QEMU        string     `json:"qemu"`  // version
 	Accel       string     `json:"accelerator"`
 	AccelReason string     `json:"accelerator_reason,omitempty"` // why it is not kvm
 	Made        time.Time  `json:"made"`
-	// Ready is set once the host's agent has answered: false while it is made, and of one whose making was broken off.
+	// Ready is set after the host's agent has answered. It stays false if making the host was interrupted.
 	Ready bool `json:"ready"`
 
-	// Of the last boot.
+	// Fields of the last boot.
 	Process    vm.Process `json:"process"`
 	Booted     time.Time  `json:"booted"`
 	Cloned     bool       `json:"cloned"`                // resumed from a template
-	Template   string     `json:"template,omitempty"`    // key of the one that its disk lies on
-	ColdReason string     `json:"cold_reason,omitempty"` // why not
-	// Tools is the image of the second disk, with the program that is on it; "" for none.
+	Template   string     `json:"template,omitempty"`    // key of the template below its disk
+	ColdReason string     `json:"cold_reason,omitempty"` // why not cloned
+	// Tools is the image of the second disk, and Program the program on it; "" if there is no disk.
 	Tools   string   `json:"tools,omitempty"`
 	Program vm.Stamp `json:"program,omitzero"`
 }
 
 const stateVersion = 1
 
-// ErrNoHost is returned for a host that is not there.
+// ErrNoHost is returned if a host does not exist.
 var ErrNoHost = errors.New("no such host")
 
-// Dir is the directory of all hosts.
+// Dir returns the directory of all hosts.
 func Dir(d userdirs.Dirs) string { return filepath.Join(d.Run, "hosts") }
 
 func hostDir(d userdirs.Dirs, name string) string { return filepath.Join(Dir(d), name) }
@@ -59,9 +59,9 @@ func loadState(dir string) (s State, err error) {
 
 func (h *Host) save() error { return statedir.Write(h.Dir, h.State) }
 
-// lock takes the lock of a host: one process at a time makes, boots or removes it, and who owns one
-// that is not kept has it all the time. waiting is called once if another has it; an error of its
-// ends the attempt.
+// lock takes the lock of a host. One process at a time makes, boots or removes it, and the owner of a host that is
+// not kept holds the lock throughout. If another process has it, waiting is called once, and its error ends the
+// attempt.
 func lock(ctx context.Context, d userdirs.Dirs, name string, waiting func() error) (unlock func(), err error) {
 	for _, dir := range []string{d.Run, Dir(d)} {
 		if err := statedir.Own("emulated hosts", dir); err != nil {
@@ -76,7 +76,7 @@ func lock(ctx context.Context, d userdirs.Dirs, name string, waiting func() erro
 	})
 }
 
-// Open finds a host by name. The error is ErrNoHost, with the names that there are, if it is not there.
+// Open finds a host by name. If it does not exist, the error is ErrNoHost with the existing names.
 func Open(d userdirs.Dirs, name string) (*Host, error) {
 	if err := checkHostName(name); err != nil {
 		return nil, err
@@ -95,7 +95,6 @@ func Open(d userdirs.Dirs, name string) (*Host, error) {
 	return &Host{State: s, Dir: hostDir(d, name)}, nil
 }
 
-// names returns the names of all hosts that have a directory, sorted.
 func names(d userdirs.Dirs) ([]string, error) {
 	entries, err := os.ReadDir(Dir(d)) // sorted
 	if errors.Is(err, os.ErrNotExist) {
@@ -110,8 +109,8 @@ func names(d userdirs.Dirs) ([]string, error) {
 	return out, err
 }
 
-// List finds every host of this user, by name. Hosts that are being made or removed just now are
-// left out; others that cannot be read are in the error, beside those that can.
+// List returns all hosts of this user, by name. It omits hosts that are being made or removed, and reports unreadable
+// hosts in the error beside the others.
 func List(d userdirs.Dirs) ([]*Host, error) {
 	all, err := names(d)
 	if err != nil {
@@ -131,9 +130,9 @@ func List(d userdirs.Dirs) ([]*Host, error) {
 	return hosts, errors.Join(errs...)
 }
 
-// Sweep removes what owners that were killed have left: their hosts were not to be kept. It returns the names.
+// Sweep removes hosts that were not to be kept and whose owners were killed. It returns their names.
 func Sweep(ctx context.Context, d userdirs.Dirs) ([]string, error) {
-	hosts, _ := List(d) // one that cannot be read must not keep others from starting; emulate ls tells of it
+	hosts, _ := List(d) // an unreadable host must not block others; emulate ls reports it
 	hosts = slices.DeleteFunc(hosts, func(h *Host) bool { return h.Keep || h.Owner.Alive() })
 	var gone []string
 	for _, h := range hosts {

@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// templates is the cache of the templates of hosts. The disk of a host lies on that of its template:
-// what a host of this user stands on stays.
+// templates returns the cache of host templates. A template in use by a host of this user stays, because the host's
+// disk is an overlay of the template's.
 func templates(d userdirs.Dirs, note func(format string, args ...any)) vm.Cache {
 	return vm.Cache{Dir: filepath.Join(d.Cache, "hosts", "templates"), Note: note, Used: func() ([]string, error) {
 		hosts, err := List(d)
@@ -23,7 +23,7 @@ func templates(d userdirs.Dirs, note func(format string, args ...any)) vm.Cache 
 	}}
 }
 
-// templateKey names the template that serves a machine: a hash of everything that its guest can see.
+// templateKey returns the key of the template for a machine: a hash of everything that its guest can see.
 func templateKey(m machine) string {
 	version := m.qemu.Version
 	m = machine{
@@ -41,7 +41,6 @@ func placeholder(path string) string {
 	return "there"
 }
 
-// ensureTemplate opens the template for m, making it if the cache has none or a damaged one.
 func ensureTemplate(ctx context.Context, o Options, m machine) (*vm.Template, error) {
 	key, p := templateKey(m), m.profile
 	c := templates(o.Dirs, o.Progress.Note)
@@ -70,7 +69,7 @@ func ensureTemplate(ctx context.Context, o Options, m machine) (*vm.Template, er
 	if m.boot.Disk != "" {
 		b.Files = append(b.Files, fileDisk)
 	}
-	// The step is named only if it is made: a cached template takes no time worth a line.
+	// Report the step only if the template is made, because opening a cached one takes no time.
 	return c.Ensure(ctx, key, func() (*vm.Template, error) {
 		o.Progress.Begin(fmt.Sprintf("boot the template of %s (%d CPUs, %v, %s), once", p.Name, p.CPUs(), p.Memory(),
 			m.accel))
@@ -78,14 +77,14 @@ func ensureTemplate(ctx context.Context, o Options, m machine) (*vm.Template, er
 	})
 }
 
-// bootsAt returns what tells how far the machine in a directory has booted. Its kernel is quiet, so that the last line
-// of the console is one of few.
+// bootsAt returns a function that describes the boot progress of the machine in a directory. The kernel is quiet, so
+// the console has few lines, of which it reads the last.
 func bootsAt(dir string) func() string {
 	return func() string {
 		switch line := vm.LastLine(filepath.Join(dir, vm.FileConsole)); {
 		case line == "":
 			return "firmware"
-		case strings.HasPrefix(line, "Loading"): // GRUB, which says nothing when it is done
+		case strings.HasPrefix(line, "Loading"): // GRUB, which prints nothing when done
 			return "kernel and initial file system"
 		case strings.HasSuffix(line, "#"):
 			return "a shell is there, services start"
@@ -95,17 +94,16 @@ func bootsAt(dir string) func() string {
 	}
 }
 
-// settleScript waits until all has started. udev may have the drivers of devices still to load when systemd has started
-// everything. degraded is a unit that failed, which is the image's affair; a guest without systemd has started when its
-// agent answers.
+// settleScript waits until everything has started. udev may still load drivers after systemd is done. A failed unit
+// ("degraded") is a matter of the image; a guest without systemd is ready when its agent answers.
 //
-// libvirtd asks QEMU what it can do, which took it 20 CPU-s of an emulated machine, and keeps what it learns. It asks
-// again where the CPU is another one: clones have the template's. It runs on, since to start takes it 5.
+// libvirtd queries QEMU's capabilities, which took 20 CPU-s on an emulated machine, and caches them. It repeats the
+// query only if the CPU changes, and clones have the template's. It stays running, because a start takes 5 CPU-s.
 const settleScript = `if [ -d /run/systemd/system ]; then systemctl start ` + consoleUnit +
 	`; systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600
 virsh --quiet --connect qemu:///system capabilities >/dev/null; fi`
 
-// settle waits until nothing is left to start in the guest of a template, and what it wrote is on its disk.
+// settle waits until everything in a template's guest has started and its writes are on disk.
 func settle(ctx context.Context, dir string, p *Profile, seen *steps.Progress) (release func(), err error) {
 	if err := unplug(ctx, dir, p.unplugged()); err != nil {
 		return nil, err
@@ -116,7 +114,7 @@ func settle(ctx context.Context, dir string, p *Profile, seen *steps.Progress) (
 	}
 	seen.Watch(func() string { return "the agent answers, the last services start" })
 	settle := settleScript + "; sync"
-	if p.hasConnectX() { // clones find theirs with the drivers at hand
+	if p.hasConnectX() { // clones need the drivers loaded
 		settle = "modprobe --all mlx5_core mlx5_ib; " + settle
 	}
 	for _, up := range p.switchesWithConnectX() {
@@ -126,7 +124,7 @@ func settle(ctx context.Context, dir string, p *Profile, seen *steps.Progress) (
 	return func() { conn.Close() }, err
 }
 
-// unplug takes the link from the ports that have no wire: a port that is connected to nothing has one in QEMU.
+// unplug takes down the links of ports without a wire, because QEMU gives unconnected ports a link.
 func unplug(ctx context.Context, dir string, ports []string) error {
 	if len(ports) == 0 {
 		return nil

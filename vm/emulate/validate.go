@@ -12,28 +12,28 @@ import (
 	"github.com/rackless/rackless/rdma/connectx"
 )
 
-// Limits of a profile.
 const (
 	maxNodes = 16
-	// maxCPUs is what APIC identifiers of 8 bits can name; the CPU of QEMU's emulation has no x2APIC.
+	// maxCPUs is limited by 8-bit APIC identifiers; QEMU's emulated CPU has no x2APIC.
 	maxCPUs = 255
-	// memoryStep is a multiple of the hugepages of 2 MiB, so that none straddles two nodes.
+	// memoryStep is the size of a hugepage, so that none straddles two nodes.
 	memoryStep = 2 * lab.MiB
-	// minNodeMemory lets a kernel bring a NUMA node up with its CPUs' own data.
+	// minNodeMemory is enough for a kernel to bring up a NUMA node with its per-CPU data.
 	minNodeMemory = 128 * lab.MiB
-	// minMemory is what Debian needs to boot with systemd, libvirtd and two small nested nodes to come; measured.
+	// minMemory is the measured need of Debian with systemd, libvirtd and two small nested nodes.
 	minMemory = 1 * lab.GiB
 	minDisk   = 4 * lab.GiB
 	maxDisk   = 1 * lab.TiB
 )
 
-// namePattern holds for names of profiles, hosts and wires: they become file names and parts of QEMU's options.
+// namePattern restricts names of profiles, hosts and wires, because they become file names and parts of QEMU's
+// options.
 var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
 
-// maxName bounds names, since they become parts of socket paths.
+// maxName limits names, because they become parts of socket paths.
 const maxName = 24
 
-// A fault is what is wrong with a profile, and where: the dotted path of a value such as "gpus[1].address".
+// A fault is an error in a profile, with the dotted path of the value, such as "gpus[1].address".
 type fault struct {
 	path string
 	what string
@@ -43,9 +43,9 @@ func faultf(path, format string, args ...any) *fault {
 	return &fault{path, fmt.Sprintf(format, args...)}
 }
 
-// check returns the first thing that is wrong with a profile.
 func (p *Profile) check() *fault {
-	// In this order, since each relies on those before: places of devices on the number of nodes.
+	// The order matters, because each check relies on the earlier ones; for example, device places need the number of
+	// nodes.
 	for _, f := range []func() *fault{p.checkBasics, p.checkCPUs, p.checkDistances, p.checkDevices, p.checkBuses,
 		p.checkWires} {
 		if f := f(); f != nil {
@@ -55,7 +55,6 @@ func (p *Profile) check() *fault {
 	return nil
 }
 
-// checkBasics checks the name, and the numbers that all other checks rely on.
 func (p *Profile) checkBasics() *fault {
 	switch {
 	case p.Name == "":
@@ -80,7 +79,6 @@ func (p *Profile) checkBasics() *fault {
 	return nil
 }
 
-// checkCPUs checks the cores and the memory of the nodes, one by one and together.
 func (p *Profile) checkCPUs() *fault {
 	for i, n := range p.NUMANodes {
 		at := fmt.Sprintf("numa_nodes[%d]", i)
@@ -104,7 +102,7 @@ func (p *Profile) checkCPUs() *fault {
 	return nil
 }
 
-// checkMemory refuses a machine that has too little memory for its system. asked is what the user said.
+// checkMemory refuses a machine with too little memory to boot. asked is the user's value.
 func (p *Profile) checkMemory(asked lab.Bytes) error {
 	least := max(minMemory, minNodeMemory*lab.Bytes(len(p.NUMANodes)))
 	for _, n := range p.NUMANodes {
@@ -116,8 +114,7 @@ func (p *Profile) checkMemory(asked lab.Bytes) error {
 	return nil
 }
 
-// checkDistances holds the SLIT to what the ACPI specification (5.2.17) asks for: 10 from a node to
-// itself, more to others.
+// checkDistances checks the SLIT against the ACPI specification (5.2.17): 10 from a node to itself, more to others.
 func (p *Profile) checkDistances() *fault {
 	n := len(p.NUMANodes)
 	if len(p.Distances) == 0 && n == 1 {
@@ -135,7 +132,7 @@ func (p *Profile) checkDistances() *fault {
 			switch at := fmt.Sprintf("%s[%d]", at, j); {
 			case i == j && d != 10:
 				return faultf(at, "distance %d from node %d to itself: want 10", d, i)
-			// 255 stands for a node that cannot be reached.
+			// 255 means unreachable.
 			case i != j && (d <= 10 || d > 254):
 				return faultf(at, "distance %d from node %d to node %d: want 11 to 254", d, i, j)
 			}
@@ -159,7 +156,7 @@ func (p *Profile) checkDevices() *fault {
 	return nil
 }
 
-// checkPlace checks where a device is, and sets the NUMA node of one behind a switch or bridge.
+// checkPlace checks the address of a device, and sets the NUMA node of a device behind a switch or bridge.
 func (p *Profile) checkPlace(d device, all []device) *fault {
 	a := d.address
 	switch {
@@ -185,7 +182,7 @@ func (p *Profile) checkPlace(d device, all []device) *fault {
 	return nil
 }
 
-// checkNIC holds a card to what QEMU's models can be, and sets the number of its ports.
+// checkNIC checks that QEMU has a model for a card, and sets the number of its ports.
 func (p *Profile) checkNIC(d device) *fault {
 	n := d.nic
 	n.Ports = cmp.Or(n.Ports, 1)
@@ -214,10 +211,10 @@ func (p *Profile) checkNIC(d device) *fault {
 	return nil
 }
 
-// checkBuses makes sure that the firmware, which numbers buses depth first from each root complex,
-// comes to the addresses that the profile states.
+// checkBuses checks the addresses in the profile against the firmware's bus numbers, which it assigns depth first
+// from each root complex.
 func (p *Profile) checkBuses() *fault {
-	// SeaBIOS gives buses in the order of the root complexes, each with what is below it.
+	// SeaBIOS numbers buses in the order of root complexes, each with everything below it.
 	last, before := 0, "bus 00, that of the chipset"
 	for _, r := range p.roots() {
 		if first := int(r.address.Bus) - 1; first <= last {
@@ -234,8 +231,8 @@ func (p *Profile) checkBuses() *fault {
 				r.address)
 		}
 		for i, b := range r.behind {
-			// Behind a switch on bus n, its ports are on n+1, and each has a bus of its own from n+2 on. Behind a
-			// bridge, all devices share n+1.
+			// Behind a switch on bus n, its ports are on n+1, and each has its own bus from n+2 on. Behind a bridge,
+			// all devices share n+1.
 			a, bus := b.address, int(r.address.Bus)+2+i
 			if r.bridge != nil {
 				bus = int(r.address.Bus) + 1
@@ -255,7 +252,7 @@ func (p *Profile) checkBuses() *fault {
 	return nil
 }
 
-// pathOf returns where the address of a device is written. The last of two that are alike is the one to blame.
+// pathOf returns the path of a device's address in the file. Of two equal addresses, it returns the last.
 func (p *Profile) pathOf(a topology.PCIAddr) string {
 	for _, d := range slices.Backward(p.devices()) {
 		if d.address == a {
@@ -265,8 +262,8 @@ func (p *Profile) pathOf(a topology.PCIAddr) string {
 	return ""
 }
 
-// checkWires makes sure that each wire joins ports, all of a ConnectX or none: a wire between ConnectX adapters is
-// in the process that emulates them, and any other one is a socket between two devices of QEMU.
+// checkWires checks that each wire joins ports of ConnectX adapters only, or of other cards only. ConnectX wires are
+// in the process that emulates the adapters; others are sockets between devices of QEMU.
 func (p *Profile) checkWires() *fault {
 	ends := map[string][]string{} // paths, by name
 	connectX := map[string]bool{}
@@ -297,8 +294,7 @@ func (p *Profile) checkWires() *fault {
 	return nil
 }
 
-// checkHostName refuses what cannot be the name of a host; the empty one above all, whose directory
-// would be that of all hosts.
+// checkHostName refuses invalid host names, above all "", whose directory would be that of all hosts.
 func checkHostName(name string) error {
 	if !namePattern.MatchString(name) || len(name) > maxName || strings.Contains(name, "/") {
 		return fmt.Errorf("host %q: not a name of a host: want at most %d of the letters a-z, digits and hyphens", name,

@@ -11,8 +11,7 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// bootingQEMU answers on the socket of QEMU's protocol that the guest's end of the agent's port is closed, as often as
-// closed says, and open from then on.
+// bootingQEMU answers QMP: the guest's end of the agent's port is closed for the first closed queries, then open.
 func bootingQEMU(t *testing.T, dir string, closed int) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(dir, vm.SocketQMP))

@@ -14,35 +14,32 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// A Conn carries commands to a guest agent and its answers back. *qapi.Conn does so over a unix
-// socket; libvirt has another way. Calls may come from several goroutines. What the agent itself
-// refuses is a *qapi.Error.
+// A Conn carries commands to a guest agent, and its answers; *qapi.Conn does it over a unix socket, and libvirt in
+// another way. Several goroutines may call it. Errors of the agent itself are a *qapi.Error.
 type Conn interface {
-	// Call sends one command and decodes what it returns into result, which may be nil.
+	// Call sends one command and decodes its return value into result, which may be nil.
 	Call(ctx context.Context, command string, args, result any) error
-	// Done is closed when the connection has ended, so that another is needed.
+	// Done returns a channel that is closed when the connection has ended and another is needed.
 	Done() <-chan struct{}
 	Close() error
 }
 
-// An Agent runs commands in a guest through qemu-ga. It works in the built-in image and in any
-// other that has the agent.
+// An Agent runs commands in a guest through qemu-ga, in the built-in image or any other with the agent.
 type Agent struct {
-	// AnswerLimit bounds one command to the agent, which returns at once even where it starts a
-	// program. It is to be longer than what others on the way wait, whose errors say more. The zero
-	// value means 30 s.
+	// AnswerLimit limits one agent command, which returns at once even if it starts a program. It should exceed the
+	// limits of intermediate layers, whose errors are more precise. 0 means 30 s.
 	AnswerLimit time.Duration
-	Node        string // whose agent it is, for --verbose
-	// Dir is where Stream puts the output of commands in the guest. Empty: /run.
+	Node        string // name of the node, for --verbose
+	// Dir is the guest directory for the output of streamed commands. Empty means /run.
 	Dir string
 
 	conn Conn
 }
 
-// NewAgent uses a connection that is synchronised already.
+// NewAgent uses an already synchronised connection.
 func NewAgent(c Conn) *Agent { return &Agent{conn: c} }
 
-// Done is closed when the connection has ended, so that another is needed.
+// Done returns a channel that is closed when the connection has ended and another is needed.
 func (a *Agent) Done() <-chan struct{} { return a.conn.Done() }
 
 // Close ends the connection.
@@ -52,22 +49,22 @@ func (a *Agent) Close() error { return a.conn.Close() }
 type Command struct {
 	Argv  []string
 	Stdin []byte
-	// MaxPoll bounds the pause between two looks at whether it has ended. Each look costs the guest
-	// CPU time, which a measurement would feel: some 2.3 ms where its CPU is emulated. The zero
-	// value means 50 ms at first, and for what takes long up to half a second, or a second where output is streamed.
+	// MaxPoll limits the interval between status queries. Each query costs the guest CPU time (about 2.3 ms if its
+	// CPU is emulated), which would disturb a measurement. 0 means 50 ms at first, rising to half a second for long
+	// commands, or to a second if output is streamed.
 	MaxPoll time.Duration
-	// Awaited is closed when somebody begins to wait for the end. Until then looks come down to two
-	// a second, so that it can run undisturbed. nil: from the start.
+	// Awaited is closed when a caller begins to wait for the end. Until then, queries are limited to two a second, so
+	// that the command runs undisturbed. If nil, the caller waits from the start.
 	Awaited <-chan struct{}
 }
 
-// A Result is how a command ended. qemu-ga keeps at most 16 MiB of each stream.
+// A Result is the outcome of a command. qemu-ga keeps at most 16 MiB of each stream.
 type Result struct {
 	Stdout, Stderr []byte
-	ExitCode       int // 128 + signal number where a signal ended it, as a shell says it
+	ExitCode       int // 128 + signal number if a signal ended it, as in a shell
 }
 
-// status is what guest-exec-status returns.
+// status is the return value of guest-exec-status.
 type status struct {
 	Exited       bool   `json:"exited"`
 	ExitCode     int    `json:"exitcode"`
@@ -78,19 +75,18 @@ type status struct {
 	ErrTruncated bool   `json:"err-truncated"`
 }
 
-// longPoll is the longest pause between two looks at a command, where nobody asks for less.
+// longPoll is the longest interval between status queries, unless a command asks for less.
 const longPoll = 500 * time.Millisecond
 
-// streamPoll is the same of a command whose output is read as it comes: each look is three calls of the agent.
+// streamPoll is the longest interval for streamed commands, because each poll takes three agent calls.
 const streamPoll = time.Second
 
-// settle is how long a command is looked at ever more seldom, whatever its MaxPoll: measuring tools
-// calibrate the CPU's clock when they begin, and looks upset that.
+// settle is the initial time in which MaxPoll is ignored and polls become rarer: measuring tools calibrate the CPU's
+// clock at their start, and polls would upset that.
 const settle = 500 * time.Millisecond
 
-// maxPoll returns the longest pause between two looks at a command that has run since a time. An
-// emulated guest pays milliseconds for each look: those at a command of minutes, every 50 ms, took
-// it a CPU.
+// maxPoll returns the longest interval between status queries of a command that has run since a time. An emulated
+// guest pays milliseconds for each query: at one every 50 ms, a command of minutes used up a CPU.
 func (c Command) maxPoll(since time.Time) time.Duration {
 	if c.MaxPoll == 0 {
 		return min(max(50*time.Millisecond, time.Since(since)/16), streamPoll)
@@ -101,9 +97,8 @@ func (c Command) maxPoll(since time.Time) time.Duration {
 	return c.MaxPoll
 }
 
-// Run executes a command and waits for its end. If ctx ends first, the command is killed in the
-// guest and ctx's cause returned, with what it had printed by then. An exit status other than 0 is
-// not an error.
+// Run executes a command and waits for its end. If ctx ends first, Run kills the command in the guest and returns
+// ctx's cause with the output so far. An exit status other than 0 is not an error.
 func (a *Agent) Run(ctx context.Context, c Command) (Result, error) {
 	if len(c.Argv) == 0 {
 		return Result{}, errors.New("no command")
@@ -137,8 +132,8 @@ func (a *Agent) Run(ctx context.Context, c Command) (Result, error) {
 	}
 }
 
-// Output executes a command and returns what it prints. An exit status other than 0 is an error,
-// with what the command said of it.
+// Output executes a command and returns its output. An exit status other than 0 is an error that includes the
+// command's message.
 func (a *Agent) Output(ctx context.Context, argv ...string) ([]byte, error) {
 	r, err := a.Run(ctx, Command{Argv: argv})
 	if err == nil && r.ExitCode != 0 {
@@ -147,7 +142,6 @@ func (a *Agent) Output(ctx context.Context, argv ...string) ([]byte, error) {
 	return r.Stdout, err
 }
 
-// start starts a command and returns its process number in the guest.
 func (a *Agent) start(ctx context.Context, c Command) (pid int, err error) {
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx)
@@ -160,31 +154,28 @@ func (a *Agent) start(ctx context.Context, c Command) (pid int, err error) {
 	var started struct {
 		PID int `json:"pid"`
 	}
-	// Agent commands are not broken off when ctx ends: that would cut the connection between
-	// question and answer, and a program that has been started could not be ended. They return at
-	// once, or the guest has stopped.
+	// Agent commands are not interrupted by ctx: that would break the connection between request and answer, and a
+	// started program could not be killed. They return at once unless the guest has stopped.
 	err = a.call(ctx, "guest-exec", args, &started)
 	return started.PID, err
 }
 
-// Detach starts a command and does not wait for it. Nothing that it prints is kept.
+// Detach starts a command without waiting for it. Its output is discarded.
 func (a *Agent) Detach(ctx context.Context, argv ...string) error {
 	trace.Runs(a.Node, argv)
 	return a.call(ctx, "guest-exec", map[string]any{"path": argv[0], "arg": argv[1:]}, nil)
 }
 
-// status asks whether a command has ended.
 func (a *Agent) status(ctx context.Context, pid int) (status, error) {
 	var st status
 	err := a.call(ctx, "guest-exec-status", map[string]int{"pid": pid}, &st)
 	return st, err
 }
 
-// answerLimit is the AnswerLimit of an agent that has none of its own: longer than what a Mux waits
-// unless told otherwise.
+// answerLimit is the default AnswerLimit, which is longer than the default limit of a Mux.
 const answerLimit = 30 * time.Second
 
-// call sends one command and waits for its answer even if ctx ends.
+// call sends one command and waits for its answer even after ctx ends.
 func (a *Agent) call(ctx context.Context, command string, args, result any) error {
 	limit := cmp.Or(a.AnswerLimit, answerLimit)
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, fmt.Errorf("no answer within %v", limit))
@@ -210,10 +201,10 @@ func (s status) result() (Result, error) {
 	return r, nil
 }
 
-// killLimit bounds the attempt to end a command in a guest after its caller has given up.
+// killLimit limits the attempt to kill a command after its caller has given up.
 const killLimit = 5 * time.Second
 
-// end kills a command and returns what it had printed, and why it was ended.
+// end kills a command and returns its output so far and the reason.
 func (a *Agent) end(ctx context.Context, pid int) (Result, error) {
 	cause := a.kill(ctx, pid)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
@@ -224,7 +215,7 @@ func (a *Agent) end(ctx context.Context, pid int) (Result, error) {
 			return Result{}, cause
 		}
 		if st.Exited {
-			r, _ := st.result() // what cannot be read is as good as not printed
+			r, _ := st.result() // unreadable output is dropped
 			return r, cause
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -232,7 +223,7 @@ func (a *Agent) end(ctx context.Context, pid int) (Result, error) {
 	return Result{}, cause
 }
 
-// kill ends a process in the guest and returns why.
+// kill kills a process in the guest and returns the cause of ctx.
 func (a *Agent) kill(ctx context.Context, pid int) error {
 	cause := context.Cause(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
@@ -244,17 +235,17 @@ func (a *Agent) kill(ctx context.Context, pid int) error {
 	return cause
 }
 
-// maxInput bounds the standard input of a command: it goes to the guest agent in one message.
+// maxInput limits a command's standard input, which goes to the guest agent in one message.
 const maxInput = 16 << 20
 
-// ReadInput reads all of the input. It gives up when ctx ends: a pipe that nobody closes would hold
-// the program for ever.
+// ReadInput reads the whole input. It gives up when ctx ends, because a pipe that is never closed would block the
+// program forever.
 func ReadInput(ctx context.Context, in io.Reader) ([]byte, error) {
 	type result struct {
 		data []byte
 		err  error
 	}
-	// Buffered, so that the reader ends even if nobody waits for it any more.
+	// Buffered, so that the reader ends even if ReadInput has given up.
 	ch := make(chan result, 1)
 	go func() {
 		b, err := io.ReadAll(io.LimitReader(in, maxInput+1))

@@ -1,3 +1,3 @@
-// Package guest talks to a running node: it runs commands there through the QEMU guest agent, and gives a new clone its
-// identity. Package image makes what nodes boot.
+// Package guest talks to a running node: it runs commands through the QEMU guest agent, and gives a new clone its
+// identity. Package image makes the images that nodes boot.
 package guest

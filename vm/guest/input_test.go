@@ -38,7 +38,7 @@ func TestReadInput(t *testing.T) {
 		r, w := pipe(t)
 		go func() {
 			defer w.Close()
-			_, _ = w.Write(make([]byte, maxInput+1)) // fails when the reader has had enough
+			_, _ = w.Write(make([]byte, maxInput+1)) // fails when the reader stops
 		}()
 		if _, err := ReadInput(t.Context(), r); err == nil || !strings.Contains(err.Error(), "more than 16 MiB") {
 			t.Errorf("got %v", err)

@@ -18,31 +18,31 @@ import (
 	"github.com/rackless/rackless/machine/facts"
 )
 
-// An Identity is what makes a node itself: everything in which the clones of a template must differ.
+// An Identity contains everything in which the clones of a template must differ.
 type Identity struct {
 	Name      string
 	MachineID string   // 32 hexadecimal digits, see machine-id(5)
 	MTU       int      // of every network device, bytes
-	Hosts     []string // lines of /etc/hosts for all nodes
+	Hosts     []string // lines of /etc/hosts, for all nodes
 	NICs      []NIC    // in the order of eth0, eth1 ...
-	Keys      *Keys    // of a full node, which has ssh; nil for others
+	Keys      *Keys    // of a full node, which has ssh; else nil
 }
 
-// Keys are those of a lab for ssh, all of the kind ssh-ed25519 and in base64. Private ones are the
-// body of a key file of OpenSSH.
+// Keys are the ssh keys of a lab, all of type ssh-ed25519 and in base64. Private keys are the body of an OpenSSH key
+// file.
 type Keys struct {
-	Private, Public         string // by which nodes and their users open each other
-	HostPrivate, HostPublic string // that all nodes show as servers
+	Private, Public         string // key of nodes and their users for each other
+	HostPrivate, HostPublic string // host key of all nodes
 }
 
-// A NIC is a network device as the guest is to configure it. It gets a soft RoCE device unless it has RDMA of its own.
+// A NIC is the guest's configuration of a network device. It gets a soft RoCE device unless it has native RDMA.
 type NIC struct {
 	Device string // "eth0"
-	// Path is where the NIC is found: its directory below the guest's /sys/devices, with * where
-	// the guest's firmware numbers a bus, e.g. "pci0000:20/0000:20:00.0/0000:*:00.0". The network
-	// device that is there is given the name Device. Empty: it has it already.
+	// Path locates the NIC: its directory below the guest's /sys/devices, with * for bus numbers assigned by the
+	// guest's firmware, e.g. "pci0000:20/0000:20:00.0/0000:*:00.0". The network device there is renamed to Device.
+	// Empty means that it already has that name.
 	Path string
-	MAC  string // set unless it is that already; empty: the NIC keeps its own
+	MAC  string // set if different; empty means that the NIC keeps its own
 	Addr netip.Prefix
 }
 
@@ -53,7 +53,8 @@ func NewMachineID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// newSeed returns random bytes for the guest's generator, of which the first are a boot ID: a random UUID, and a dot.
+// newSeed returns random bytes for the guest's generator. They begin with a boot ID, which is a random UUID, and a
+// dot.
 func newSeed() string {
 	var b [48]byte
 	rand.Read(b[:])
@@ -61,7 +62,7 @@ func newSeed() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x.%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16], b[16:])
 }
 
-// words are the arguments of "rackless-node configure".
+// words returns the arguments of "rackless-node configure".
 func (id Identity) words() []string {
 	w := []string{"configure", id.Name, id.MachineID, strconv.FormatInt(time.Now().Unix(), 10), newSeed(),
 		strconv.Itoa(id.MTU)}
@@ -75,13 +76,13 @@ func (id Identity) words() []string {
 	return w
 }
 
-// hosts are lines of /etc/hosts as one word: ADDRESS=NAME,...
+// hosts returns lines of /etc/hosts as one word: ADDRESS=NAME,...
 func hosts(lines []string) string {
 	return cmp.Or(strings.ReplaceAll(strings.Join(lines, ","), " ", "="), "-")
 }
 
-// SetHosts gives a guest that has been configured other names of its peers. Nothing else of it changes, so that what
-// runs on it is not disturbed.
+// SetHosts changes the names of a configured guest's peers. It changes nothing else, so running programs are
+// undisturbed.
 func (a *Agent) SetHosts(ctx context.Context, lines []string) error {
 	if _, err := a.Output(ctx, "rackless-node", "hosts", hosts(lines)); err != nil {
 		return fmt.Errorf("set the names of the peers: %w", err)
@@ -89,33 +90,33 @@ func (a *Agent) SetHosts(ctx context.Context, lines []string) error {
 	return nil
 }
 
-// Configure gives a running guest its identity again and changes what differs: MTU, addresses,
-// MACs. It returns what the guest then is.
+// Configure sets the identity of a running guest again, changing only differences in MTU, addresses and MACs. It
+// returns the resulting facts.
 func (a *Agent) Configure(ctx context.Context, id Identity) (*facts.Node, error) {
 	out, err := a.Output(ctx, append([]string{"rackless-node"}, id.words()...)...)
 	if err != nil {
 		return nil, fmt.Errorf("configure %s: %w", id.Name, err)
 	}
-	// A node that an earlier rackless started has no such command, and its peers have no names there, as before.
+	// A node started by an earlier rackless lacks this command, and has no names for its peers, as before.
 	_ = a.SetHosts(ctx, id.Hosts)
 	return facts.Parse(out)
 }
 
-// A Setup is the conversation with the setup port of a node that has just been started. The guest
-// has the programs that make it a node waiting for their input since before it was cloned, so that
-// this costs a fraction of what the agent would take to start them.
+// A Setup is a session on the setup port of a freshly started node. The guest's setup programs have waited for input
+// since before the node was cloned, so a session takes a fraction of the time that starting them through the agent
+// would.
 type Setup struct {
 	nc net.Conn
 	r  *bufio.Reader
 }
 
-// NewSetup talks over the connection, and closes it at its end.
+// NewSetup uses a connection. Close closes it.
 func NewSetup(nc net.Conn) *Setup { return &Setup{nc: nc, r: bufio.NewReader(nc)} }
 
-// Close ends the conversation.
+// Close ends the session.
 func (s *Setup) Close() error { return s.nc.Close() }
 
-// Ready returns when the guest has booted so far that it waits for its identity.
+// Ready returns when the guest waits for its identity.
 func (s *Setup) Ready(ctx context.Context) error {
 	defer s.bind(ctx)()
 	line, err := s.r.ReadString('\n')
@@ -125,9 +126,8 @@ func (s *Setup) Ready(ctx context.Context) error {
 	return s.wrap(ctx, "wait for the guest", err)
 }
 
-// Configure gives the guest its identity and brings its RoCE devices up: clock, random seed, names,
-// then for each NIC its MAC, MTU, address and a soft RoCE device. It returns what the guest then
-// is.
+// Configure sets the guest's identity: clock, random seed and names, then for each NIC its MAC, MTU, address and a
+// soft RoCE device. It returns the resulting facts.
 func (s *Setup) Configure(ctx context.Context, id Identity) (*facts.Node, error) {
 	out, err := s.ask(ctx, id.words())
 	if k := id.Keys; err == nil && k != nil {
@@ -142,7 +142,7 @@ func (s *Setup) Configure(ctx context.Context, id Identity) (*facts.Node, error)
 	return facts.Parse(out)
 }
 
-// Reach pings the addresses with payload bytes each, fragmentation forbidden, and returns those that answered.
+// Reach pings addrs with payload bytes each and without fragmentation, and returns the addresses that answered.
 func (s *Setup) Reach(ctx context.Context, payload int, addrs []netip.Addr) ([]netip.Addr, error) {
 	words := []string{"reach", strconv.Itoa(payload)}
 	words = append(words, lists.Map(addrs, netip.Addr.String)...)
@@ -164,11 +164,11 @@ func (s *Setup) Reach(ctx context.Context, payload int, addrs []netip.Addr) ([]n
 	return answered, nil
 }
 
-// ask sends one request and returns the answer's lines up to "done".
+// ask sends one request and returns the lines of the answer before "done".
 func (s *Setup) ask(ctx context.Context, words []string) ([]byte, error) {
 	defer s.bind(ctx)()
 	for _, w := range words {
-		if w == "" || strings.ContainsAny(w, " \t\n\\") { // the guest takes the line apart at white space
+		if w == "" || strings.ContainsAny(w, " \t\n\\") { // the guest splits the line at white space
 			return nil, fmt.Errorf("%q cannot be sent to the guest", w)
 		}
 	}
@@ -181,7 +181,7 @@ func (s *Setup) ask(ctx context.Context, words []string) ([]byte, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case line == "ready\n": // of a node that was booted
+		case line == "ready\n": // from a node that was booted
 		case line == "done\n":
 			return out, nil
 		case strings.HasPrefix(line, "failed to "):
@@ -192,13 +192,13 @@ func (s *Setup) ask(ctx context.Context, words []string) ([]byte, error) {
 	}
 }
 
-// bind makes the end of ctx break the conversation; the returned function undoes it.
+// bind ends the session when ctx is done. The returned function releases it.
 func (s *Setup) bind(ctx context.Context) func() {
 	stop := context.AfterFunc(ctx, func() { s.nc.Close() })
 	return func() { stop() }
 }
 
-// wrap prefers the reason why ctx ended to the broken connection that followed from it.
+// wrap returns the cause of ctx, if it is done, instead of the resulting connection error.
 func (s *Setup) wrap(ctx context.Context, what string, err error) error {
 	if err == nil {
 		return nil
@@ -209,7 +209,7 @@ func (s *Setup) wrap(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// ReadFacts asks the guest what it is now.
+// ReadFacts returns the guest's present facts.
 func (a *Agent) ReadFacts(ctx context.Context) (*facts.Node, error) {
 	out, err := a.Output(ctx, "rackless-facts")
 	if err != nil {

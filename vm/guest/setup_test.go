@@ -33,7 +33,7 @@ func TestIdentityInWords(t *testing.T) {
 	if none, some := hosts(nil), hosts(id.Hosts); none != "-" || some != "10.0.0.1=vm00,10.0.1.1=vm00-eth1" {
 		t.Errorf("names are %q and %q", none, some)
 	}
-	if diff := cmp.Diff(want, w[5:]); diff != "" { // after clock and seed
+	if diff := cmp.Diff(want, w[5:]); diff != "" { // skips clock and seed
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }

@@ -15,30 +15,29 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// ErrNoProgram is a command that the guest does not have.
+// ErrNoProgram reports a command that the guest does not have.
 var ErrNoProgram = errors.New("no such program on the node")
 
-// streamScript runs a command with its output in two files, which the agent can be asked for while
-// it runs; what guest-exec itself captures comes only at the end. $0 and $1 are the files.
+// streamScript runs a command with its output in two files, $0 and $1, which the agent can read while the command
+// runs. guest-exec itself returns output only at the end.
 const streamScript = `out=$0 err=$1; shift
 command -v "$1" >/dev/null || { echo none; exit 127; }
 exec "$@" >"$out" 2>"$err"`
 
-// readCount is how many bytes are asked for at once; in base64 a little more than the answer of 64
-// KiB that the agent gives without trouble.
+// readCount is the size of one read. In base64 it is a little more than the 64 KiB that the agent returns without
+// trouble.
 const readCount = 48 << 10
 
-// Stream executes a command, writes its output as it comes, and returns its exit status. It needs a
-// shell in the guest, and room for the output in its /run or in Dir, since that is kept there until the
-// command has ended. If ctx ends first the command is killed.
+// Stream executes a command, streams its output, and returns its exit status. The guest needs a shell, and room in
+// /run or Dir, because the output stays there until the command ends. If ctx ends first, Stream kills the command.
 func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer) (exit int, err error) {
 	if len(c.Argv) == 0 {
 		return 0, errors.New("no command")
 	}
 	base := cmp.Or(a.Dir, "/run") + "/rackless-" + NewMachineID()
 	files := []*guestFile{{path: base + ".out", to: stdout}, {path: base + ".err", to: stderr}}
-	// Once the command has ended and all that it wrote is read, tidying up changes nothing for the
-	// caller: a guest that the command switches off no longer answers to it.
+	// After the end of the command and of its output, cleanup errors do not matter: a guest that the command switches
+	// off no longer answers.
 	ended := false
 	tidied := func(e error) {
 		if !ended {
@@ -52,7 +51,7 @@ func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer)
 		defer func() { tidied(f.close(ctx, a)) }()
 	}
 	defer func() {
-		// Not waited for: the answer that the caller wants is there.
+		// Not awaited, because the caller's answer is ready.
 		rm := map[string]any{"path": "rm", "arg": []string{"-f", files[0].path, files[1].path}}
 		tidied(a.call(ctx, "guest-exec", rm, nil))
 	}()
@@ -66,7 +65,7 @@ func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer)
 		if wait.For(ctx, pause) != nil {
 			return 0, a.kill(ctx, pid)
 		}
-		// First whether it has ended, then what it wrote: so nothing written before its end is missed.
+		// Query the status before reading output, so that nothing written before the end is missed.
 		st, err := a.status(ctx, pid)
 		if err != nil {
 			return 0, err
@@ -95,15 +94,14 @@ func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer)
 	}
 }
 
-// A guestFile is a file in the guest that is read while it grows.
 type guestFile struct {
 	path   string
 	to     io.Writer
 	handle int64
 }
 
-// ReadFile returns what a file of the guest holds now. The agent reads it itself: that takes no
-// process in the guest, which costs an emulated one tens of milliseconds.
+// ReadFile returns the current contents of a guest file. The agent reads it itself, because starting a process costs
+// an emulated guest tens of milliseconds.
 func (a *Agent) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	trace.Reads(a.Node + ":" + path)
 	var content bytes.Buffer
@@ -115,12 +113,11 @@ func (a *Agent) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	return content.Bytes(), errors.Join(err, f.close(context.WithoutCancel(ctx), a))
 }
 
-// open opens the file for reading, in a mode of fopen(3).
 func (f *guestFile) open(ctx context.Context, a *Agent, mode string) error {
 	return a.call(ctx, "guest-file-open", map[string]string{"path": f.path, "mode": mode}, &f.handle)
 }
 
-// copy writes what has come since the last call and returns how much that was.
+// copy writes the bytes added since the last call and returns their number.
 func (f *guestFile) copy(ctx context.Context, a *Agent) (total int, err error) {
 	for {
 		var got struct {
@@ -148,7 +145,7 @@ func (f *guestFile) copy(ctx context.Context, a *Agent) (total int, err error) {
 func (f *guestFile) close(ctx context.Context, a *Agent) error {
 	err := a.call(ctx, "guest-file-close", map[string]int64{"handle": f.handle}, nil)
 	if _, answered := errors.AsType[*qapi.Error](err); err != nil && !answered {
-		return nil // the connection has gone, which the caller has been told
+		return nil // the connection is gone, and the caller knows
 	}
 	return err
 }

@@ -13,34 +13,31 @@ import (
 	"github.com/rackless/rackless/vm/distro"
 )
 
-// The system is installed from where this machine's apt gets its packages, and in the way that apt
-// is configured to reach it.
+// The system is installed from the mirrors of this machine's apt, with its settings for reaching them.
 
-// keyring is what Debian's archives are signed with; the package debian-archive-keyring has it, on which apt depends.
+// keyring holds the signing keys of Debian's archives. It is in debian-archive-keyring, on which apt depends.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// inputs are what the image of a host is made from on this machine: the recipe, and where to get
-// what it names.
+// inputs are the inputs of a host's image on this machine: the recipe, and the mirrors for its packages.
 type inputs struct {
 	recipe  Recipe
 	sources []source
-	options []string // lines of an apt.conf
+	options []string // lines for apt.conf
 }
 
 // A source is one suite at a mirror of Debian.
 type source struct{ uri, suite string }
 
-// suites are those of a release that everything for it comes from.
+// suites returns the suites that provide all packages of a release.
 func suites(codename string) []string {
 	return []string{codename, codename + "-updates", codename + "-security"}
 }
 
-// line is the source as in a sources.list.
+// line returns the source in the form of sources.list.
 func (s source) line() string {
 	return fmt.Sprintf("deb [signed-by=%s] %s %s main\n", keyring, s.uri, s.suite)
 }
 
-// currentInputs asks this machine's apt.
 func currentInputs(ctx context.Context) (inputs, error) {
 	release := ""
 	if s := thisSystem(); s.Debian() {
@@ -59,13 +56,13 @@ func currentInputs(ctx context.Context) (inputs, error) {
 	return inputs{recipe: hostRecipe(release, slices.Compact(names)), sources: sources, options: aptOptions(dump)}, nil
 }
 
-// aptSaid is what apt said. An answer takes half a second, and a program asks again for each image.
+// aptSaid caches apt's answers, because each takes half a second and is needed for every image.
 var aptSaid struct {
 	sync.Mutex
 	targets, dump string
 }
 
-// askApt returns what this machine's apt says of its sources of Debian, and its configuration. It asks once.
+// askApt returns apt's Debian sources and its configuration on this machine. It runs apt only once.
 func askApt(ctx context.Context) (targets, dump string, err error) {
 	aptSaid.Lock()
 	defer aptSaid.Unlock()
@@ -87,11 +84,10 @@ func askApt(ctx context.Context) (targets, dump string, err error) {
 	return aptSaid.targets, aptSaid.dump, nil
 }
 
-// thisSystem is what this machine runs.
 func thisSystem() distro.System { return distro.Of(os.DirFS("/")) }
 
-// parseSources picks the suites of a release from lines of "URI codename component", in their
-// order, each once. Other releases that apt knows as well stay out: their packages do not fit.
+// parseSources returns the suites of a release from lines "URI codename component", in order and without duplicates.
+// It skips other releases, because their packages do not fit.
 func parseSources(targets, release string) ([]source, error) {
 	if release == "" {
 		return nil, errors.New("emulated hosts are made from the packages of this machine's Debian, and this is " +
@@ -122,8 +118,8 @@ func parseSources(targets, release string) ([]source, error) {
 	return sources, nil
 }
 
-// aptOptions picks from apt's configuration what says how mirrors are reached and believed:
-// proxies, time limits, the age of lists.
+// aptOptions returns the settings for reaching and trusting mirrors from apt's configuration: proxies, time limits,
+// the age of lists.
 func aptOptions(dump string) []string {
 	var options []string
 	for line := range strings.Lines(dump) {
@@ -140,14 +136,13 @@ func aptOptions(dump string) []string {
 	return options
 }
 
-// preferences are those of apt that take the backported packages of a recipe from their suite. They
-// are empty where it has none.
+// preferences returns apt preferences that take the recipe's backported packages from their suite, or "".
 func preferences(r Recipe) string {
 	suite, ok := r.backports()
 	if !ok {
 		return ""
 	}
 	src := lists.Map(r.Backported, func(name string) string { return "src:" + name })
-	// 500 is the priority of the release itself: the newer version wins. Backports have 100.
+	// 500 is the priority of the release itself, so the newer version wins. Backports have 100.
 	return fmt.Sprintf("Package: %s\nPin: release n=%s\nPin-Priority: 500\n", strings.Join(src, " "), suite)
 }

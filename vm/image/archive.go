@@ -24,37 +24,35 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// An archive of images is a tar file, compressed with zstd: the index, its signature if it is signed, and the files of
-// the images in the order of the index, named by their SHA-256. The index has the digests of all files, so that whoever
-// knows the index to be good knows that of everything.
+// An archive of images is a tar file compressed with zstd. It contains the index, an optional signature, and the
+// files in the order of the index, named by their SHA-256. The index contains all digests, so trust in the index
+// covers everything.
 const (
 	indexName     = "index.json"
 	signatureName = "index.json.sig"
 	blobDir       = "sha256/"
 )
 
-// Bounds of what is read of a foreign archive.
+// Limits for reading a foreign archive.
 const (
 	maxIndex       = 4 << 20
 	maxArchiveFile = 32 << 30
-	maxWindow      = 128 << 20 // of zstd, in memory
+	maxWindow      = 128 << 20 // zstd window, in memory
 )
 
-// An archiveIndex says what is in an archive.
 type archiveIndex struct {
 	Format int      `json:"format"`
-	Arch   string   `json:"arch"` // that the images run on, as Go names it
+	Arch   string   `json:"arch"` // architecture of the images, as in Go
 	Images []*Image `json:"images"`
 }
 
-// A Trust says which archives are believed: those whose index has the digest, or is signed with the key. One of them
-// must be set.
+// A Trust accepts archives whose index has the digest, or is signed with the key. At least one must be set.
 type Trust struct {
 	Digest string // "sha256:" and hexadecimal digits, as Export returns it
 	Key    ed25519.PublicKey
 }
 
-// verify checks an index before anything of it is read.
+// verify checks an index before it is parsed.
 func (t Trust) verify(index, signature []byte) error {
 	switch have := digestOf(index); {
 	case t.Digest == "" && t.Key == nil:
@@ -73,14 +71,14 @@ func digestOf(index []byte) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(index))
 }
 
-// Export writes images as an archive for hosts of an architecture, and returns its digest. It is signed if key is not
-// nil.
+// Export writes images for hosts of an architecture as an archive, and returns its digest. If key is not nil, the
+// archive is signed.
 func Export(ctx context.Context, w io.Writer, host string, images []*Image, key ed25519.PrivateKey) (digest string,
 	err error) {
 	x := archiveIndex{Format: 1, Arch: host}
 	for _, img := range images {
 		made := *img
-		made.Imported = false // an archive of an imported image is that of the image as it was made
+		made.Imported = false // the archive of an imported image is identical to that of the original
 		x.Images = append(x.Images, &made)
 	}
 	index, err := json.MarshalIndent(x, "", "  ")
@@ -118,8 +116,8 @@ func Export(ctx context.Context, w io.Writer, host string, images []*Image, key 
 	return digestOf(index), errors.Join(err, t.Close(), z.Close())
 }
 
-// Import puts the images of an archive into the cache. Those that it has are left alone. An image gets its place when
-// all of its files are there and are what the index says.
+// Import adds the images of an archive to the cache. It skips images that the cache has, and adds an image only after
+// checking all its files against the index.
 func Import(ctx context.Context, r io.Reader, o Options, trust Trust) ([]*Image, error) {
 	z, err := zstd.NewReader(untilDone{ctx, r}, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
 	if err != nil {
@@ -142,7 +140,6 @@ func Import(ctx context.Context, r io.Reader, o Options, trust Trust) ([]*Image,
 	return images, err
 }
 
-// verification says whether an index is to be believed.
 type verification func(index, signature []byte) error
 
 func importTar(ctx context.Context, t *tar.Reader, o Options, verify verification) (images []*Image, err error) {
@@ -164,7 +161,7 @@ func importTar(ctx context.Context, t *tar.Reader, o Options, verify verificatio
 	return images, nil
 }
 
-// readIndex reads and verifies the index. next is the header behind it and its signature, nil at the end.
+// readIndex reads and verifies the index. next is the header after the index and its signature, or nil at the end.
 func readIndex(t *tar.Reader, verify verification) (index archiveIndex, next *tar.Header, err error) {
 	small := func(name string, limit int64) ([]byte, error) {
 		if next.Name != name || next.Typeflag != tar.TypeReg || next.Size > limit {
@@ -197,7 +194,7 @@ func readIndex(t *tar.Reader, verify verification) (index archiveIndex, next *ta
 	return index, next, index.check()
 }
 
-// nextHeader returns nil at the end.
+// nextHeader returns the next header, or nil at the end.
 func nextHeader(t *tar.Reader) (*tar.Header, error) {
 	h, err := t.Next()
 	if errors.Is(err, io.EOF) {
@@ -209,13 +206,12 @@ func nextHeader(t *tar.Reader) (*tar.Header, error) {
 	return h, nil
 }
 
-// fileName are the names that files of images have: no path, nothing hidden.
+// fileName matches valid names of image files: no path, nothing hidden.
 var fileName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$`)
 
-// sha256Hex are digests as an index has them.
 var sha256Hex = lazyregexp.New(`^[0-9a-f]{64}$`)
 
-// check refuses an index whose images this machine cannot use, or could not keep apart.
+// check refuses an index whose images this machine cannot use, or could not tell apart.
 func (x archiveIndex) check() error {
 	if x.Format != 1 || x.Arch != runtime.GOARCH || len(x.Images) == 0 {
 		return fmt.Errorf("the archive has %d images for %s in format %d, and this rackless takes those for %s in "+
@@ -245,18 +241,16 @@ func (x archiveIndex) check() error {
 	return nil
 }
 
-// portable reports whether images of the kind with a name run on other machines: those of labs do.
+// portable reports whether images of a kind run on other machines, as the images of labs do.
 func portable(name string) bool {
 	return name == QEMU.name || name == Node.name || slices.Contains(FullNames(), name)
 }
 
-// An archiveReader reads the files of an archive, in the order of its index.
 type archiveReader struct {
 	tar  *tar.Reader
-	next *tar.Header // of the file to be read; nil at the end
+	next *tar.Header // header of the file to read; nil at the end
 }
 
-// image takes the files of an image, which the index has as img, into the cache.
 func (r *archiveReader) image(ctx context.Context, o Options, img *Image) (*Image, error) {
 	e := at(o.Cache, img.Key)
 	unlock, err := e.lock(ctx)
@@ -293,7 +287,7 @@ func (r *archiveReader) image(ctx context.Context, o Options, img *Image) (*Imag
 	})
 }
 
-// file copies the next file of the archive, which must be the one of the index.
+// file copies the next file of the archive, which must match the index.
 func (r *archiveReader) file(want sum, to io.Writer) error {
 	h := r.next
 	if h == nil {

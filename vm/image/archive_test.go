@@ -23,7 +23,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// made returns a cache with a small image of nodes, as of another release of Debian, and a small QEMU.
+// made returns a cache with a small image of nodes for another release of Debian, and a small QEMU.
 func made(t testing.TB) (cache string, images []*Image) {
 	t.Helper()
 	cache = t.TempDir()
@@ -69,7 +69,7 @@ func TestImagesAreCarriedToAnotherCache(t *testing.T) {
 		name  string
 		from  *bytes.Buffer
 		trust Trust
-		want  string // the error
+		want  string // expected error
 	}{
 		{"by the digest", &plain, Trust{Digest: digest}, ""},
 		{"by the key", &signed, Trust{Key: public}, ""},
@@ -99,7 +99,7 @@ func TestImagesAreCarriedToAnotherCache(t *testing.T) {
 				t.Errorf("%s: %s", tt.name, diff)
 			}
 		}
-		// Nodes boot the image, although this machine would make its own of another release; and nothing is made.
+		// Nodes use this image, although this machine would build one of another release, and nothing is built.
 		found, err := Node.Ensure(limited(t), o)
 		if err != nil || found.Key != images[0].Key {
 			t.Errorf("%s: Ensure: %v, %v", tt.name, found, err)
@@ -111,7 +111,7 @@ func TestImagesAreCarriedToAnotherCache(t *testing.T) {
 		if err != nil || info.Mode().Perm() != 0o755 {
 			t.Errorf("%s: the loader: %v, %v", tt.name, info, err)
 		}
-		// What is there is left alone, and an archive of it is the same one.
+		// Existing images are left alone, and an archive of them is identical.
 		if _, err := Import(limited(t), bytes.NewReader(tt.from.Bytes()), o, tt.trust); err != nil {
 			t.Errorf("%s: once more: %v", tt.name, err)
 		}
@@ -121,8 +121,8 @@ func TestImagesAreCarriedToAnotherCache(t *testing.T) {
 	}
 }
 
-// An image that is missing a recipe of the same rackless does not serve, and one that was made here serves only for
-// its own release.
+// An imported image with a recipe of another rackless does not serve. An image built here serves only for its own
+// release.
 func TestWhichImagesServe(t *testing.T) {
 	t.Parallel()
 	r := nodeRecipe("bookworm", "amd64", "linux-image-amd64", "")
@@ -140,7 +140,6 @@ func TestWhichImagesServe(t *testing.T) {
 	}
 }
 
-// entry of a hand-made archive.
 type tarEntry struct {
 	name string
 	text string
@@ -178,7 +177,7 @@ func tarOf(t testing.TB, entries ...tarEntry) []byte {
 	return b.Bytes()
 }
 
-// indexOf returns the index of an archive with an image of nodes, changed by hand.
+// indexOf returns the index, changed by hand, of an archive with an image of nodes.
 func indexOf(t testing.TB, change func(*archiveIndex)) tarEntry {
 	t.Helper()
 	r := nodeRecipe("sid", "amd64", "linux-image-amd64", "")
@@ -197,7 +196,7 @@ func indexOf(t testing.TB, change func(*archiveIndex)) tarEntry {
 
 func believe(_, _ []byte) error { return nil }
 
-// Archives that are believed and wrong leave nothing in the cache and nothing beside it.
+// Trusted but malformed archives leave nothing in the cache or beside it.
 func TestHostileArchives(t *testing.T) {
 	t.Parallel()
 	good := []tarEntry{indexOf(t, nil), blob("kernel"), blob("root")}
@@ -274,7 +273,7 @@ func TestHostileArchives(t *testing.T) {
 			}
 		}
 	}
-	// What is behind the last file is refused, and the images are whole by then.
+	// Data after the last file is refused, but the images are complete by then.
 	_, err := importTar(t.Context(), tar.NewReader(bytes.NewReader(tarOf(t, append(good, blob("more"))...))),
 		Options{Cache: t.TempDir()}, believe)
 	if err == nil || !strings.Contains(err.Error(), "which is not in its index") {
@@ -282,7 +281,7 @@ func TestHostileArchives(t *testing.T) {
 	}
 }
 
-// An import that is killed leaves nothing that an import or a lab would take for an image.
+// A killed import leaves nothing that looks like an image to an import or a lab.
 func TestAnImportThatEndsEarly(t *testing.T) {
 	t.Parallel()
 	_, images := made(t)
@@ -292,7 +291,7 @@ func TestAnImportThatEndsEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := Options{Cache: t.TempDir()}
-	// What a kill leaves is the directory in which the image was made.
+	// A kill leaves the directory in which the image was made.
 	half := at(o.Cache, images[0].Key).workDir()
 	if err := errors.Join(os.MkdirAll(filepath.Join(half, "out"), 0o700),
 		os.WriteFile(filepath.Join(half, "out", "vmlinux"), []byte("half"), 0o600)); err != nil {
@@ -307,7 +306,7 @@ func TestAnImportThatEndsEarly(t *testing.T) {
 		!strings.Contains(err.Error(), "interrupted") {
 		t.Errorf("after the end: %v", err)
 	}
-	if left, err := os.ReadDir(o.Cache); err != nil || len(left) > 1 { // its lock
+	if left, err := os.ReadDir(o.Cache); err != nil || len(left) > 1 { // only its lock
 		t.Errorf("left: %v, %v", left, err)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// Bare returns the programs of the image of full nodes with a name, to run them outside of nodes: the same packages,
-// unpacked on this machine and not installed.
+// Bare returns the kind of image that contains the programs of a full node's image, to run them outside nodes. It has
+// the same packages, unpacked on this machine but not installed.
 func Bare(name string) (*Kind, error) {
 	release, rest, _ := strings.Cut(name, "+")
 	codename, ok := fullReleases[release]
@@ -30,7 +30,7 @@ func Bare(name string) (*Kind, error) {
 	return bare(release, codename), nil
 }
 
-// Bares returns the kinds of all releases.
+// Bares returns the Bare kinds of all releases.
 func Bares() (all []*Kind) {
 	for _, release := range slices.Sorted(maps.Keys(fullReleases)) {
 		all = append(all, bare(release, fullReleases[release]))
@@ -46,13 +46,12 @@ func bare(release, codename string) *Kind {
 		}}
 }
 
-// bareRoot is the directory of an image of Bare in which its packages are unpacked.
+// bareRoot is the directory with the unpacked packages of a Bare image.
 const bareRoot = "root"
 
-// bareList is a file with the packages of such an image.
 const bareList = "packages"
 
-// buildBare unpacks packages, and does what their scripts would that their programs need.
+// buildBare unpacks packages, and makes the directories and files that their programs need.
 func buildBare(ctx context.Context, o Options, work, out string, img *Image) error {
 	o.progress("download the package lists of Debian %s", img.Recipe.Release)
 	a, err := newApt(ctx, filepath.Join(work, "apt"), img.Recipe)
@@ -77,22 +76,22 @@ func buildBare(ctx context.Context, o Options, work, out string, img *Image) err
 	return os.WriteFile(filepath.Join(out, bareList), []byte(strings.Join(debs, "\n")+"\n"), 0o644)
 }
 
-// enter makes its first argument the root of a command, with /proc, /dev, /sys and an empty /tmp. It runs with mounts
-// of its own, which go when it ends.
+// enter runs a command with its first argument as root directory, with /proc, /dev, /sys and an empty /tmp. The
+// mounts are in their own namespace, and go when the command ends.
 const enter = `r=$1; shift
 mount --rbind /proc "$r/proc" && mount --rbind /dev "$r/dev" && mount --rbind /sys "$r/sys" &&
 	mount -t tmpfs none "$r/tmp" &&
 	exec chroot "$r" "$@"`
 
-// A BareRun is what became of a command outside of nodes.
+// A BareRun is the result of a command run by RunBare.
 type BareRun struct {
 	Stdout, Stderr []byte
 	ExitCode       int
-	CPU            time.Duration // that it and what it started have used, all CPUs together
+	CPU            time.Duration // used by the command and its children, on all CPUs
 }
 
-// RunBare runs a command with the programs of an image of Bare alone. It takes root, or user namespaces. A status other
-// than 0 is no error.
+// RunBare runs a command with only the programs of a Bare image. It needs root or user namespaces. An exit status
+// other than 0 is not an error.
 func (i *Image) RunBare(ctx context.Context, argv []string, stdin []byte) (BareRun, error) {
 	root := filepath.Join(i.Dir, bareRoot)
 	args := []string{"--mount"}
@@ -104,7 +103,7 @@ func (i *Image) RunBare(ctx context.Context, argv []string, stdin []byte) (BareR
 	runtime.LockOSThread() // Pdeathsig is bound to the thread that starts the child
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, "unshare", args...)
-	// Debian's packages of BLAS and LAPACK leave links to their scripts, which are not run.
+	// Debian's BLAS and LAPACK packages make their library links in scripts, which are not run.
 	var libraries []string
 	for _, pattern := range []string{"usr/lib/*/blas", "usr/lib/*/lapack", "usr/lib/*/openblas*"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
@@ -120,7 +119,7 @@ func (i *Image) RunBare(ctx context.Context, argv []string, stdin []byte) (BareR
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // mpirun ends its ranks then
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // mpirun then ends its ranks
 	cmd.WaitDelay = stopLimit
 	err := cmd.Run()
 	ran := BareRun{Stdout: out.Bytes(), Stderr: errs.Bytes()}

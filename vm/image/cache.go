@@ -18,35 +18,33 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// manifestName is the file in an image's directory that describes it.
 const manifestName = "manifest.json"
 
-// ErrDamaged marks an image whose files are not what its manifest says.
+// ErrDamaged marks an image whose files do not match its manifest.
 var ErrDamaged = errors.New("damaged")
 
-// errOtherKind is an entry that holds an image of another kind than the one asked for: the kinds share one directory.
+// errOtherKind marks an entry that holds an image of another kind; the kinds share one directory.
 var errOtherKind = errors.New("an image of another kind")
 
-// A sum is one file of an image as it was built.
+// A sum describes one file of an image as built.
 type sum struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
 }
 
-// An entry is the place of one image, whether it is there or not. A directory is moved there only
-// when it is whole, so that what is there is either whole or was damaged later, which its sums show.
+// An entry is the place of an image, which may be missing. A directory is moved there only when complete, so an entry
+// is either intact or was damaged later, which its sums reveal.
 type entry struct{ root, key, dir string }
 
-// at returns the entry of the image with the key in the cache's directory root.
 func at(root, key string) entry { return entry{root: root, key: key, dir: filepath.Join(root, key)} }
 
-// workDir is where the holder of the entry's lock makes the image. It is removed by [vm.Sweep] if its maker was killed.
+// workDir returns the directory in which the holder of the lock makes the image. [vm.Sweep] removes it if its maker
+// was killed.
 func (e entry) workDir() string { return filepath.Join(e.root, buildPrefix+e.key) }
 
-// open reads the manifest of an image of a kind and checks that all files are as they were built. An
-// error is os.ErrNotExist, ErrDamaged, errOtherKind or something in the way; with it comes as much of
-// the image as there was to read.
+// open reads the manifest of an image of a kind and verifies all files. The error is os.ErrNotExist, ErrDamaged,
+// errOtherKind or an I/O error, and comes with as much of the image as could be read.
 func (e entry) open(ctx context.Context, kind string) (*Image, error) {
 	img, err := e.manifest()
 	if err != nil {
@@ -58,7 +56,6 @@ func (e entry) open(ctx context.Context, kind string) (*Image, error) {
 	return img, img.check(ctx)
 }
 
-// manifest reads the manifest of an image, and nothing else of it.
 func (e entry) manifest() (*Image, error) {
 	img := &Image{Dir: e.dir}
 	b, err := os.ReadFile(filepath.Join(e.dir, manifestName))
@@ -79,9 +76,8 @@ func (e entry) manifest() (*Image, error) {
 	return img, nil
 }
 
-// check reads all files of an image through. On a file system that cannot be written, such as the disk by which an
-// emulated host gets rackless, their sizes are enough: whoever made it has checked them, and it takes an emulated CPU
-// 20 s.
+// check verifies all files of an image. On a read-only file system it only compares sizes: an emulated host gets
+// rackless on such a disk, verified by its maker, and a full check takes 20 s on an emulated CPU.
 func (i *Image) check(ctx context.Context) error {
 	for _, name := range i.files() {
 		if !slices.ContainsFunc(i.Sums, func(f sum) bool { return f.Name == name }) {
@@ -105,8 +101,7 @@ func (i *Image) check(ctx context.Context) error {
 	return nil
 }
 
-// commit moves a finished directory, which holds the files of the image, into the entry's place. The
-// caller holds the lock.
+// commit moves a finished directory with the files of the image to the entry's place. The caller holds the lock.
 func (e entry) commit(ctx context.Context, finished string, img *Image) error {
 	for _, f := range img.files() {
 		s, err := sumFile(ctx, filepath.Join(finished, f))
@@ -122,7 +117,7 @@ func (e entry) commit(ctx context.Context, finished string, img *Image) error {
 	if err := os.WriteFile(filepath.Join(finished, manifestName), b, 0o644); err != nil {
 		return err
 	}
-	// A damaged image is replaced. QEMUs that use its files keep them open.
+	// A damaged image is replaced. Running QEMUs keep its files open.
 	if err := os.RemoveAll(e.dir); err != nil {
 		return err
 	}
@@ -130,22 +125,21 @@ func (e entry) commit(ctx context.Context, finished string, img *Image) error {
 	return atomicfile.Rename(finished, e.dir)
 }
 
-// unusable is an error of the cache's directory itself, with what to do.
+// unusable wraps an error of the cache directory itself with advice.
 func unusable(err error) error {
 	return fmt.Errorf("image cache: %w; set RACKLESS_CACHE to a directory that can be written", err)
 }
 
-// isNoSpace reports whether the reason of an error is a full disk or quota. Programs that were run
-// say it in words alone.
+// isNoSpace reports whether an error comes from a full disk or quota. Programs report it only as text.
 func isNoSpace(err error) bool {
 	return err != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
 		strings.Contains(err.Error(), "No space left on device"))
 }
 
-// buildPrefix begins the name of the directory in which an image is built; its key follows.
+// buildPrefix begins the name of the directory in which an image is built; the key follows.
 const buildPrefix = ".build-"
 
-// lock makes the cache's directory and takes the entry's lock, waiting for another process that holds it.
+// lock makes the cache directory and takes the entry's lock, waiting if another process holds it.
 func (e entry) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(e.root, 0o755); err != nil {
 		return nil, unusable(err)
@@ -160,8 +154,7 @@ func (e entry) lock(ctx context.Context) (unlock func(), err error) {
 	return nil, unusable(err)
 }
 
-// Remove deletes the image with the key from the cache's directory root, whatever kind it is of, or
-// what is left of it.
+// Remove deletes the image with the key from the cache directory root, of any kind and even if incomplete.
 func Remove(ctx context.Context, root, key string) error {
 	if key == "" || strings.ContainsAny(key, "/.") {
 		return fmt.Errorf("image %q: not a key: see rackless image ls", key)
@@ -178,7 +171,6 @@ func Remove(ctx context.Context, root, key string) error {
 	return os.RemoveAll(e.dir)
 }
 
-// cannotChange reports whether a file is on a file system that cannot be written.
 func cannotChange(path string) bool {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err == nil {
@@ -187,7 +179,7 @@ func cannotChange(path string) bool {
 	return errors.Is(err, syscall.EROFS)
 }
 
-// sumFile reads a file through. It ends early with ctx: an image may have a gigabyte.
+// sumFile hashes a file. It stops if ctx is done, because an image may have a gigabyte.
 func sumFile(ctx context.Context, path string) (sum, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -205,7 +197,6 @@ func sumFile(ctx context.Context, path string) (sum, error) {
 	return sum{Name: filepath.Base(path), Size: n, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
 }
 
-// untilDone reads until its context ends.
 type untilDone struct {
 	ctx context.Context
 	r   io.Reader

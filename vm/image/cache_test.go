@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// commit puts an image with one file into a new cache.
 func commit(t *testing.T) entry {
 	t.Helper()
 	e := at(t.TempDir(), "0123456789abcdef")
@@ -38,7 +37,7 @@ func TestWhatIsCommittedIsOpened(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const digest = "277089d91c0bdf4f2e6862ba7e4a07605119431f5d13f726dd352b06f1b206a9" // as sha256sum has it
+	const digest = "277089d91c0bdf4f2e6862ba7e4a07605119431f5d13f726dd352b06f1b206a9" // according to sha256sum
 	want := &Image{Name: "host", Key: e.key, Dir: e.dir, Disk: "disk", Sums: []sum{{"disk", 5, digest}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -79,9 +78,9 @@ func TestWhatCannotBeOpened(t *testing.T) {
 	}
 }
 
-// What cannot be written is not read through: the disk of an emulated host, whose CPU would take 20 s for it.
+// On a read-only file system, files are not hashed: an emulated host's CPU would take 20 s.
 func TestOnlySizesAreCheckedOfWhatCannotBeWritten(t *testing.T) {
-	if dir := os.Getenv("RACKLESS_SEALED"); dir != "" { // in its own mount namespace
+	if dir := os.Getenv("RACKLESS_SEALED"); dir != "" { // the child, in its own mount namespace
 		if _, err := at(filepath.Dir(dir), filepath.Base(dir)).open(t.Context(), "host"); err != nil {
 			t.Fatal(err)
 		}

@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 )
 
-// Packages come through apt, unprivileged: apt knows the mirrors and checks the signatures, and nothing is installed.
+// Packages are fetched by apt, unprivileged: apt knows the mirrors and checks the signatures. Nothing is installed.
 
-// An apt is a configuration of apt, by its file. The zero value is that of this machine.
+// An apt is an apt configuration file. The zero value means this machine's configuration.
 type apt struct{ config string }
 
 func (a apt) run(ctx context.Context, dir string, argv ...string) ([]byte, error) {
@@ -25,7 +25,7 @@ func (a apt) run(ctx context.Context, dir string, argv ...string) ([]byte, error
 	return run(ctx, c)
 }
 
-// resolve returns "name=version" for the packages and everything that they depend on, as for an empty system, sorted.
+// resolve returns the packages and all their dependencies as "name=version", sorted, as for an empty system.
 func (a apt) resolve(ctx context.Context, packages []string) ([]string, error) {
 	out, err := a.run(ctx, "", append([]string{"apt-get", "--simulate", "--no-install-recommends", "-o",
 		"Dir::State::status=/dev/null", "install"}, packages...)...)
@@ -46,8 +46,7 @@ func (a apt) resolve(ctx context.Context, packages []string) ([]string, error) {
 	return debs, nil
 }
 
-// kernelPackage returns "name=version" of the package with the kernel itself that a meta package
-// such as linux-image-amd64 stands for.
+// kernelPackage returns "name=version" of the actual kernel package of a meta package such as linux-image-amd64.
 func (a apt) kernelPackage(ctx context.Context, meta string) (string, error) {
 	out, err := a.run(ctx, "", "apt-cache", "depends", "--important", meta)
 	if err != nil {
@@ -72,7 +71,7 @@ func (a apt) kernelPackage(ctx context.Context, meta string) (string, error) {
 	return "", fmt.Errorf("find the kernel package: %s depends on no linux-image", meta)
 }
 
-// resolveSize is resolve, with the number of bytes that are downloaded for them.
+// resolveSize is like resolve, and also returns the number of bytes to download.
 func (a apt) resolveSize(ctx context.Context, packages []string) (debs []string, bytes int64, err error) {
 	if debs, err = a.resolve(ctx, packages); err != nil {
 		return nil, 0, err
@@ -81,7 +80,6 @@ func (a apt) resolveSize(ctx context.Context, packages []string) (debs []string,
 	return debs, bytes, err
 }
 
-// size returns how many bytes the packages have.
 func (a apt) size(ctx context.Context, debs []string) (bytes int64, err error) {
 	out, err := a.run(ctx, "", append([]string{"apt-get", "--quiet=2", "--print-uris", "download"}, debs...)...)
 	if err != nil {
@@ -99,15 +97,14 @@ func (a apt) size(ctx context.Context, debs []string) (bytes int64, err error) {
 	return bytes, nil
 }
 
-// count says how many of all files of a pattern there are.
+// count returns a function that reports the number of files matching a pattern, out of all.
 func count(pattern string, all int) func() string {
 	return func() string {
-		have, _ := filepath.Glob(pattern) // a pattern of ours
+		have, _ := filepath.Glob(pattern) // the pattern is constant
 		return fmt.Sprintf("%d of %d packages", len(have), all)
 	}
 }
 
-// download fetches packages into dir.
 func (a apt) download(ctx context.Context, dir string, debs []string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -1,6 +1,5 @@
-// Package image builds boot images from Debian packages, without root, and keeps them in a cache, one directory for
-// each image, named by a hash of its recipe.
+// Package image builds boot images from Debian packages, without root. It caches them in one directory per image,
+// named by a hash of the recipe.
 //
-// A [Kind] says how one sort of image is made: [Node] is that of the nodes of labs, [Host] that of
-// emulated hosts.
+// A [Kind] is one sort of image: [Node] is the image of lab nodes, [Host] the image of emulated hosts.
 package image

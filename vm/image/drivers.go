@@ -9,25 +9,23 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A driverSet is modules of hardware that few nodes have: they are kept packed, and the guest loads
-// those whose hardware it finds.
+// A driverSet contains modules for hardware that few nodes have. They stay packed, and the guest loads only the
+// modules of hardware that it finds.
 type driverSet struct {
-	modules []module // without those that are loaded anyway
+	modules []module // except modules that every node loads
 	rows    []driverRow
 }
 
-// A driverRow says what to load for a device.
 type driverRow struct {
-	alias string   // pattern of the device's modalias, as of a shell: "pci:v00008086d000010C9sv*sd*bc*sc*i*"
+	alias string   // shell pattern for the device's modalias: "pci:v00008086d000010C9sv*sd*bc*sc*i*"
 	names []string // modules in the order to insert them
 }
 
-// companions are modules that no alias asks for: the driver of a card requests them by itself,
-// through a modprobe that the guest lacks.
+// companions are modules without an alias. A card's driver requests them through modprobe, which the guest lacks.
 var companions = map[string][]string{"mlx4_core": {"mlx4_en", "mlx4_ib"}}
 
-// drivers gathers the modules of names that the kernel has, with what they need beyond loaded. PCI
-// devices come by their own alias, their RDMA side often as a device on the auxiliary bus.
+// drivers collects the named modules, if the kernel has them, and their dependencies except for modules in loaded.
+// PCI devices match by their own alias, their RDMA side often as a device on the auxiliary bus.
 func (s *moduleSet) drivers(names []string, loaded []module) (driverSet, error) {
 	var set driverSet
 	there := lists.SetOf(loaded, func(m module) string { return m.Name })
@@ -59,7 +57,7 @@ func (s *moduleSet) drivers(names []string, loaded []module) (driverSet, error) 
 	return set, nil
 }
 
-// table returns the rows as the guest reads them: an alias and its modules, separated by spaces.
+// table returns the rows in the format that the guest reads: an alias and its modules, separated by spaces.
 func (d driverSet) table() string {
 	var b strings.Builder
 	for _, r := range d.rows {
@@ -68,7 +66,7 @@ func (d driverSet) table() string {
 	return b.String()
 }
 
-// pack compresses a module in a form that busybox' gunzip takes.
+// pack compresses a module in a format that busybox' gunzip accepts.
 func pack(data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

@@ -10,10 +10,9 @@ import (
 	"strings"
 )
 
-// programDirs is where Debian keeps programs, relative to a root, before and after the merge of /bin into /usr/bin.
+// programDirs are Debian's program directories relative to a root, before and after the merge of /bin into /usr/bin.
 var programDirs = []string{"usr/bin", "usr/sbin", "bin", "sbin"}
 
-// findProgram returns the path of a program below root, relative to it.
 func findProgram(root, name string) (string, error) {
 	for _, dir := range programDirs {
 		rel := filepath.Join(dir, name)
@@ -28,15 +27,14 @@ func findProgram(root, name string) (string, error) {
 	return "", fmt.Errorf("program %s is in none of the packages", name)
 }
 
-// libraryDirs is where Debian keeps shared libraries, relative to a root. /usr comes first, so that
-// a file that can be reached by a link from outside of it is taken under one name only.
+// libraryDirs are Debian's library directories relative to a root. /usr comes first, so that a file that is also
+// reachable through a link outside /usr has only one name.
 var libraryDirs = []string{"usr/lib", "usr/lib64", "lib", "lib64"}
 
-// closure returns the programs with every shared library and loader that they need, directly or
-// through other libraries, as paths relative to root. It reads ELF headers only and runs nothing,
-// so root may hold another system than the one it runs on.
+// closure returns the programs with all shared libraries and loaders that they need, directly or indirectly, as paths
+// relative to root. It only reads ELF headers, so root may hold a foreign system.
 //
-// Libraries opened at run time (dlopen) are not in any header; a recipe names them in Keep.
+// Libraries opened at run time (dlopen) are not in headers; a recipe lists them in Keep.
 func closure(root string, programs []string) ([]string, error) {
 	index, err := indexLibraries(root)
 	if err != nil {
@@ -64,7 +62,7 @@ func closure(root string, programs []string) ([]string, error) {
 			if err != nil {
 				return fmt.Errorf("%s: its loader %s: %w", rel, interp, err)
 			}
-			// The loader is found by its absolute name, so that name is kept and not the file that a link leads to.
+			// Programs name the loader by its absolute path, so keep that path and not the file that a link leads to.
 			if err := visit(p, "loader of "+rel); err != nil {
 				return err
 			}
@@ -92,8 +90,8 @@ func closure(root string, programs []string) ([]string, error) {
 	return order, nil
 }
 
-// indexLibraries maps the name of every shared library below root to its path relative to root. A
-// name that is a link is its own entry: the dynamic loader looks for just that name.
+// indexLibraries maps the name of every shared library below root to its path relative to root. A link is a separate
+// entry because the dynamic loader looks for its exact name.
 func indexLibraries(root string) (map[string]string, error) {
 	index := make(map[string]string)
 	for _, dir := range libraryDirs {
@@ -116,8 +114,8 @@ func indexLibraries(root string) (map[string]string, error) {
 	return index, nil
 }
 
-// elfNeeds returns the sonames that an ELF file needs and its program interpreter, if it has one. A
-// file that is not ELF (a script) needs nothing.
+// elfNeeds returns the sonames that an ELF file needs and its program interpreter, if any. A file that is not ELF,
+// such as a script, needs nothing.
 func elfNeeds(path string) (needed []string, interp string, err error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -143,14 +141,14 @@ func elfNeeds(path string) (needed []string, interp string, err error) {
 	return needed, interp, nil
 }
 
-// resolveIn follows the symbolic links of an absolute path as a process with that root directory
-// would, and returns the result relative to root.
+// resolveIn follows the symbolic links of an absolute path as a process with that root directory would. It returns
+// the result relative to root.
 func resolveIn(root, path string) (string, error) {
 	rel := strings.TrimPrefix(filepath.Clean(path), "/")
-	for range 40 { // as many links as the kernel follows
+	for range 40 { // the kernel's limit
 		done := true
 		parts := strings.Split(rel, "/")
-		// Each part is looked at, as the kernel does: a directory on the path may be a link as well.
+		// Each path element is resolved, as in the kernel, because a directory may be a link too.
 		for i := range parts {
 			head := filepath.Join(parts[:i+1]...)
 			fi, err := os.Lstat(filepath.Join(root, head))

@@ -18,15 +18,13 @@ import (
 	"github.com/rackless/rackless/internal/userfile"
 )
 
-// A full node is a Debian system on a disk, with systemd, sshd and whatever its package sets bring.
-// mmdebstrap installs it as it does that of emulated hosts; QEMU starts its kernel directly, so
-// that it needs no boot loader and no firmware has to find one. It becomes a node as those of the
-// built-in image do: by rackless-node, on the setup port.
+// A full node is a Debian system on a disk, with systemd, sshd and its package sets, installed by mmdebstrap like an
+// emulated host. QEMU starts its kernel directly, so it needs no boot loader. As in the built-in image, rackless-node
+// configures the node through the setup port.
 
-// fullReleases are the releases of Debian that full nodes can have, by the names of their images.
 var fullReleases = map[string]string{"debian-12": "bookworm", "debian-13": "trixie"}
 
-// fullPackages are what every full node has, with what they depend on.
+// fullPackages are the packages of every full node, without dependencies.
 var fullPackages = []string{
 	"busybox-static", "e2fsprogs", "ethtool", "fping", "ibverbs-providers", "ibverbs-utils", "infiniband-diags",
 	"initramfs-tools", "iperf3", "iproute2", "iputils-ping", "kmod", "less", "libfabric-bin", "linux-image-amd64",
@@ -35,23 +33,22 @@ var fullPackages = []string{
 	"systemd-sysv", "tcpdump", "ucx-utils", "udev", "util-linux", "vim-tiny",
 }
 
-// setApps is the set of fullSets with applications.
 const setApps = "apps"
 
-// fullSets are the packages of the sets that the name of an image can add.
+// fullSets are the package sets that an image name can add.
 var fullSets = map[string][]string{
-	"ai":    {"g++", "libcurl4", "libgloo-dev", "python3-numpy"}, // for the wheels of Mooncake and NIXL, and Gloo
+	"ai":    {"g++", "libcurl4", "libgloo-dev", "python3-numpy"}, // for Gloo and the wheels of Mooncake and NIXL
 	"apps":  {"gromacs", "hpcc", "lammps", "openfoam"},
 	"mpich": {"gcc", "libc6-dev", "libmpich-dev", "mpich"},
 	"mpi":   {"gcc", "libc6-dev", "libopenmpi-dev", "mpich", "openmpi-bin", "python3-mpi4py"},
 	"slurm": {"dbus", "munge", "slurm-client", "slurm-wlm"},
 }
 
-// fullShared are the files of the image of hosts that full nodes have too: they make a system that boots fast where its
-// CPU is emulated.
+// fullShared are the files of the hosts' image that full nodes also get. They make the system boot fast on an
+// emulated CPU.
 var fullShared = []string{"etc/initramfs-tools/", "etc/systemd/journald.conf.d/", "etc/systemd/system/"}
 
-// Full returns the image of full nodes by its name in a lab file, such as debian-12 or debian-13+slurm+mpi.
+// Full returns the image of full nodes with a lab file's name, such as debian-12 or debian-13+slurm+mpi.
 func Full(name string) *Kind {
 	release, rest, _ := strings.Cut(name, "+")
 	sets := strings.FieldsFunc(rest, func(r rune) bool { return r == '+' })
@@ -64,7 +61,7 @@ func Full(name string) *Kind {
 		}}
 }
 
-// CheckArch refuses an architecture that has no images.
+// CheckArch returns an error for an architecture without images.
 func CheckArch(arch string) error {
 	if arch != amd64 && arch != arm64 {
 		return fmt.Errorf("no images for %q: want %s or %s", arch, amd64, arm64)
@@ -72,8 +69,8 @@ func CheckArch(arch string) error {
 	return nil
 }
 
-// Named returns the image of nodes of an architecture, "" for that of this machine, with a name of a lab file: that of
-// small nodes, or of full ones.
+// Named returns the image of small or full nodes with a lab file's name, for an architecture ("" means this
+// machine's).
 func Named(name, arch string) (*Kind, error) {
 	arch = cmp.Or(arch, runtime.GOARCH)
 	if err := CheckArch(arch); err != nil {
@@ -94,10 +91,10 @@ func Named(name, arch string) (*Kind, error) {
 	return k, nil
 }
 
-// FullNames returns the names of all images of full nodes, in their canonical form.
+// FullNames returns the canonical names of all images of full nodes.
 func FullNames() (names []string) {
 	for release := range fullReleases {
-		some := []string{release} // with each selection of the sets, in order
+		some := []string{release} // with every subset of the sets, in order
 		for _, set := range slices.Sorted(maps.Keys(fullSets)) {
 			some = append(some, lists.Map(some, func(name string) string { return name + "+" + set })...)
 		}
@@ -107,7 +104,6 @@ func FullNames() (names []string) {
 	return names
 }
 
-// fullRecipe returns the recipe of a release with sets of packages.
 func fullRecipe(release string, sets []string) (r Recipe, err error) {
 	codename, ok := fullReleases[release]
 	if !ok {
@@ -126,8 +122,8 @@ func fullRecipe(release string, sets []string) (r Recipe, err error) {
 		Packages: slices.Compact(packages), DiskMiB: 8192, FilesDigest: treeDigest(filesOf(sets))}, nil
 }
 
-// eachFullFile calls add with each file that rackless adds to all full nodes: their own, those that make a machine a
-// node, and those that they share with emulated hosts.
+// eachFullFile calls add with each file that rackless adds to all full nodes: their own files, the files of all
+// nodes, and files shared with emulated hosts.
 func eachFullFile(add func(name string, content []byte, mode int64) error) error {
 	for _, kind := range []string{"host", "node", "full"} {
 		err := eachFile(own(kind), func(name string, content []byte, mode int64) error {
@@ -137,7 +133,7 @@ func eachFullFile(add func(name string, content []byte, mode int64) error) error
 					return nil
 				}
 			case "node":
-				// sbin is a link here, and shutdown is that of systemd.
+				// sbin is a link in this system, and shutdown is systemd's.
 				if base := path.Base(name); !strings.HasPrefix(base, "rackless-") {
 					return nil
 				}
@@ -152,15 +148,14 @@ func eachFullFile(add func(name string, content []byte, mode int64) error) error
 	return nil
 }
 
-// setSlurm is the set of fullSets that has files of rackless's own.
+// setSlurm is the set of fullSets for which rackless adds files.
 const setSlurm = "slurm"
 
-// SlurmFiles are the files of full nodes that start Slurm at each boot, by their paths in the node.
+// SlurmFiles calls add with the files that start Slurm at each boot of a full node, by their paths in the node.
 func SlurmFiles(add func(name string, content []byte, mode int64) error) error {
 	return eachFile(own(setSlurm), add)
 }
 
-// filesOf returns the files of full nodes with sets of packages.
 func filesOf(sets []string) tree {
 	if !slices.Contains(sets, setSlurm) {
 		return eachFullFile
@@ -170,7 +165,6 @@ func filesOf(sets []string) tree {
 	}
 }
 
-// treeDigest returns the SHA-256 of files.
 func treeDigest(files tree) string {
 	var all bytes.Buffer
 	if err := writeTar(&all, files); err != nil { // embedded: cannot fail
@@ -179,7 +173,6 @@ func treeDigest(files tree) string {
 	return fmt.Sprintf("%x", sha256.Sum256(all.Bytes()))
 }
 
-// buildFull installs a system, and keeps its disk and its kernel.
 func buildFull(ctx context.Context, o Options, work, out string, img *Image) error {
 	if err := checkTools(img.Name); err != nil {
 		return err
@@ -235,18 +228,18 @@ func buildFull(ctx context.Context, o Options, work, out string, img *Image) err
 	return err
 }
 
-// fullArgs are the arguments of the kernel of full nodes, with the reasons of KernelArgs.
+// fullArgs is the kernel command line of full nodes. KernelArgs explains the arguments.
 const fullArgs = "console=ttyS0 root=/dev/vda rw quiet panic=-1 net.ifnames=0 no_timer_check cryptomgr.notests " +
 	"mitigations=off nokaslr audit=0 selinux=0 apparmor=0 random.trust_cpu=on pci=lastbus=0 systemd.show_status=no"
 
-// IsFull reports whether the image is that of full nodes, which have a disk: built by rackless, or the user's own.
+// IsFull reports whether the image is for full nodes, which have a disk; it is built by rackless or the user's own.
 func (i *Image) IsFull() bool { return i.Disk != "" && i.Name != hostName }
 
-// BootsItself reports whether the image is a user's, whose boot loader starts its kernel: it takes no other, and no
-// arguments.
+// BootsItself reports whether the image is a user's, whose own boot loader starts its kernel. Another kernel or
+// arguments cannot be given.
 func (i *Image) BootsItself() bool { return i.Name == ownName }
 
-// KernelArgs is the command line of the image's kernel.
+// KernelArgs returns the command line of the image's kernel.
 func (i *Image) KernelArgs() string {
 	if i.IsFull() {
 		return i.Recipe.inArch(fullArgs)

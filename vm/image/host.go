@@ -17,17 +17,16 @@ import (
 	"time"
 )
 
-// Host is the image of emulated hosts: a disk with a Debian system, systemd, GRUB, libvirt and QEMU,
-// on which the programs that change hosts can be run and rebooted.
+// Host is the image of emulated hosts: a disk with a Debian system, systemd, GRUB, libvirt and QEMU, on which
+// programs that change hosts can be run and rebooted.
 //
-// It is made in three steps, none of which needs root. mmdebstrap installs the packages, and
-// what is in files/mnt/customize.sh makes the file system from inside. The system is then booted
-// once by QEMU: grub-install and update-grub need the real disk to look at, so that no grub.cfg of
-// our making is ever in it, and an image that does not boot does not get into the cache. Last, the
-// disk is compressed.
+// It is made in three steps, none of which needs root. First mmdebstrap installs the packages, and
+// files/mnt/customize.sh makes the file system from inside. Then QEMU boots the system once, because grub-install and
+// update-grub need the real disk. So grub.cfg is always Debian's own, and an image that does not boot never reaches
+// the cache. Last, the disk is compressed.
 //
-// A host boots from an overlay of the disk, by SeaBIOS and GRUB in the disk's own boot sector, as a
-// machine without UEFI does.
+// A host boots from an overlay of the disk, by SeaBIOS and GRUB in the disk's own boot sector, like a machine without
+// UEFI.
 var Host = &Kind{name: hostName, label: "the image of emulated hosts", room: "4 GB",
 	recipe: func(ctx context.Context, _ Options) (Recipe, builder, error) {
 		in, err := currentInputs(ctx)
@@ -36,14 +35,14 @@ var Host = &Kind{name: hostName, label: "the image of emulated hosts", room: "4 
 
 const diskName, hostName = "disk.qcow2", "host"
 
-// tools are the programs that building takes, with their Debian packages. Those that work on the
-// disk are the image's own.
+// tools are the programs needed for building, with their Debian packages. Programs that work on the disk come from
+// the image itself.
 var tools = []struct{ program, debian string }{
 	{"mmdebstrap", "mmdebstrap"}, {"qemu-img", "qemu-utils"}, {"qemu-system-x86_64", "qemu-system-x86"},
 }
 
-// MissingTools returns the Debian packages that building the image of emulated hosts takes and this machine lacks. look
-// is exec.LookPath.
+// MissingTools returns the Debian packages that this machine lacks for building the image of emulated hosts. look is
+// exec.LookPath.
 func MissingTools(look func(string) (string, error)) (packages []string) {
 	for _, t := range tools {
 		if _, err := look(t.program); err != nil {
@@ -58,7 +57,6 @@ func MissingTools(look func(string) (string, error)) (packages []string) {
 	return packages
 }
 
-// checkTools names what is missing on this machine to build what.
 func checkTools(what string) error {
 	if missing := MissingTools(exec.LookPath); len(missing) > 0 {
 		return fmt.Errorf("%s cannot be built here: packages are missing; run: apt-get install "+
@@ -67,7 +65,6 @@ func checkTools(what string) error {
 	return nil
 }
 
-// buildHost installs a system on a disk, boots it once, and compresses the disk.
 func (in inputs) buildHost(ctx context.Context, o Options, work, out string, img *Image) error {
 	if err := checkTools("the image of emulated hosts"); err != nil {
 		return err
@@ -83,8 +80,8 @@ func (in inputs) buildHost(ctx context.Context, o Options, work, out string, img
 		return fmt.Errorf("the first boot of the image of emulated hosts: %w", err)
 	}
 	o.progress("compress the disk")
-	// zstd unpacks fast enough for a boot not to feel it, and the sum of a file a third as large is
-	// checked at every start.
+	// zstd decompresses so fast that boots do not slow down, and the file, which is hashed at every start, is a third
+	// as large.
 	_, err := run(ctx, command{name: "qemu-img", watch: o.watch, args: []string{
 		"convert", "-p", "-O", "qcow2", "-c", "-o", "compression_type=zstd", filepath.Join(work, diskName),
 		filepath.Join(out, diskName),
@@ -92,15 +89,14 @@ func (in inputs) buildHost(ctx context.Context, o Options, work, out string, img
 	return err
 }
 
-// A tree calls add with each file of its own, by its path in the machine.
+// A tree calls add with each of its files, by its path in the machine.
 type tree func(add func(name string, content []byte, mode int64) error) error
 
-// eachHostFile are the files of emulated hosts.
 func eachHostFile(add func(name string, content []byte, mode int64) error) error {
 	return eachFile(own("host"), add)
 }
 
-// install has mmdebstrap install the system with the files, and puts in work what its customize.sh has made.
+// install runs mmdebstrap to install the system with the files. It copies the files made by customize.sh to work.
 func install(ctx context.Context, o Options, work string, in inputs, files tree, made []string) error {
 	var tarball bytes.Buffer
 	if err := writeTar(&tarball, files); err != nil {
@@ -116,12 +112,12 @@ func install(ctx context.Context, o Options, work string, in inputs, files tree,
 	for _, s := range in.sources {
 		sources.WriteString(s.line())
 	}
-	// The kernel's package would make an initial file system with all drivers, before the files say which ones.
+	// The kernel package would otherwise make an initial file system with all drivers, before the files limit them.
 	env := []string{"RACKLESS_DISK_MIB=" + strconv.Itoa(in.recipe.DiskMiB), "INITRD=No"}
 	mode, root := "unshare", os.Getuid() == 0
 	if root {
 		mode = "root"
-		// gone with the rest if this is killed; without root, other users must get at it
+		// Removed with work if this process is killed. Without root, other users need access.
 		env = append(env, "TMPDIR="+work)
 	}
 	_, err := run(ctx, command{name: "mmdebstrap", args: installArgs(in, mode, made), dir: work,
@@ -133,17 +129,16 @@ func install(ctx context.Context, o Options, work string, in inputs, files tree,
 	return err
 }
 
-// installArgs returns the arguments of mmdebstrap, to be run in the work directory. The hooks copy
-// by its own commands, which work across the name space's users, and by names that hold nothing for
-// a shell to see.
+// installArgs returns the arguments of mmdebstrap, which must run in the work directory. The hooks copy with
+// mmdebstrap's own commands, which work across the name space's users, and use names that need no shell quoting.
 func installArgs(in inputs, mode string, made []string) []string {
 	args := []string{
 		"--mode=" + mode, "--variant=minbase", "--format=null", "--include=" + strings.Join(in.recipe.Packages, ","),
-		"--skip=cleanup", // of a root directory that is thrown away: what is cleaned must be so before the disk is made
+		"--skip=cleanup", // the root directory is discarded; cleaning must precede making the disk
 		`--aptopt=APT::Install-Recommends "false";`, `--aptopt=Acquire::Languages "none";`,
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
 		"--dpkgopt=path-exclude=/usr/share/doc/*",
-		// What is half made after a power cut is thrown away.
+		// A half-made image is discarded after a power cut anyway.
 		"--dpkgopt=force-unsafe-io",
 	}
 	args = append(args, lists.Map(in.options, func(o string) string { return "--aptopt=" + o })...)
@@ -156,7 +151,7 @@ func installArgs(in inputs, mode string, made []string) []string {
 	return append(args, "", "/dev/null", "-")
 }
 
-// writeTar writes files as an archive owned by root. The same files give the same bytes.
+// writeTar writes files as an archive owned by root. It is deterministic.
 func writeTar(w io.Writer, files tree) error {
 	tw := tar.NewWriter(w)
 	err := files(func(name string, content []byte, mode int64) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// need fails the test where CI is set, and skips it elsewhere, if a program is missing.
+// need fails the test if CI is set and a program is missing, and otherwise skips it.
 func need(t *testing.T, program, debian string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
@@ -25,7 +25,7 @@ func need(t *testing.T, program, debian string) {
 	}
 }
 
-// Both kinds are built by one code and kept in one cache.
+// Both kinds are built by the same code and share a cache.
 func TestKindsShareACache(t *testing.T) {
 	need(t, "apt-get", "apt")
 	cache, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
@@ -88,8 +88,7 @@ func TestKindsShareACache(t *testing.T) {
 	}
 }
 
-// The keys of the images that users have must not change with the form of recipes alone: building
-// them takes minutes.
+// The keys of users' images must not change when only the form of recipes does, because building takes minutes.
 func TestKeysOfImagesInCachesStay(t *testing.T) {
 	node := Recipe{Format: 1, Release: "r", Kernel: "k", Packages: []string{"p"}, Programs: []string{"b"},
 		Keep: []string{"f"}, Links: []Link{{"l", "t"}}, Modules: []string{"m"}, Optional: []string{"o"},
@@ -161,11 +160,10 @@ func TestCommandsThatFail(t *testing.T) {
 	}
 }
 
-// hostLimit bounds the building of the image, which takes many minutes where other tests have the CPUs.
+// hostLimit limits the build of the image, which takes many minutes if other tests use the CPUs.
 const hostLimit = 25 * time.Minute
 
-// TestHost builds the image, if the cache has none. What hosts are that boot from it is tested where hosts are
-// emulated, in cmd/rackless.
+// TestHost builds the image, unless it is cached. Tests in cmd/rackless boot emulated hosts from it.
 func TestHost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds an image: minutes")
@@ -187,8 +185,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// testCache is the directory of the images of this machine's user, as rackless itself has it: an
-// image takes minutes to build.
+// testCache is the user's own image cache, as used by rackless, because an image takes minutes to build.
 func testCache(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("RACKLESS_CACHE"); dir != "" {
@@ -201,8 +198,8 @@ func testCache(t *testing.T) string {
 	return filepath.Join(dir, "rackless", "images")
 }
 
-// What make setup-emulate installs is what the image takes: a tutorial that begins with an error is the last page that
-// its reader reads.
+// make setup-emulate installs exactly the tools that the image needs, because a tutorial that begins with an error is
+// not read to its end.
 func TestSetupInstallsTheToolsOfTheImage(t *testing.T) {
 	script, err := os.ReadFile("../../hack/setup.sh")
 	if err != nil {
@@ -212,7 +209,7 @@ func TestSetupInstallsTheToolsOfTheImage(t *testing.T) {
 	block, _, _ := strings.Cut(rest, "\tfi\n")
 	none := func(string) (string, error) { return "", os.ErrNotExist }
 	for _, p := range append(MissingTools(none), "e2fsprogs", "uidmap") {
-		if p != "qemu-system-x86" && !strings.Contains(block, "need "+p+" ") { // QEMU is what every lab needs
+		if p != "qemu-system-x86" && !strings.Contains(block, "need "+p+" ") { // every lab needs QEMU
 			t.Errorf("hack/setup.sh emulate does not install %s", p)
 		}
 	}

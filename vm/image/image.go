@@ -16,23 +16,23 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// An Image is what a machine boots, in a directory of the cache: the disk of a host, or the kernel and
-// initial file system of a node. As JSON it is the manifest.
+// An Image is a bootable image in a directory of the cache: the disk of a host, or the kernel and initial file system
+// of a node. Its JSON form is the manifest.
 type Image struct {
-	Name      string    `json:"name"` // of its kind: "builtin" for nodes, "host" for hosts, "qemu"
-	Key       string    `json:"key"`  // of its recipe
+	Name      string    `json:"name"` // name of its kind: "builtin" for nodes, "host" for hosts, "qemu"
+	Key       string    `json:"key"`  // key of its recipe
 	Dir       string    `json:"-"`
 	Kernel    string    `json:"kernel,omitempty"`    // file name in Dir
 	Initramfs string    `json:"initramfs,omitempty"` // file name in Dir
 	Disk      string    `json:"disk,omitempty"`      // file name in Dir: qcow2; hosts write to overlays of it
 	Others    []string  `json:"others,omitempty"`    // further file names in Dir
-	KernelVer string    `json:"kernel_ver"`          // e.g. "6.1.0-42-amd64"; of QEMU, its own version
-	Packages  []string  `json:"packages"`            // name=version of every package that files are from
+	KernelVer string    `json:"kernel_ver"`          // e.g. "6.1.0-42-amd64"; for QEMU, its version
+	Packages  []string  `json:"packages"`            // name=version of every package used
 	Built     time.Time `json:"built"`
 	Recipe    Recipe    `json:"recipe"`
-	// Imported images come from an archive of another machine.
+	// Imported is set if the image comes from an archive of another machine.
 	Imported bool  `json:"imported,omitempty"`
-	Sums     []sum `json:"files"` // of the files, as they were built
+	Sums     []sum `json:"files"` // of the files as built
 }
 
 // KernelPath returns the absolute path of the kernel.
@@ -41,15 +41,15 @@ func (i *Image) KernelPath() string { return filepath.Join(i.Dir, i.Kernel) }
 // InitramfsPath returns the absolute path of the initial file system.
 func (i *Image) InitramfsPath() string { return filepath.Join(i.Dir, i.Initramfs) }
 
-// DiskPath returns the absolute path of the disk. It must not be written to: see Disk.
+// DiskPath returns the absolute path of the disk, which must not be written to; see Disk.
 func (i *Image) DiskPath() string { return filepath.Join(i.Dir, i.Disk) }
 
-// DiskSum returns the SHA-256 of the disk, as it was built.
+// DiskSum returns the SHA-256 of the disk as built.
 func (i *Image) DiskSum() string {
 	return lists.Find(i.Sums, func(s sum) bool { return s.Name == i.Disk }).SHA256
 }
 
-// Arch is the architecture of the machines that the image is for, as Go names it.
+// Arch returns the architecture of the machines that the image is for, named as in Go.
 func (i *Image) Arch() string {
 	if i.Name == QEMU.name {
 		if slices.Contains(i.Recipe.Programs, vm.Program(arm64)) {
@@ -60,7 +60,8 @@ func (i *Image) Arch() string {
 	return cmp.Or(i.Recipe.Arch, amd64)
 }
 
-// Of is the kind of an image of k: of k there are several, for the architectures or for the disks of users.
+// Of returns the kind of an image of k. There are several if the kind depends on the architecture or on the user's
+// disk.
 func (k *Kind) Of(i *Image) *Kind {
 	switch k.name {
 	case Node.name:
@@ -73,24 +74,23 @@ func (k *Kind) Of(i *Image) *Kind {
 	return k
 }
 
-// files are those that the image cannot do without.
 func (i *Image) files() []string {
 	names := lists.Filter([]string{i.Kernel, i.Initramfs, i.Disk}, func(name string) bool { return name != "" })
 	return append(names, i.Others...)
 }
 
-// Options say where images are kept. The zero value is useful with Cache set.
+// Options configure the image cache. Only Cache is required.
 type Options struct {
-	Cache string // directory of the images; made if need be
-	// Kernel is a kernel image (bzImage or vmlinux), named vmlinuz-VERSION, for nodes to use instead of
-	// Debian's package. Its modules must be in lib/modules/VERSION beside it or beside its
-	// directory, or in /lib/modules/VERSION.
+	Cache string // directory of the images; made if missing
+	// Kernel is a kernel image (bzImage or vmlinux), named vmlinuz-VERSION, to use in nodes instead of Debian's
+	// package. Its modules must be in lib/modules/VERSION beside it or beside its directory, or in
+	// /lib/modules/VERSION.
 	Kernel   string
-	Progress func(step string) // told what is being done; nil is allowed
-	// Watch is given what says how far that is, as often as it is asked; nil is allowed.
+	Progress func(step string) // reports steps; may be nil
+	// Watch receives a function that describes the progress of the step; may be nil.
 	Watch func(look func() string)
 
-	build builder // nil means that of the kind; tests put something faster in its place
+	build builder // overrides the kind's builder in tests; may be nil
 }
 
 func (o Options) progress(format string, args ...any) {
@@ -105,20 +105,20 @@ func (o Options) watch(look func() string) {
 	}
 }
 
-// A Kind is one sort of image: what it is made from here and now, and how.
+// A Kind is one sort of image, with its recipe for the present machine and its builder.
 type Kind struct {
-	name  string // of its images
+	name  string // name of its images
 	label string // in messages
-	room  string // that building takes
-	// recipe returns the recipe to follow, and what follows it.
+	room  string // disk space needed for building
+	// recipe returns the recipe and its builder.
 	recipe func(context.Context, Options) (Recipe, builder, error)
 }
 
-// A builder makes the files of an image in the directory out, and notes in img what they are. It has
-// the directory work, in which out is, for itself.
+// A builder makes the files of an image in the directory out, and records them in img. out is inside work, which the
+// builder owns.
 type builder func(ctx context.Context, o Options, work, out string, img *Image) error
 
-// CurrentKey returns the key of the image that Ensure would return now, of those in the cache or of a new one.
+// CurrentKey returns the key of the image that Ensure would return now, either one in cached or a new one.
 func (k *Kind) CurrentKey(ctx context.Context, o Options, cached []*Image) (string, error) {
 	r, _, err := k.recipe(ctx, o)
 	if err != nil {
@@ -134,11 +134,11 @@ func (k *Kind) CurrentKey(ctx context.Context, o Options, cached []*Image) (stri
 	return key, nil
 }
 
-// ImportFix is how images come to a machine that cannot make them.
+// ImportFix is the advice for machines that cannot build images.
 const ImportFix = "import the image file of a release: rackless image import FILE --digest sha256:..."
 
-// Ensure returns the image, building it if the cache has none, or a damaged one, for the recipe. Two
-// processes that build the same image at once wait for each other; the second finds the first's.
+// Ensure returns the image for the current recipe, and builds it if it is missing or damaged. If two processes need
+// the same image at once, the second waits and uses the first's.
 func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 	r, build, err := k.recipe(ctx, o)
 	if err != nil {
@@ -170,7 +170,7 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 	if img, err := e.open(ctx, k.name); err == nil { // another process built it while this one waited
 		return img, nil
 	} else if errors.Is(err, ErrDamaged) {
-		// Building again takes a minute: the user is told why it is not the cached one.
+		// Building again takes a minute, so tell the user the reason.
 		o.progress("the cached image %s is damaged (%v): building it again", e.key, err)
 	}
 	if err := vm.Sweep(o.Cache, buildPrefix); err != nil {
@@ -180,7 +180,7 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 	err = e.make(ctx, o, img, build)
 	if isNoSpace(err) {
 		if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
-			err = syscall.ENOSPC // in place of what a program said of each of its files
+			err = syscall.ENOSPC // instead of a program's message for each of its files
 		}
 		err = fmt.Errorf("build %s in %s: %w; free about %s there, or set RACKLESS_CACHE to a directory with "+
 			"more space", k.label, o.Cache, err, k.room)
@@ -188,7 +188,7 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 	return img, err
 }
 
-// Find returns the image that Ensure would return without building one. Where there is none the error is
+// Find returns the image that Ensure would return, without building it. If it is missing or damaged, the error is
 // os.ErrNotExist or ErrDamaged.
 func (k *Kind) Find(ctx context.Context, o Options) (*Image, error) {
 	r, _, err := k.recipe(ctx, o)
@@ -198,7 +198,7 @@ func (k *Kind) Find(ctx context.Context, o Options) (*Image, error) {
 	return k.find(ctx, at(o.Cache, r.Key()), r)
 }
 
-// find returns the image of the recipe, whose place is e, or one that was imported and serves instead.
+// find returns the image of the recipe, at e, or an imported image that serves instead.
 func (k *Kind) find(ctx context.Context, e entry, r Recipe) (*Image, error) {
 	img, err := e.open(ctx, k.name)
 	if !errors.Is(err, os.ErrNotExist) {
@@ -220,8 +220,8 @@ func (k *Kind) find(ctx context.Context, e entry, r Recipe) (*Image, error) {
 	return img, err
 }
 
-// serves reports whether the image is used where one of the recipe is asked for. Of imported images the release of
-// Debian may be another: nodes do not depend on what the machine runs.
+// serves reports whether the image can be used for recipe r. An imported image may have another Debian release,
+// because nodes do not depend on this machine's system.
 func (i *Image) serves(r Recipe) bool {
 	have := i.Recipe
 	if i.Imported {
@@ -230,14 +230,13 @@ func (i *Image) serves(r Recipe) bool {
 	return have.Key() == r.Key()
 }
 
-// make builds an image in a directory beside its place and moves it there when it is whole. The
-// caller holds the entry's lock.
+// make builds an image in a directory beside its place and moves it there when complete. The caller holds the lock.
 func (e entry) make(ctx context.Context, o Options, img *Image, build builder) error {
 	work, err := filepath.Abs(e.workDir())
 	if err != nil {
 		return err
 	}
-	if err := os.RemoveAll(work); err != nil { // whoever left it there is dead: this process has the lock
+	if err := os.RemoveAll(work); err != nil { // left by a dead process, because this one has the lock
 		return err
 	}
 	defer os.RemoveAll(work)
@@ -251,8 +250,8 @@ func (e entry) make(ctx context.Context, o Options, img *Image, build builder) e
 	return e.commit(ctx, out, img)
 }
 
-// List returns the images of the kind in the cache that are whole, by key. damaged holds the keys of
-// those that are not, and of those whose manifest cannot be read any more: they may be of any kind.
+// List returns the intact images of the kind in the cache, by key. damaged holds the keys of damaged images, and of
+// images with an unreadable manifest, which may be of any kind.
 func (k *Kind) List(ctx context.Context, cache string) (images []*Image, damaged []string, err error) {
 	keys, err := vm.Keys(cache)
 	if err != nil {

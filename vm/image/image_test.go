@@ -25,7 +25,7 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestMain lets the test binary stand in for another rackless that builds the image; see TestBuildersWaitForEachOther.
+// TestMain lets the test binary be another rackless that builds the image; see TestBuildersWaitForEachOther.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "ensure" {
 		_, err := Node.Ensure(context.Background(),
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fakeBuild makes an image of small files, and notes in a file that it was called.
+// fakeBuild makes an image of small files, and records its call in a file.
 func fakeBuild(log string, takes time.Duration) builder {
 	return func(ctx context.Context, _ Options, _, out string, img *Image) error {
 		note := func(s string) error {
@@ -68,7 +68,7 @@ func fakeBuild(log string, takes time.Duration) builder {
 	}
 }
 
-// builds returns how many builds a log tells of, and fails the test if two were at work at once.
+// builds returns the number of builds in a log, and fails the test if two overlapped.
 func builds(t *testing.T, log string) int {
 	t.Helper()
 	b, err := os.ReadFile(log)
@@ -148,7 +148,6 @@ func TestEnsureBuildsOnceAndAgainWhatWasDamaged(t *testing.T) {
 	}
 }
 
-// replace returns what puts one text in the place of another in a manifest, once.
 func replace(old, new string) func(dir string) error {
 	return func(dir string) error {
 		path := filepath.Join(dir, manifestName)
@@ -247,7 +246,7 @@ func TestCacheThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// tiny mounts a file system of one megabyte, which takes root.
+// tiny mounts a file system of one megabyte; it needs root.
 func tiny(t *testing.T) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -261,7 +260,7 @@ func tiny(t *testing.T) string {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("mount a small file system: %v", err)
 		}
-		t.Skipf("mount a small file system: %v", err) // a container may forbid it to its root
+		t.Skipf("mount a small file system: %v", err) // a container may forbid mounting even to root
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {
@@ -349,7 +348,7 @@ func TestRecipeKeyOfNodes(t *testing.T) {
 	}
 }
 
-// initramfs writes the archive of a small build root, made again at every call so that its files have other times.
+// initramfs writes the archive of a small build root, which is made anew so that file times differ between calls.
 func initramfs(t *testing.T) []byte {
 	t.Helper()
 	root := t.TempDir()

@@ -24,14 +24,14 @@ const (
 	versionAt       = 0x206
 	payloadOffsetAt = 0x248
 	payloadLengthAt = 0x24c
-	minProtocol     = 0x0208 // the first boot protocol that has the payload fields
+	minProtocol     = 0x0208 // the first boot protocol with payload fields
 )
 
-// maxKernel bounds a decompressed kernel: Debian's is about 60 MB.
+// maxKernel limits the size of a decompressed kernel; Debian's has about 60 MB.
 const maxKernel = 512 << 20
 
-// extractVmlinux returns the ELF kernel inside a bzImage. QEMU starts an ELF kernel with a PVH note
-// directly, which saves the guest the decompression: seconds where its CPU is emulated.
+// extractVmlinux returns the ELF kernel inside a bzImage. QEMU starts an ELF kernel with a PVH note directly, which
+// saves the guest the decompression, that is, seconds on an emulated CPU.
 func extractVmlinux(bzImage []byte) ([]byte, error) {
 	le := binary.LittleEndian
 	if len(bzImage) < 0x250 || string(bzImage[headerMagicAt:headerMagicAt+4]) != "HdrS" {
@@ -54,9 +54,9 @@ func extractVmlinux(bzImage []byte) ([]byte, error) {
 	}
 	payload := bzImage[start : start+length]
 	if !bytes.HasPrefix(payload, gzipMagic) && !bytes.HasPrefix(payload, elfMagic) {
-		// After xz and zstd the build appends the uncompressed size as four bytes, which a decompressor
-		// would take for the next stream. A gzip stream ends with its size by itself, and nothing is
-		// appended (cmd_*_with_size in the kernel's scripts/Makefile.lib).
+		// After xz and zstd the build appends the uncompressed size as four bytes, which a decompressor would take
+		// for the next stream. A gzip stream already ends with its size (cmd_*_with_size in the kernel's
+		// scripts/Makefile.lib).
 		payload = payload[:len(payload)-4]
 	}
 	kernel, err := decompress(payload)
@@ -69,7 +69,7 @@ func extractVmlinux(bzImage []byte) ([]byte, error) {
 	return kernel, nil
 }
 
-// What files of a format begin with.
+// Magic numbers of file formats.
 var (
 	elfMagic  = []byte("\x7fELF")
 	gzipMagic = []byte{0x1f, 0x8b}
@@ -77,8 +77,8 @@ var (
 	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 )
 
-// decompress returns the contents of the first stream of b, a kernel or a module. An ELF file is not
-// compressed, and is returned as it is.
+// decompress returns the contents of the first compressed stream of b, a kernel or a module. An uncompressed ELF file
+// is returned unchanged.
 func decompress(b []byte) ([]byte, error) {
 	var r io.Reader
 	switch {
@@ -92,7 +92,7 @@ func decompress(b []byte) ([]byte, error) {
 		z.Multistream(false)
 		r = z
 	case bytes.HasPrefix(b, xzMagic):
-		// The kernel's build filters its code (BCJ) before it compresses it, which few decoders undo.
+		// The kernel's build filters its code (BCJ) before compression, and few decoders support that.
 		z, err := xz.NewReader(bytes.NewReader(b), 0)
 		if err != nil {
 			return nil, err
@@ -117,17 +117,16 @@ func decompress(b []byte) ([]byte, error) {
 	return out, err
 }
 
-// A moduleSet is a kernel's module tree as modules.dep describes it.
+// A moduleSet is a kernel's module tree as in modules.dep.
 type moduleSet struct {
 	dir  string              // the directory of modules.dep, e.g. ".../lib/modules/6.1.0-42-amd64"
 	path map[string]string   // module name, '-' written '_', to path below dir
-	deps map[string][]string // path to the paths that it needs, nearest first
+	deps map[string][]string // path to the paths of its dependencies, nearest first
 	have map[string]bool     // built into the kernel
 }
 
-// readModules reads modules.dep and modules.builtin. A kernel package that was unpacked and not
-// installed has no modules.dep yet: depmod is run by its post-install script; then the lists are
-// derived from the modules themselves.
+// readModules reads modules.dep and modules.builtin. An unpacked but uninstalled kernel package has no modules.dep,
+// because its post-install script runs depmod; the lists are then derived from the modules themselves.
 func readModules(dir string) (*moduleSet, error) {
 	s := &moduleSet{dir: dir, path: map[string]string{}, deps: map[string][]string{}, have: map[string]bool{}}
 	builtin, err := os.ReadFile(filepath.Join(dir, "modules.builtin"))
@@ -145,7 +144,7 @@ func readModules(dir string) (*moduleSet, error) {
 		return nil, err
 	}
 	sc := bufio.NewScanner(bytes.NewReader(b))
-	// Lines of modules.dep can be longer than the 64 KiB that a Scanner takes by itself.
+	// Lines of modules.dep can exceed a Scanner's default of 64 KiB.
 	sc.Buffer(nil, 1<<20)
 	for sc.Scan() {
 		path, deps, ok := strings.Cut(sc.Text(), ":")
@@ -177,14 +176,14 @@ func (s *moduleSet) scan() error {
 	return err
 }
 
-// moduleName turns ".../crc32-pclmul.ko.xz" into "crc32_pclmul", the name that the kernel uses.
+// moduleName returns the kernel's name of a module: "crc32_pclmul" for ".../crc32-pclmul.ko.xz".
 func moduleName(path string) string {
 	base, _, _ := strings.Cut(filepath.Base(path), ".ko")
 	return strings.ReplaceAll(base, "-", "_")
 }
 
-// load returns the modules to insert, in an order in which each finds what it needs, as uncompressed images by path.
-// Names in optional that the kernel lacks are left out; a name in required that it lacks is an error.
+// load returns the named modules and their dependencies in insertion order, uncompressed. Names in optional may be
+// missing from the kernel; a missing name in required is an error.
 func (s *moduleSet) load(required, optional []string) ([]module, error) {
 	var out []module
 	seen := make(map[string]bool)
@@ -202,7 +201,7 @@ func (s *moduleSet) load(required, optional []string) ([]module, error) {
 		if err != nil {
 			return err
 		}
-		// modules.dep lists the nearest first, so the furthest must go in first
+		// modules.dep lists the nearest first, so insert in reverse order
 		for _, d := range slices.Backward(deps) {
 			if err := visit(d, isOptional); err != nil {
 				return err
@@ -211,7 +210,7 @@ func (s *moduleSet) load(required, optional []string) ([]module, error) {
 		out = append(out, module{Name: moduleName(path), Data: data, Optional: isOptional})
 		return nil
 	}
-	// Optional ones first: rxe finds its checksum only if that is there before it.
+	// Optional modules first: rxe finds its checksum only if that was loaded before.
 	for i, names := range [][]string{optional, required} {
 		for _, name := range names {
 			name = strings.ReplaceAll(name, "-", "_")
@@ -229,7 +228,7 @@ func (s *moduleSet) load(required, optional []string) ([]module, error) {
 	return out, nil
 }
 
-// needs returns what a module needs, nearest first: as modules.dep has it, or by its own record.
+// needs returns the dependencies of a module, nearest first, from modules.dep or the module's own record.
 func (s *moduleSet) needs(path string, data []byte) ([]string, error) {
 	if deps, known := s.deps[path]; known {
 		return deps, nil
@@ -246,14 +245,12 @@ func (s *moduleSet) needs(path string, data []byte) ([]string, error) {
 	return deps, nil
 }
 
-// A module is one kernel module, ready for insmod.
 type module struct {
 	Name     string
 	Data     []byte // ELF, decompressed
-	Optional bool   // not an error if the kernel refuses it: crc32_pclmul wants a CPU that has the instruction
+	Optional bool   // the kernel may refuse it: crc32_pclmul needs a CPU with the instruction
 }
 
-// readModule reads a module, decompressing it by its file name.
 func readModule(path string) ([]byte, error) {
 	b, err := os.ReadFile(path)
 	if err == nil && slices.Contains([]string{".xz", ".zst", ".gz"}, filepath.Ext(path)) {

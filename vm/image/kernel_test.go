@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// bzImage wraps a payload as the kernel's build does: boot sectors, the code that decompresses, the payload, more code.
+// bzImage wraps a payload as the kernel's build does: boot sectors, decompressor code, payload, more code.
 func bzImage(payload []byte) []byte {
 	const sectors, offset = 3, 100
 	b := make([]byte, (sectors+1)*512+offset)
@@ -27,7 +27,7 @@ func bzImage(payload []byte) []byte {
 	return append(append(b, payload...), "the rest of the decompressor"...)
 }
 
-// withSize appends the size as the build does after every method but gzip.
+// withSize appends the size, as the kernel's build does after every method except gzip.
 func withSize(compressed []byte, size int) []byte {
 	return binary.LittleEndian.AppendUint32(compressed, uint32(size))
 }
@@ -54,8 +54,7 @@ func zstded(t testing.TB, b []byte) []byte {
 	return w.EncodeAll(b, nil)
 }
 
-// xzed compresses with the xz program and the options that the kernel's build gives it; there is no
-// compressor in Go here.
+// xzed compresses with the xz program and the options of the kernel's build, because there is no Go compressor here.
 func xzed(t testing.TB, b []byte, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command("xz", append([]string{"--stdout"}, args...)...)
@@ -142,7 +141,7 @@ func FuzzExtractVmlinux(f *testing.F) {
 	})
 }
 
-// names returns the modules in the order in which they are loaded, with a '-' before optional ones.
+// names returns the modules in loading order, with a '-' before optional ones.
 func names(mods []module) []string {
 	var out []string
 	for _, m := range mods {
@@ -191,7 +190,7 @@ kernel/lonely.ko: kernel/gone.ko
 				t.Fatal(err)
 			}
 			want := []string{"-base", "-crc32_pclmul", "ib_core", "udp_tunnel", "rdma_rxe"}
-			if how != "by modules.dep" { // which says nothing of two that do not need each other
+			if how != "by modules.dep" { // records leave the order of independent modules open
 				want[2], want[3] = want[3], want[2]
 			}
 			if diff := cmp.Diff(want, names(got)); diff != "" {
@@ -240,7 +239,7 @@ func TestModuleTreesThatAreWrong(t *testing.T) {
 	}
 }
 
-// The kernel that the cached image was made from is the best test there is, where one is at hand.
+// The kernel of the cached image is the best test, if there is one.
 func TestKernelOfThisMachine(t *testing.T) {
 	found, err := filepath.Glob("/boot/vmlinuz-*")
 	if err != nil {
@@ -249,7 +248,7 @@ func TestKernelOfThisMachine(t *testing.T) {
 	for _, path := range found {
 		b, err := os.ReadFile(path)
 		if err != nil {
-			t.Logf("%s: %v", path, err) // Ubuntu lets only root read it
+			t.Logf("%s: %v", path, err) // Ubuntu's is readable only by root
 			continue
 		}
 		if _, err := extractVmlinux(b); err != nil && !strings.Contains(err.Error(), "are known") {

@@ -8,14 +8,14 @@ import (
 	"fmt"
 )
 
-// Keys are those of "openssl genpkey -algorithm ed25519" and "openssl pkey -pubout": PEM, PKCS #8 and PKIX.
+// Keys have the format of "openssl genpkey -algorithm ed25519" and "openssl pkey -pubout": PEM, PKCS #8 and PKIX.
 
-// ParsePrivateKey reads the key that Export signs with.
+// ParsePrivateKey reads the signing key for Export.
 func ParsePrivateKey(text []byte) (ed25519.PrivateKey, error) {
 	return parseKey[ed25519.PrivateKey](text, "PRIVATE KEY", x509.ParsePKCS8PrivateKey)
 }
 
-// ParsePublicKey reads the key that Import believes.
+// ParsePublicKey reads the key that Import trusts.
 func ParsePublicKey(text []byte) (ed25519.PublicKey, error) {
 	return parseKey[ed25519.PublicKey](text, "PUBLIC KEY", x509.ParsePKIXPublicKey)
 }

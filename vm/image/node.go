@@ -19,10 +19,10 @@ import (
 	"github.com/rackless/rackless/internal/userfile"
 )
 
-// Node is the image of the nodes of labs: a kernel and an initial file system.
+// Node is the image of lab nodes: a kernel and an initial file system.
 var Node = NodeOf(runtime.GOARCH)
 
-// NodeOf is the image of nodes of an architecture, which is named as in Go.
+// NodeOf returns the image of nodes for an architecture, named as in Go.
 func NodeOf(arch string) *Kind {
 	return &Kind{name: "builtin", label: "the image", room: "1 GB",
 		recipe: func(_ context.Context, o Options) (Recipe, builder, error) {
@@ -31,28 +31,27 @@ func NodeOf(arch string) *Kind {
 		}}
 }
 
-// KernelArgs is the command line of the built-in image's kernel. What it turns off costs boot time,
-// most of all under emulation, and protects nothing in a throw-away guest: self-tests of the crypto
-// code, mitigations, address randomisation. The kernel's check that timer interrupts arrive counts
-// them in a short busy loop, and panics where the machine below had no time for the guest just then
-// (Linux, arch/x86/kernel/apic/io_apic.c, timer_irq_works): QEMU's timer is known to work.
+// KernelArgs is the kernel command line of the built-in image. It turns off features that cost boot time, mostly
+// under emulation, and protect nothing in a disposable guest: self-tests of the crypto code, mitigations, address
+// randomisation. The kernel's check that timer interrupts arrive counts them in a short busy loop, and panics if the
+// machine below had no time for the guest just then (Linux, arch/x86/kernel/apic/io_apic.c, timer_irq_works). QEMU's
+// timer is known to work.
 //
-// The kernel would unpack the image into a tmpfs of half the memory that is free beside the packed
-// one, and boot without what no longer fits ("Initramfs unpacking failed: write error"): less than
-// 70 MB in a node with 256 MiB. A root of another kind than tmpfs is a ramfs, which has no limit
-// (Linux, init/do_mounts.c, init_rootfs).
+// By default the kernel unpacks the image into a tmpfs of half the memory that is free beside the packed image, and
+// boots without the files that do not fit ("Initramfs unpacking failed: write error"): less than 70 MB fit in a node
+// with 256 MiB. With a root other than tmpfs it uses a ramfs, which has no limit (Linux, init/do_mounts.c,
+// init_rootfs).
 //
-// Once ACPI has named all buses, the kernel would look for more behind each of the 255 numbers that a bus may have
-// (Linux, arch/x86/pci/legacy.c, pcibios_fixup_peer_bridges): 16,320 accesses to ports, each an exit under KVM, of
-// 45,000 exits of a boot in all on an emulated host. None is looked for above the last bus, which 0 is said to be.
+// After ACPI has named all buses, the kernel would search for more behind each of the 255 possible bus numbers
+// (Linux, arch/x86/pci/legacy.c, pcibios_fixup_peer_bridges). These are 16,320 port accesses, each an exit under KVM,
+// of 45,000 exits of a whole boot on an emulated host. The search ends at the last bus, so lastbus=0 suppresses it.
 const KernelArgs = "console=ttyS0 loglevel=4 panic=-1 no_timer_check cryptomgr.notests mitigations=off nokaslr " +
 	"audit=0 selinux=0 apparmor=0 random.trust_cpu=on rootfstype=ramfs pci=lastbus=0"
 
-// ConnectXArg makes a node bring ConnectX adapters up when it boots. NUMA is off, as QEMU has the
-// parts of such a node's memory in nodes.
+// ConnectXArg makes a node initialize ConnectX adapters at boot. It turns NUMA off, because QEMU puts the parts of
+// such a node's memory into NUMA nodes.
 const ConnectXArg = " rackless.nic=connectx numa=off"
 
-// currentNodeRecipe decides the release and the kernel from what this machine offers.
 func currentNodeRecipe(o Options, arch string) (Recipe, error) {
 	release := cmp.Or(thisSystem().Codename, "unknown")
 	if o.Kernel == "" {
@@ -69,7 +68,6 @@ func currentNodeRecipe(o Options, arch string) (Recipe, error) {
 	return nodeRecipe(release, arch, abs, fmt.Sprintf("%x", sha256.Sum256(b))), nil
 }
 
-// buildNode makes the image of nodes: packages are unpacked, and what the recipe names is taken out.
 func buildNode(ctx context.Context, o Options, work, out string, img *Image) error {
 	r := img.Recipe
 	img.Kernel, img.Initramfs = "vmlinux", "initramfs.cpio"
@@ -82,7 +80,7 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	if err != nil {
 		return err
 	}
-	// Debian's kernel is downloaded with the rest; one that the user names lies here already.
+	// Debian's kernel is downloaded with the other packages; a user's kernel is a local file.
 	if r.KernelDigest == "" {
 		name, err := a.kernelPackage(ctx, r.Kernel)
 		if err != nil {
@@ -95,7 +93,7 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 		return err
 	}
 	img.Packages = debs
-	// Alternatives are links that the packages' own scripts make, and no script is run here.
+	// Alternatives are links made by package scripts, which are not run here.
 	for _, l := range r.Links {
 		if err := l.make(root); err != nil {
 			return err
@@ -133,8 +131,8 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	return os.WriteFile(filepath.Join(out, img.Initramfs), buf.Bytes(), 0o644)
 }
 
-// nodeApt is the apt that has the packages of a recipe: this machine's, or for another architecture one that knows the
-// same release.
+// nodeApt returns an apt for the packages of a recipe: this machine's, or for another architecture one with the same
+// release.
 func nodeApt(ctx context.Context, o Options, dir string, r Recipe) (apt, error) {
 	if cmp.Or(r.Arch, amd64) == runtime.GOARCH {
 		return apt{}, nil
@@ -144,7 +142,6 @@ func nodeApt(ctx context.Context, o Options, dir string, r Recipe) (apt, error) 
 	return newApt(ctx, dir, r)
 }
 
-// pickModules reads the modules that every node loads, and those of hardware that few nodes have.
 func (r Recipe) pickModules(dir string) (load []module, drivers driverSet, err error) {
 	all, err := readModules(dir)
 	if err == nil {
@@ -156,9 +153,8 @@ func (r Recipe) pickModules(dir string) (load []module, drivers driverSet, err e
 	return load, drivers, err
 }
 
-// mergeUsr makes the links from /bin, /lib and the like into /usr that an installed Debian has and
-// that packages from Debian 13 on rely on. Directories that the packages of Debian 12 still fill
-// stay as they are.
+// mergeUsr makes the links from /bin, /lib and others into /usr, as in an installed Debian; packages from Debian 13
+// on need them. Directories that packages of Debian 12 fill stay.
 func mergeUsr(root string) error {
 	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
 		if _, err := os.Lstat(filepath.Join(root, d)); err == nil {
@@ -171,7 +167,6 @@ func mergeUsr(root string) error {
 	return nil
 }
 
-// make makes the link in the build root.
 func (l Link) make(root string) error {
 	found, err := filepath.Glob(filepath.Join(root, l.Target))
 	if err != nil || len(found) != 1 {
@@ -184,7 +179,6 @@ func (l Link) make(root string) error {
 	return os.Symlink("/"+target, filepath.Join(root, l.Path))
 }
 
-// findKernel returns the paths of the kernel image and of its module directory.
 func findKernel(root string, r Recipe) (kernel, modules string, err error) {
 	if r.KernelDigest == "" {
 		found, err := filepath.Glob(filepath.Join(root, "boot", "vmlinuz-*"))
@@ -205,8 +199,8 @@ func findKernel(root string, r Recipe) (kernel, modules string, err error) {
 		return "", "", fmt.Errorf("kernel %s: name it vmlinuz-VERSION so that its modules can be found in "+
 			"/lib/modules/VERSION", r.Kernel)
 	}
-	// Beside the kernel, as in an unpacked package (boot/vmlinuz-V, lib/modules/V) or in one
-	// directory, before the machine's own.
+	// Beside the kernel, as in an unpacked package (boot/vmlinuz-V, lib/modules/V) or in one directory, before the
+	// machine's own modules.
 	here := filepath.Dir(r.Kernel)
 	tried := []string{
 		filepath.Join(here, "lib/modules", version), filepath.Join(here, "../lib/modules", version),
@@ -220,7 +214,7 @@ func findKernel(root string, r Recipe) (kernel, modules string, err error) {
 	return "", "", fmt.Errorf("kernel %s: no modules of it in %s", r.Kernel, strings.Join(tried, ", "))
 }
 
-// An archive collects the files of an initial file system, with the directories that they are in.
+// An archive collects the files of an initial file system and their directories.
 type archive map[string]cpio.Record // by path
 
 func (a archive) add(rec cpio.Record) {
@@ -228,7 +222,6 @@ func (a archive) add(rec cpio.Record) {
 	a[rec.Name] = rec
 }
 
-// addDirs adds the directories above a path.
 func (a archive) addDirs(path string) {
 	for d := filepath.Dir(path); d != "." && d != "/"; d = filepath.Dir(d) {
 		if _, ok := a[d]; !ok {
@@ -239,11 +232,10 @@ func (a archive) addDirs(path string) {
 
 func (a archive) file(path, content string, mode uint64) { a.add(cpio.StaticFile(path, content, mode)) }
 
-// link adds a link to another file of the archive.
 func (a archive) link(path, target string) { a.add(cpio.Symlink(path, "/"+target)) }
 
-// write writes an uncompressed cpio archive. The same files give the same bytes: entries are sorted,
-// so that parents come before what is in them too, and carry no times or owners.
+// write writes an uncompressed cpio archive. It is deterministic: entries are sorted, which also puts directories
+// before their contents, and have no times or owners.
 func (a archive) write(w io.Writer) error {
 	writer := cpio.Newc.Writer(w)
 	for i, p := range slices.Sorted(maps.Keys(a)) {
@@ -257,8 +249,8 @@ func (a archive) write(w io.Writer) error {
 	return cpio.WriteTrailer(writer)
 }
 
-// writeInitramfs writes the initial file system: the programs with their libraries, the kept files,
-// rackless' own files and the modules.
+// writeInitramfs writes the initial file system: the programs with their libraries, the kept files, rackless' own
+// files and the modules.
 func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers driverSet) error {
 	a := make(archive)
 	if err := a.addPackaged(root, r); err != nil {
@@ -276,13 +268,12 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers d
 	}
 	programs := slices.DeleteFunc(slices.Clone(r.Programs), func(p string) bool { return p == "busybox" })
 	a.file("lib/programs", strings.Join(programs, "\n")+"\n", 0o644)
-	// Mount points and directories that programs expect, which no package has a file in.
+	// Mount points and other expected directories without a packaged file.
 	for _, d := range []string{"proc", "sys", "dev", "run", "tmp", "root", "usr/bin", "usr/sbin", "sbin", "bin"} {
 		a.addDirs(d + "/x")
 	}
-	a.add(cpio.Symlink("init", "bin/busybox")) // an init that finds itself called init is busybox init
-	// Not busybox' shell, which prefers its own small ip and ping to the real ones beside it: a
-	// user must get what is asked for.
+	a.add(cpio.Symlink("init", "bin/busybox")) // busybox runs its init if called by this name
+	// busybox' shell would prefer its own limited ip and ping to the real programs that a user expects, so use dash.
 	sh, err := findProgram(root, "dash")
 	if err != nil {
 		return err
@@ -292,20 +283,20 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers d
 	return a.write(w)
 }
 
-// addPackaged adds what comes from packages: the programs of the recipe and the files that it keeps,
-// both with the libraries that they need. Files that are kept can be plug-ins, which need some too.
+// addPackaged adds the programs and the kept files of the recipe, with the libraries that they need. Kept files can
+// be plug-ins, which need libraries too.
 func (a archive) addPackaged(root string, r Recipe) error {
 	all, err := r.packaged(root)
 	if err != nil {
 		return err
 	}
-	names := make(map[string]string) // of a file of the root, the first that it got in the image
+	names := make(map[string]string) // maps a file of the root to its first name in the image
 	for _, path := range all {
-		target, err := resolveIn(root, path) // through links, which lead to the root's files and never to the host's
+		target, err := resolveIn(root, path) // resolves links inside the root, never to the host's files
 		if err != nil {
 			return err
 		}
-		// One library under two names must stay one: libmlx5 is linked to, and opened as a plug-in of libibverbs.
+		// A library under two names must stay one file: libmlx5 is linked to, and opened as a plug-in of libibverbs.
 		if first, ok := names[target]; ok {
 			if first != path {
 				a.link(path, first)
@@ -313,7 +304,7 @@ func (a archive) addPackaged(root string, r Recipe) error {
 			continue
 		}
 		names[target] = path
-		b, err := os.ReadFile(filepath.Join(root, target)) // the guest gets it under the first name
+		b, err := os.ReadFile(filepath.Join(root, target)) // stored under the first name
 		if err != nil {
 			return err
 		}
@@ -329,8 +320,6 @@ func (a archive) addPackaged(root string, r Recipe) error {
 	return nil
 }
 
-// packaged returns the programs of the recipe and the files that it keeps, with the libraries that they need, as paths
-// below root.
 func (r Recipe) packaged(root string) ([]string, error) {
 	var paths []string
 	for _, name := range r.Programs {
@@ -350,10 +339,9 @@ func (r Recipe) packaged(root string) ([]string, error) {
 	return closure(root, paths)
 }
 
-// findKept returns the files that a pattern of Recipe.Keep means, as paths below root.
 func findKept(root, pattern string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(root, pattern))
-	if err == nil && len(found) == 0 { // before Debian 13, libraries are in /lib and in /usr/lib
+	if err == nil && len(found) == 0 { // before Debian 13, libraries are in both /lib and /usr/lib
 		found, err = filepath.Glob(filepath.Join(root, strings.TrimPrefix(pattern, "usr/")))
 	}
 	if err != nil {
@@ -370,8 +358,8 @@ func findKept(root, pattern string) ([]string, error) {
 	return found, nil
 }
 
-// addModules adds the modules that every node loads, in their order, and packed those that it loads
-// for the devices that it finds.
+// addModules adds the modules that every node loads, in order, and the packed modules that depend on the hardware
+// found.
 func (a archive) addModules(load []module, drivers driverSet) error {
 	var order strings.Builder
 	for _, m := range load {

@@ -28,7 +28,7 @@ func qemuImg(t *testing.T, args ...string) {
 	}
 }
 
-// Images that could not be copied on write, or that would change below a node, are refused with what to do.
+// Images that cannot be copied on write, or that could change below a node, are refused with advice.
 func TestUsersImages(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -49,9 +49,9 @@ func TestUsersImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Headers of strangers: what QEMU would open, and how large a disk it would show.
+	// Untrusted headers: files that QEMU would open, and excessive disk sizes.
 	for name, edit := range map[string]func([]byte){
-		"json.qcow2": func(b []byte) { // of any protocol
+		"json.qcow2": func(b []byte) { // a backing file of any protocol
 			binary.BigEndian.PutUint64(b[8:], 512)
 			binary.BigEndian.PutUint32(b[16:], uint32(copy(b[512:], `json:{"driver":"nbd","host":"192.0.2.1"}`)))
 		},
@@ -103,7 +103,7 @@ func TestUsersImages(t *testing.T) {
 	}
 }
 
-// What cloud-init looks for is on the seed under the names that it looks for, and what full nodes have of rackless.
+// The seed has the files that cloud-init looks for, under the right names, and rackless's files of full nodes.
 func TestTheSeed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -15,11 +15,11 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// QEMU is the emulator of Debian 13's backports with its loader and its libraries, for labs that need a newer one than
-// the machine has. It is unpacked and not installed.
+// QEMU is the emulator of Debian 13's backports with its loader and libraries, for labs that need a newer one than
+// the machine's. It is unpacked but not installed.
 var QEMU = QEMUOf(runtime.GOARCH)
 
-// QEMUPackage is Debian's package with the QEMU for machines of an architecture.
+// QEMUPackage returns the Debian package of the emulator for an architecture.
 func QEMUPackage(arch string) string {
 	if arch == arm64 {
 		return "qemu-system-arm"
@@ -27,24 +27,24 @@ func QEMUPackage(arch string) string {
 	return "qemu-system-x86"
 }
 
-// QEMUOf is the QEMU for machines of an architecture, which is named as in Go. It runs on this machine.
+// QEMUOf returns the QEMU for machines of an architecture, named as in Go. It runs on this machine.
 func QEMUOf(arch string) *Kind { return QEMUOn(arch, runtime.GOARCH) }
 
-// QEMUOn is the QEMU for machines of an architecture that runs on a host of another, or of the same.
+// QEMUOn returns the QEMU for machines of one architecture that runs on hosts of another or the same one.
 func QEMUOn(arch, host string) *Kind {
 	recipe := qemuRecipe(arch, host)
 	return &Kind{name: "qemu", label: "QEMU", room: "400 MB",
 		recipe: func(context.Context, Options) (Recipe, builder, error) { return recipe, buildQEMU, nil }}
 }
 
-// qemuRelease is the release of Debian whose backports have a QEMU with vfio-user.
+// qemuRelease is a Debian release whose backports contain a QEMU with vfio-user.
 const qemuRelease = "trixie"
 
-// qemuName is the name of the emulator in the image. The dynamic loader has that of the recipe's program: the loader is
-// what is started, and processes are found by the name of their program; see vm.Strays.
+// qemuName is the emulator's file name in the image. The dynamic loader has the name of the recipe's program, because
+// the loader is the started process, and processes are found by program name; see vm.Strays.
 const qemuName = "qemu.elf"
 
-// qemuRecipe is what the image is made of. Format is to be raised when buildQEMU makes another image of the same
+// qemuRecipe returns the recipe of the image. Increase Format if buildQEMU makes a different image from the same
 // recipe.
 func qemuRecipe(arch, host string) Recipe {
 	r := Recipe{
@@ -56,30 +56,30 @@ func qemuRecipe(arch, host string) Recipe {
 		Packages:   []string{QEMUPackage(arch)},
 		Programs:   []string{vm.Program(arch)},
 		Backported: []string{"qemu", "seabios"},
-		// The firmware of a q35 machine that starts a kernel directly.
+		// Firmware for a q35 machine that starts a kernel directly.
 		Keep: []string{"usr/share/seabios/bios-256k.bin", "usr/share/qemu/kvmvapic.bin",
 			"usr/share/qemu/linuxboot_dma.bin", "usr/share/qemu/pvh.bin"},
 	}
-	if arch == arm64 { // which starts a kernel without firmware
+	if arch == arm64 { // it starts a kernel without firmware
 		r.Backported, r.Keep = []string{"qemu"}, nil
 	}
 	return r
 }
 
-// Emulator returns how the QEMU of an image is started. It runs by the loader and the libraries of the image, whatever
-// C library this machine has.
+// Emulator returns the emulator of the image. It runs with the image's loader and libraries, independent of this
+// machine's C library.
 func (i *Image) Emulator() vm.Emulator {
 	return vm.Emulator{
 		Path: filepath.Join(i.Dir, i.Recipe.Programs[0]),
-		// An image has one field for a version. In this one it is that of QEMU.
+		// KernelVer is the only version field; in this image it holds QEMU's version.
 		Version: i.KernelVer,
 		Lead:    []string{"--library-path", i.Dir, filepath.Join(i.Dir, qemuName), "-L", i.Dir},
 	}
 }
 
-// FindQEMU returns the installed QEMU, or where there is none that will do, one in the cache. The installed one comes
-// first: it is the one that the user updates, and nothing has to be downloaded. vfioUser asks for one that connects to
-// devices in other processes; arch is the architecture of the machines.
+// FindQEMU returns the installed QEMU, or if there is no suitable one, a QEMU from the cache. The installed one has
+// priority because the user updates it and it needs no download. vfioUser requires support for devices in other
+// processes; arch is the architecture of the machines.
 func FindQEMU(ctx context.Context, o Options, arch string, vfioUser bool) (e vm.Emulator, err error) {
 	e.Path, e.Version, err = vm.FindFor(arch)
 	if err == nil {
@@ -95,7 +95,6 @@ func FindQEMU(ctx context.Context, o Options, arch string, vfioUser bool) (e vm.
 	return img.Emulator(), nil
 }
 
-// buildQEMU unpacks QEMU and keeps what it needs, all in one directory.
 func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) error {
 	r := img.Recipe
 	o.progress("download the package lists of Debian 13 (16 MB)")
@@ -118,7 +117,7 @@ func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) err
 	if err := img.gather(root, out, r); err != nil {
 		return err
 	}
-	if cmp.Or(r.Arch, amd64) != runtime.GOARCH { // and cannot be asked here
+	if cmp.Or(r.Arch, amd64) != runtime.GOARCH { // cannot be run here
 		img.KernelVer = upstream(version)
 		return nil
 	}
@@ -127,7 +126,7 @@ func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) err
 	return err
 }
 
-// versionOf returns the version of a package among those that apt names, as NAME=VERSION.
+// versionOf returns the version of a package in a list of NAME=VERSION.
 func versionOf(debs []string, name string) string {
 	for _, d := range debs {
 		if v, ok := strings.CutPrefix(d, name+"="); ok {
@@ -137,7 +136,7 @@ func versionOf(debs []string, name string) string {
 	return ""
 }
 
-// upstream returns what a Debian version says of the program: 10.1.2 for 1:10.1.2+ds-1~bpo13+1.
+// upstream returns the program's version in a Debian version: 10.1.2 for 1:10.1.2+ds-1~bpo13+1.
 func upstream(version string) string {
 	v := version
 	if _, after, epoch := strings.Cut(version, ":"); epoch {
@@ -149,9 +148,8 @@ func upstream(version string) string {
 	return v
 }
 
-// gather copies the program with its libraries and its firmware from root to the directory out, under their last names.
-// All are in one directory without subdirectories, so that it serves as the path of libraries (--library-path) and of
-// firmware (-L).
+// gather copies the program with its libraries and firmware from root to out, under their base names. out has no
+// subdirectories, so it serves as the path of libraries (--library-path) and of firmware (-L).
 func (i *Image) gather(root, out string, r Recipe) error {
 	program, err := findProgram(root, r.Programs[0])
 	if err != nil {
@@ -195,8 +193,8 @@ func (i *Image) gather(root, out string, r Recipe) error {
 	return nil
 }
 
-// newApt makes a configuration in dir that knows the suites of a recipe alone, at the mirrors of this machine, and
-// gets their lists. Signatures are checked against Debian's keys.
+// newApt makes a configuration in dir with only the suites of a recipe, at this machine's mirrors, and fetches their
+// lists. Signatures are checked against Debian's keys.
 func newApt(ctx context.Context, dir string, r Recipe) (apt, error) {
 	targets, dump, err := askApt(ctx)
 	if err != nil {
@@ -215,7 +213,7 @@ func newApt(ctx context.Context, dir string, r Recipe) (apt, error) {
 	set := func(key, value string) { options = append(options, key+" "+strconv.Quote(value)+";") }
 	set("Dir::State", dir)
 	set("Dir::State::lists", "lists")
-	// No package counts as installed, so that all dependencies are part of the answer.
+	// No package counts as installed, so the answer includes all dependencies.
 	set("Dir::State::status", "/dev/null")
 	set("Dir::Cache", filepath.Join(dir, "cache"))
 	set("Dir::Etc::sourcelist", filepath.Join(dir, "sources.list"))
@@ -223,13 +221,13 @@ func newApt(ctx context.Context, dir string, r Recipe) (apt, error) {
 	set("Dir::Etc::preferences", filepath.Join(dir, "preferences"))
 	set("Dir::Etc::preferencesparts", "/dev/null")
 	set("Dir::Log", dir)
-	// What a mistake could install here would be another release's: dpkg is out of reach.
+	// A mistake could install packages of another release here, so dpkg is out of reach.
 	set("Dir::Bin::dpkg", "/bin/false")
 	set("APT::Architecture", cmp.Or(r.Arch, amd64))
 	set("APT::Architectures", cmp.Or(r.Arch, amd64))
 	set("APT::Install-Recommends", "false")
 	set("Acquire::Languages", "none")
-	// As root: the user _apt may not write into this directory.
+	// Root keeps its own user, because _apt may not write to this directory.
 	set("APT::Sandbox::User", "")
 	err = os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755)
 	for name, text := range map[string]string{"apt.conf": strings.Join(options, "\n") + "\n",
@@ -245,8 +243,8 @@ func newApt(ctx context.Context, dir string, r Recipe) (apt, error) {
 	return a, nil
 }
 
-// mirrors returns the suites of a recipe at the mirrors of Debian in lines of "URI codename component", which may be of
-// other suites.
+// mirrors returns the suites of a recipe at Debian's mirrors. targets are lines of "URI codename component", possibly
+// of other suites.
 func (r Recipe) mirrors(targets string) (sources []source, err error) {
 	var archive, security string
 	for line := range strings.Lines(targets) {
@@ -255,7 +253,7 @@ func (r Recipe) mirrors(targets string) (sources []source, err error) {
 		case len(f) != 3 || f[2] != "main" || strings.HasPrefix(f[0], "cdrom:"):
 		case strings.HasSuffix(f[1], "-security"):
 			security = f[0]
-		// A suite with a hyphen, such as bookworm-updates, names the mirror too, but only where no plain one does.
+		// A suite with a hyphen, such as bookworm-updates, determines the mirror only if there is no plain suite.
 		case archive == "" || !strings.Contains(f[1], "-"):
 			archive = f[0]
 		}

@@ -12,48 +12,47 @@ import (
 	"strings"
 )
 
-// A Recipe is everything that decides what an image holds; of the versions of its packages, those
-// are taken that the mirrors offer on the day. Two equal recipes name the same image. A kind of image
-// has only some of the fields. All that it lacks must be left out of the JSON, or the keys of all
-// images in all caches would change with each new field.
+// A Recipe determines the contents of an image, except that packages have the mirrors' versions of the day. Equal
+// recipes mean the same image. Each kind of image uses only some fields; unused fields must be omitted from the JSON,
+// because otherwise each new field would change the keys of all cached images.
 type Recipe struct {
-	Format int `json:"format"` // raised when the builder itself changes what it makes from the same recipe
-	// Release is the Debian release ("bookworm") whose packages apt offers on this machine.
+	Format int `json:"format"` // increased if the builder makes a different image from the same recipe
+	// Release is the Debian release ("bookworm") of the packages, as offered by apt on this machine.
 	Release string `json:"release"`
-	// Arch is the architecture of the packages as Debian and Go name it; empty means amd64.
+	// Arch is the architecture of the packages, as named by Debian and Go; empty means amd64.
 	Arch string `json:"arch,omitempty"`
-	// Suites are those that the packages of a host come from: "bookworm", "bookworm-security", ...
+	// Suites are the suites of a host's packages: "bookworm", "bookworm-security", ...
 	Suites []string `json:"suites,omitempty"`
-	// Kernel of a node is a Debian package, or the path of a kernel image; see KernelDigest.
+	// Kernel is a Debian package or the path of a kernel image (see KernelDigest), for nodes.
 	Kernel string `json:"kernel,omitempty"`
-	// KernelDigest is the SHA-256 of the kernel image where Kernel is a path, else empty.
+	// KernelDigest is the SHA-256 of the kernel image if Kernel is a path, or "".
 	KernelDigest string `json:"kernel_digest,omitempty"`
 
-	Packages []string `json:"packages"` // Debian packages, with what they depend on and without what they recommend
-	// Backported are source packages that come from the suite of backports, where Suites has it:
-	// Debian 12's own QEMU is older than the one that rackless runs on.
+	Packages []string `json:"packages"` // Debian packages; dependencies are added, recommended packages are not
+	// Backported are source packages taken from the backports suite, if Suites has it: Debian 12's own QEMU is too
+	// old for rackless.
 	Backported []string `json:"backported,omitempty"`
-	DiskMiB    int      `json:"disk_mib,omitempty"` // size of a host's disk; what is not used takes no room
+	DiskMiB    int      `json:"disk_mib,omitempty"` // size of a host's disk; unused space takes no room
 
-	// The image of a node keeps some of what is in the packages:
-	Programs []string `json:"programs,omitempty"` // names of programs, with the libraries that they need
+	// A node's image keeps only parts of the packages:
+	Programs []string `json:"programs,omitempty"` // names of programs; their libraries are added
 	Keep     []string `json:"keep,omitempty"`     // glob patterns of further files (plug-ins, data)
-	Links    []Link   `json:"links,omitempty"`    // that the packages' scripts would make, which are not run
-	// kernel modules to load at boot, in this order, with what they depend on
+	Links    []Link   `json:"links,omitempty"`    // links otherwise made by package scripts, which are not run
+	// kernel modules to load at boot, in this order; dependencies are added
 	Modules  []string `json:"modules,omitempty"`
-	Optional []string `json:"optional,omitempty"` // like Modules, but not every kernel has them: built in, or renamed
-	// modules of hardware, kept packed and loaded where it is found; not every kernel has all
+	Optional []string `json:"optional,omitempty"` // like Modules, but may be missing, built in or renamed
+	// hardware modules, packed and loaded if the hardware is found; may be missing
 	Drivers []string `json:"drivers,omitempty"`
 
-	// Disk is a user's disk image, by its absolute path, and DiskVersion tells whether it has changed.
+	// Disk is the absolute path of a user's disk image. DiskVersion changes if the file does.
 	Disk        string `json:"disk,omitempty"`
 	DiskVersion string `json:"disk_version,omitempty"`
 
-	FilesDigest string `json:"files_digest"` // SHA-256 over the files that rackless itself adds
+	FilesDigest string `json:"files_digest"` // SHA-256 over the files that rackless adds
 }
 
-// A Link is a symbolic link in the build root. It is made where one file matches Target, a glob
-// pattern relative to the root; other releases of Debian need it not.
+// A Link is a symbolic link in the build root. It is made if exactly one file matches Target, a glob pattern relative
+// to the root; other Debian releases do not need it.
 type Link struct {
 	Path   string `json:"path"`
 	Target string `json:"target"`
@@ -61,10 +60,9 @@ type Link struct {
 
 // nodeRecipe returns the recipe of the image of nodes.
 //
-// The RDMA modules need help: rdma_rxe asks the crypto API for "crc32" by name, so that no
-// dependency list mentions crc32_generic, and `rdma link add` then fails with "No such file or
-// directory". Kernels from 6.15 on compute it in the library and have no such module, which is why
-// it is optional.
+// rdma_rxe asks the crypto API for "crc32" by name, so no dependency list mentions crc32_generic, and without the
+// module `rdma link add` fails with "No such file or directory". It is optional because kernels from 6.15 on compute
+// it in a library and have no such module.
 //
 // The image has 76 MB, and the smallest node 256 MiB, of which 107 are left; see KernelArgs.
 func nodeRecipe(release, arch, kernel, kernelDigest string) Recipe {
@@ -87,18 +85,18 @@ func nodeRecipe(release, arch, kernel, kernelDigest string) Recipe {
 			"rping", "ss", "stress-ng", "sysbench", "tc", "tcpdump", "ucmatose", "ucx_info", "ucx_perftest",
 		},
 		Keep: []string{"usr/lib/*/libibverbs/*.so", "etc/libibverbs.d/*", "etc/protocols", "etc/services",
-			"usr/share/mstflint/mlxconfig_dbs/mlxconfig_host.db", // what mstconfig knows of settings
-			// opened by UCX by its name; the other transports are not needed
+			"usr/share/mstflint/mlxconfig_dbs/mlxconfig_host.db", // mstconfig's database of settings
+			// opened by UCX by name; the other transports are not needed
 			"usr/lib/*/ucx/libuct_ib.so.0",
-			// opened by the C library when a thread is cancelled, as rping does
+			// opened by the C library when a thread is cancelled, for example in rping
 			"usr/lib/*/libgcc_s.so.1",
 		},
-		// libfabric needs a library of InfiniPath cards, which Debian 12 chooses among "alternatives".
+		// libfabric needs a library for InfiniPath cards, which Debian 12 selects by "alternatives".
 		Links: []Link{{Path: "usr/lib/libpsm_infinipath.so.1", Target: "usr/lib/libpsm1/libpsm_infinipath.so.1.*"}},
 		Modules: []string{"virtio_pci", "virtio_console", "virtio_net", "virtio_rng", "rdma_rxe", "ib_uverbs",
 			"rdma_ucm"},
 		Optional: []string{"crc32_generic", "crc32-pclmul", "ib_umad", "af_packet", "8021q"},
-		// NICs that people pass through: those with RDMA, and those of common boards. Together 12 MB, packed 4.
+		// NICs that are often passed through: NICs with RDMA, and NICs of common boards. Together 12 MB, packed 4.
 		Drivers: []string{
 			"bnxt_en", "bnxt_re", "e1000e", "i40e", "iavf", "ice", "igb", "igbvf", "igc", "irdma", "ixgbe", "ixgbevf",
 			"mlx4_core", "mlx4_en", "mlx4_ib", "mlx5_core", "mlx5_ib",
@@ -108,7 +106,6 @@ func nodeRecipe(release, arch, kernel, kernelDigest string) Recipe {
 	}
 }
 
-// recipeArch is an architecture as a recipe has it.
 func recipeArch(arch string) string {
 	if arch == amd64 {
 		return ""
@@ -118,13 +115,12 @@ func recipeArch(arch string) string {
 
 const amd64, arm64 = "amd64", "arm64"
 
-// armWords are words of KernelArgs and of the files of nodes with what arm64 has in their place: its console, the
-// number of the system call read, and no arguments of x86. Debian's kernel keeps 64 MiB for devices (CMA) there, which
-// count as free and which most of the kernel cannot have.
+// armWords replaces words of KernelArgs and of nodes' files for arm64: the console, the number of the system call
+// read, and x86-only arguments. cma=0 is added because Debian's arm64 kernel otherwise reserves 64 MiB for devices
+// (CMA), which count as free but are unusable for most of the kernel.
 var armWords = strings.NewReplacer("ttyS0", "ttyAMA0", `"0 0x0"`, `"63 0x0"`,
 	" no_timer_check", " cma=0", " pci=lastbus=0", "")
 
-// inArch returns a text for nodes of the recipe's architecture.
 func (r Recipe) inArch(text string) string {
 	if r.Arch == arm64 {
 		return armWords.Replace(text)
@@ -132,7 +128,6 @@ func (r Recipe) inArch(text string) string {
 	return text
 }
 
-// hostRecipe returns the recipe of the image of hosts from the suites of a release.
 func hostRecipe(release string, suites []string) Recipe {
 	return Recipe{
 		Format:  1,
@@ -153,41 +148,40 @@ func hostRecipe(release string, suites []string) Recipe {
 	}
 }
 
-// backports returns the suite that Backported packages come from; ok is false where the machine's apt has none.
+// backports returns the suite of Backported packages. ok is false if the machine's apt has none.
 func (r Recipe) backports() (suite string, ok bool) {
 	suite = r.Release + "-backports"
 	return suite, slices.Contains(r.Suites, suite)
 }
 
-// Key names the image that the recipe makes: 16 hexadecimal digits of the SHA-256 of its JSON.
+// Key returns 16 hexadecimal digits of the SHA-256 of the recipe's JSON, which identify the image.
 func (r Recipe) Key() string {
 	b, err := json.Marshal(r)
-	if err != nil { // a struct of strings and ints
+	if err != nil { // cannot fail: only strings and ints
 		panic(err)
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
 }
 
-// trees are what rackless adds to the images, a directory for each kind, in whose files all is laid
-// out as in the root of the machine. Those in files/mnt make a disk and are not on it.
+// trees are the files that rackless adds to images, with one directory per kind, laid out like the machine's root.
+// Files in files/mnt make a disk and are not on it.
 //
 //go:embed all:node all:host all:full all:own all:slurm
 var trees embed.FS
 
-// own returns what rackless adds to images of a kind.
 func own(kind string) fs.FS {
 	tree, err := fs.Sub(trees, kind)
-	if err != nil { // a constant
+	if err != nil { // cannot fail: kind is constant
 		panic(err)
 	}
 	return tree
 }
 
-// eachFile calls add with each of the files that rackless adds, by its path in the image, with its mode.
+// eachFile calls add with each file of tree, by its path in the image, with its mode.
 func eachFile(tree fs.FS, add func(path string, content []byte, mode int64) error) error {
 	return fs.WalkDir(tree, "files", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() { // directories come with what is in them
+		if err != nil || d.IsDir() { // directories are added with their files
 			return err
 		}
 		b, err := fs.ReadFile(tree, name)
@@ -202,7 +196,6 @@ func eachFile(tree fs.FS, add func(path string, content []byte, mode int64) erro
 	})
 }
 
-// filesDigest returns the SHA-256 over paths and contents of a tree, in hexadecimal.
 func filesDigest(tree fs.FS) string {
 	h := sha256.New()
 	err := fs.WalkDir(tree, ".", func(path string, d fs.DirEntry, err error) error {

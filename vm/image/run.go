@@ -16,23 +16,20 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// A command is a program to run on this machine.
 type command struct {
 	name  string
 	args  []string
-	dir   string // to run in; empty means this process's
+	dir   string // working directory; empty means this process's
 	stdin string
-	env   []string // beside this process's
-	// ownMounts gives the program a mount namespace of its own, which takes root: what it mounts
-	// goes when it ends, however it does, and nothing that removes files can come to what is
-	// mounted.
+	env   []string // in addition to this process's
+	// ownMounts runs the program in its own mount namespace, which needs root. Its mounts vanish when it ends for any
+	// reason, and programs that delete files cannot reach mounted file systems.
 	ownMounts bool
-	// watch is given what returns the last line that the program has printed so far; nil is allowed.
+	// watch receives a function that returns the program's last output line so far; may be nil.
 	watch func(look func() string)
 }
 
-// lastSaid keeps the last line that a program has printed on either of its outputs. Some end it with a carriage
-// return, to write another one over it.
+// lastSaid keeps the last line of a program's outputs. Lines may end with a carriage return, to be overwritten.
 type lastSaid struct {
 	mu         sync.Mutex
 	line, rest string
@@ -59,10 +56,10 @@ func (l *lastSaid) text() string {
 	return l.line
 }
 
-// stopLimit is how long a program that was asked to end has for that: mmdebstrap removes what it made.
+// stopLimit is the time that a program gets to end on request; mmdebstrap removes its files in it.
 const stopLimit = 30 * time.Second
 
-// run executes a command and returns its standard output; an error carries the last lines of its standard error.
+// run executes a command and returns its standard output. Errors include the last lines of standard error.
 func run(ctx context.Context, c command) ([]byte, error) {
 	trace.Runs("", append([]string{c.name}, c.args...))
 	runtime.LockOSThread() // Pdeathsig is bound to the thread that starts the child
@@ -96,7 +93,7 @@ func run(ctx context.Context, c command) ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-// lastLines returns the last n lines of a text, in one.
+// lastLines returns the last n lines of a text, joined into one.
 func lastLines(s string, n int) string {
 	lines := strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' })
 	return strings.Join(lines[max(0, len(lines)-n):], "; ")

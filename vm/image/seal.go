@@ -13,20 +13,20 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// sealLimit bounds the first boot. It takes half a minute on two idle cores without KVM.
+// sealLimit limits the first boot. It takes half a minute on two idle cores without KVM.
 const sealLimit = 20 * time.Minute
 
-// sockets are those of a machine of this package: nobody looks at more of it than its agent.
+// sockets are the sockets of a machine of this package, which needs only its agent.
 var sockets = vm.Sockets{vm.SocketAgent}
 
-// sealArgs returns the arguments of a QEMU in dir, with the kernel, the initial file system and the disk in work, which
-// is written to. It is without KVM, which here would save less time than finding out whether it works costs.
+// sealArgs returns QEMU's arguments. It uses the kernel, the initial file system and the disk in work, and writes to
+// the disk. It does not use KVM, which would save less time than testing it takes.
 func sealArgs(work, dir string) []string {
 	disk := vm.Escape(filepath.Join(work, diskName))
 	return []string{
 		"-name", "rackless-image", "-machine", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi", "-smp", "2",
 		"-m", "1G", "-nodefaults", "-no-user-config", "-display", "none",
-		// With x2apic no end of an interrupt is lost (see package emulate). It takes an IOMMU that remaps interrupts.
+		// x2apic avoids lost ends of interrupts (see package emulate). It needs an IOMMU with interrupt remapping.
 		"-cpu", "qemu64,+x2apic", "-device", "intel-iommu,intremap=on,eim=on",
 		"-blockdev", "driver=qcow2,node-name=root,file.driver=file,file.filename=" + disk +
 			",discard=unmap,file.discard=unmap,cache.no-flush=on",
@@ -41,11 +41,11 @@ func sealArgs(work, dir string) []string {
 	}
 }
 
-// boot starts a machine with the disk in work, calls f when its agent answers, and ends the machine if f leaves it
+// boot starts a machine with the disk in work and calls f when its agent answers. It ends the machine if f leaves it
 // running.
 func boot(ctx context.Context, o Options, work string, f func(context.Context, *guest.Agent, *vm.Child) error) (
 	err error) {
-	dir, err := os.MkdirTemp("", "rackless-image-") // not beside the disk: the path of a socket has at most 107 bytes
+	dir, err := os.MkdirTemp("", "rackless-image-") // not beside the disk: a socket path has at most 107 bytes
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func boot(ctx context.Context, o Options, work string, f func(context.Context, *
 	defer release()
 	defer func() {
 		if err != nil {
-			// what it says is worth more than why it cannot be read
+			// if unreadable, the error only lacks its text
 			console, _ := os.ReadFile(filepath.Join(dir, vm.FileConsole))
 			err = fmt.Errorf("%w\nQEMU: %s\nthe console's last lines: %s", err,
 				vm.LastLines(filepath.Join(dir, vm.FileLog)), lastLines(string(console), 8))
@@ -76,7 +76,7 @@ func boot(ctx context.Context, o Options, work string, f func(context.Context, *
 	return f(ctx, agent, child)
 }
 
-// output runs a command in the machine and returns what it prints; an exit status other than 0 is an error.
+// output runs a command in the machine and returns its output. An exit status other than 0 is an error.
 func output(ctx context.Context, agent *guest.Agent, argv ...string) (string, error) {
 	out, err := agent.Output(ctx, argv...)
 	if err != nil {
@@ -85,13 +85,12 @@ func output(ctx context.Context, agent *guest.Agent, argv ...string) (string, er
 	return string(out), nil
 }
 
-// powerOffLimit bounds the wait for a machine that did not answer when it was told to power off.
+// powerOffLimit limits the wait for a machine that did not answer the power-off command.
 const powerOffLimit = 30 * time.Second
 
-// powerOff ends the machine from within and waits for that.
 func powerOff(ctx context.Context, agent *guest.Agent, child *vm.Child) error {
 	if _, err := output(ctx, agent, "systemctl", "--no-block", "poweroff"); err != nil {
-		// The machine may be off before its agent is asked how the command ended.
+		// The machine may be off before the agent is asked for the command's status.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, powerOffLimit, err)
 		defer cancel()
@@ -102,7 +101,7 @@ func powerOff(ctx context.Context, agent *guest.Agent, child *vm.Child) error {
 	return nil
 }
 
-// seal boots the disk in work once, has GRUB installed on it, and notes in img what is on it.
+// seal boots the disk in work once, installs GRUB on it, and records its kernel and packages in img.
 func seal(ctx context.Context, o Options, work string, img *Image) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, sealLimit, fmt.Errorf("not done within %v", sealLimit))
 	defer cancel()

@@ -15,16 +15,16 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// A Carried is what was written into a file, or taken from one. Its JSON is the output of rackless image export and
-// import, see docs/json.md.
+// A Carried describes an exported or imported file. Its JSON is the output of rackless image export and import; see
+// docs/json.md.
 type Carried struct {
 	File   string    `json:"file"`
-	Digest string    `json:"digest,omitempty"` // of what export has written
+	Digest string    `json:"digest,omitempty"` // of the exported file
 	Signed bool      `json:"signed,omitempty"`
 	Images []Arrived `json:"images"`
 }
 
-// An Arrived is an image that is in the cache.
+// An Arrived is an image in the cache.
 type Arrived struct {
 	Key  string `json:"key"`
 	Name string `json:"name"`
@@ -38,16 +38,16 @@ func (c *Carried) note(all []*image.Image) {
 	}
 }
 
-// A Cargo says what Export writes: a QEMU for hosts of one architecture and nodes of one, and images of such nodes.
+// A Cargo selects the contents of an export: a QEMU for one host and one node architecture, and images of such nodes.
 type Cargo struct {
 	File  string
-	Arch  string   // of the nodes, as Go names it; empty: that of the host
-	Host  string   // architecture of the machines that the file is for; empty: that of this machine
-	Names []string // of images, as in lab files
-	Key   string   // file with the private key to sign with; may be empty
+	Arch  string   // of the nodes, as in Go; empty: the host's
+	Host  string   // architecture of the target machines; empty: this machine's
+	Names []string // image names as in lab files
+	Key   string   // file with the private signing key; may be empty
 }
 
-// Export writes images into a file, and makes those that the cache lacks.
+// Export writes images into a file, after building any that the cache lacks.
 func Export(ctx context.Context, g Cargo, o image.Options) (c Carried, err error) {
 	var key ed25519.PrivateKey
 	if g.Key != "" {
@@ -88,8 +88,8 @@ func Export(ctx context.Context, g Cargo, o image.Options) (c Carried, err error
 	return c, err
 }
 
-// Import takes images from a file, or from a web address, into the cache. digest is what Export has returned, keyFile
-// the public key of the maker: one of them says that the images are to be believed.
+// Import adds images from a file or a web address to the cache. digest is returned by Export, and keyFile is the
+// maker's public key; one of the two must verify the images.
 func Import(ctx context.Context, from, digest, keyFile string, o image.Options) (c Carried, err error) {
 	trust := image.Trust{Digest: digest}
 	if keyFile != "" {
@@ -122,7 +122,6 @@ func readKey[K any](file string, parse func([]byte) (K, error)) (key K, err erro
 	return key, err
 }
 
-// open opens a file, or what is at a web address.
 func open(ctx context.Context, from string) (io.ReadCloser, error) {
 	if !strings.HasPrefix(from, "https://") && !strings.HasPrefix(from, "http://") {
 		return userfile.Open(from)

@@ -1,4 +1,4 @@
-// Package images lists and removes the content of a user's cache: node images, and the templates made from them.
+// Package images lists and removes the contents of a user's cache: node images, and templates made from them.
 package images
 
 import (
@@ -18,20 +18,20 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// A Listing is the contents of the cache. Its JSON is the output of rackless image ls, see docs/json.md.
+// A Listing is the contents of the cache. Its JSON is the output of rackless image ls; see docs/json.md.
 type Listing struct {
 	Cache     string     `json:"cache"`
 	Images    []Item     `json:"images"`    // by key
-	Templates []Template `json:"templates"` // those whose image is no longer in the cache
+	Templates []Template `json:"templates"` // templates whose image is no longer in the cache
 }
 
-// An Item is an image: of nodes, or of a QEMU that nodes run on.
+// An Item is an image of nodes or of a QEMU for nodes.
 type Item struct {
 	Key       string     `json:"key"`
 	Name      string     `json:"name,omitempty"` // of its kind, such as "builtin"
 	State     string     `json:"state"`          // "whole" or "damaged"
 	Current   bool       `json:"current"`        // up without --kernel would use it
-	Arch      string     `json:"arch,omitempty"` // of the nodes, if it is not that of this machine
+	Arch      string     `json:"arch,omitempty"` // of the nodes, if not this machine's
 	Release   string     `json:"release,omitempty"`
 	Kernel    string     `json:"kernel,omitempty"` // version
 	QEMU      string     `json:"qemu,omitempty"`   // version
@@ -74,7 +74,7 @@ func List(ctx context.Context, d userdirs.Dirs) (Listing, error) {
 	if err != nil {
 		return out, err
 	}
-	// The size on disk also counts for damaged images: it is what their removal frees.
+	// The size on disk also counts for damaged images, because removing them frees it.
 	for i := range out.Images {
 		e := &out.Images[i]
 		e.Templates = []Template{}
@@ -101,7 +101,6 @@ func List(ctx context.Context, d userdirs.Dirs) (Listing, error) {
 	return out, nil
 }
 
-// add lists the images of a kind.
 func (l *Listing) add(ctx context.Context, d userdirs.Dirs, k *image.Kind) error {
 	images, damaged, err := k.List(ctx, d.Images())
 	if err != nil || len(images)+len(damaged) == 0 {
@@ -124,7 +123,7 @@ func (l *Listing) add(ctx context.Context, d userdirs.Dirs, k *image.Kind) error
 		}
 		l.Images = append(l.Images, item)
 	}
-	// Of a damaged image only the key is certain: its manifest may be what is damaged, and any kind lists it.
+	// A damaged image's manifest may be damaged too, so only the key is certain, and any kind lists it.
 	for _, key := range damaged {
 		if !slices.ContainsFunc(l.Images, func(i Item) bool { return i.Key == key }) {
 			l.Images = append(l.Images, Item{Key: key, State: Damaged, Current: key == current})
@@ -137,7 +136,7 @@ func (l *Listing) add(ctx context.Context, d userdirs.Dirs, k *image.Kind) error
 // so it is fast enough for the completion of a shell.
 func Keys(d userdirs.Dirs) ([]string, error) { return vm.Keys(d.Images()) }
 
-// RemoveOptions say what Remove deletes.
+// RemoveOptions control Remove.
 type RemoveOptions struct {
 	All           bool // everything in the cache, instead of named keys
 	TemplatesOnly bool // the templates of the images, but not the images
@@ -145,8 +144,8 @@ type RemoveOptions struct {
 	Users map[string][]string
 }
 
-// Remove deletes images with their templates, and templates named by their own keys. It returns what it
-// removed, also beside an error: "template KEY", "image KEY".
+// Remove deletes images with their templates, and templates given by their own keys. It returns the removed items
+// ("template KEY", "image KEY"), also with an error.
 func Remove(ctx context.Context, d userdirs.Dirs, keys []string, o RemoveOptions) (removed []string, err error) {
 	have, err := List(ctx, d)
 	if err != nil {
@@ -175,7 +174,7 @@ func Remove(ctx context.Context, d userdirs.Dirs, keys []string, o RemoveOptions
 	if err := checkUnused(o.Users, named); err != nil {
 		return nil, err
 	}
-	// Templates first: what is left after an error is still listed below its image.
+	// Templates first, so that after an error the rest is still listed below its image.
 	lost, err := templates.Remove(ctx, func(t vm.Listed) bool {
 		return slices.Contains(named, t.Image) || slices.Contains(keys, t.Key)
 	})

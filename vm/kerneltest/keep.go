@@ -13,9 +13,9 @@ import (
 	"github.com/u-root/u-root/pkg/cpio"
 )
 
-// Keep leaves in the initial file system only the files of the image that patterns match, in the syntax of path.Match,
-// with the libraries that they need and the files that links lead to. An emulated kernel needs seconds to unpack the
-// whole image, and most programs of tests need busybox alone. Call it before Add.
+// Keep reduces the initial file system to the image's files that match patterns, in the syntax of path.Match, with
+// their libraries and link targets. Unpacking the whole image takes an emulated kernel seconds, and most tests only
+// need busybox. Call it before Add.
 func (m *Machine) Keep(t TB, patterns ...string) {
 	t.Helper()
 	in, err := os.Open(m.Initrd)
@@ -38,14 +38,15 @@ func (m *Machine) Keep(t TB, patterns ...string) {
 	m.Initrd = path
 }
 
-// An archive is the files of an archive by name, and those of each base name, since programs name libraries so.
+// An archive holds files by name, and by base name, because programs name libraries by base name.
 type archive struct {
 	files  map[string]cpio.Record
 	byBase map[string][]string
 	kept   map[string]bool
 }
 
-// keep returns the directories and devices of an archive, and the files that patterns match with all that they need.
+// keep returns the directories and devices of an archive, and the files that match patterns with everything they
+// need.
 func keep(all []cpio.Record, patterns []string) (kept []cpio.Record, err error) {
 	a := archive{map[string]cpio.Record{}, map[string][]string{}, map[string]bool{}}
 	for _, r := range all {
@@ -80,7 +81,6 @@ func keep(all []cpio.Record, patterns []string) (kept []cpio.Record, err error) 
 	return kept, nil
 }
 
-// keep keeps a file and what it needs.
 func (a *archive) keep(name string) error {
 	r, ok := a.files[name]
 	if !ok {
@@ -107,7 +107,7 @@ func (a *archive) keep(name string) error {
 	return nil
 }
 
-// keepLibraries keeps the libraries that a file names in its header. The loader is one of those that libc names.
+// keepLibraries keeps the libraries in a file's header. libc's header names the loader.
 func (a *archive) keepLibraries(r cpio.Record) error {
 	f, err := elf.NewFile(r)
 	if err != nil {

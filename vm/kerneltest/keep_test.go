@@ -63,7 +63,7 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
-// The shell of this machine names libraries as the programs of an image do.
+// This machine's shell names libraries like the programs of an image.
 func TestTheLibrariesOfAProgramAreKept(t *testing.T) {
 	shell, err := os.ReadFile("/bin/sh")
 	if err != nil {

@@ -31,31 +31,31 @@ type TB interface {
 	Skipf(format string, args ...any)
 }
 
-// accel has one thread run all CPUs of a machine. With a thread for each CPU, QEMU 10 looks up a device in the memory
-// map of one moment and writes to it by the map of the next, if another CPU maps a device meanwhile: it has aborted
-// (iotlb_to_section), and lost ends of interrupts, after which a CPU waits for ever. The kernel maps devices whenever a
-// PCI bridge wakes up. The clock counts instructions, and jumps where all CPUs wait: the kernel sees neither how busy
-// this machine is, nor waits for a driver's delays.
+// accel runs all CPUs of a machine in one thread. With a thread per CPU, QEMU 10 looks up a device in one version of
+// the memory map and writes to it by the next, if another CPU maps a device meanwhile. It has then aborted
+// (iotlb_to_section) or lost ends of interrupts, after which a CPU waits forever; the kernel maps devices whenever a
+// PCI bridge wakes up. The clock counts instructions, and jumps when all CPUs wait, so the kernel neither notices a
+// busy machine nor waits for a driver's delays.
 //
-// Machines have no HPET, as nodes have none: its timer runs on after the kernel has turned to another.
+// Machines have no HPET, like nodes: its timer would run on after the kernel has switched to another.
 var accel = strings.Fields("-accel tcg,thread=single -icount shift=3,sleep=off -machine hpet=off")
 
-// kernelArgs are for all machines. By itself the kernel does not trust the TSC of several CPUs here, and reads a
-// device's clock instead, which the Go runtime asks for all the time. This TSC counts instructions, as all clocks do.
+// kernelArgs are used in all machines. By default the kernel does not trust the TSC of several CPUs here, and reads a
+// device's clock instead, which the Go runtime does all the time. This TSC counts instructions, like all clocks here.
 const kernelArgs = "console=ttyS0 loglevel=3 panic=-1 cryptomgr.notests tsc=reliable "
 
-// limit is for a machine that never ends: no test depends on how long one takes.
+// limit ends a machine that hangs. No test depends on the time that a machine takes.
 const limit = 20 * time.Minute
 
-// A Machine is what a machine boots.
+// A Machine is a bootable machine for a test.
 type Machine struct {
 	QEMU   string // path
 	Image  *image.Image
 	Initrd string // path, see Keep and Add
 }
 
-// Find returns the image of lab nodes, built if need be, and the QEMU of this machine. Where there is none, the test is
-// skipped, or fails if all tests must run. So it does where one of the programs, by path, is missing.
+// Find returns the image of lab nodes, built if necessary, and this machine's QEMU. If QEMU or one of programs
+// (paths) is missing, it skips the test, or fails it if all tests must run.
 func Find(t TB, programs ...string) *Machine {
 	t.Helper()
 	qemu, _, err := vm.Find()
@@ -81,7 +81,7 @@ func Find(t TB, programs ...string) *Machine {
 	return &Machine{QEMU: qemu, Image: img, Initrd: img.InitramfsPath()}
 }
 
-// Self returns the running program as a file of a machine.
+// Self returns the running program as a file for a machine.
 func Self(t TB, name string) cpio.Record {
 	t.Helper()
 	path, err := os.Executable()
@@ -95,7 +95,7 @@ func Self(t TB, name string) cpio.Record {
 	return cpio.StaticFile(name, string(data), 0o755)
 }
 
-// Add adds files to the initial file system: the kernel takes several archives, one after the other.
+// Add adds files to the initial file system as another archive; the kernel accepts several in sequence.
 func (m *Machine) Add(t TB, files ...cpio.Record) {
 	t.Helper()
 	in, err := os.Open(m.Initrd)
@@ -110,7 +110,6 @@ func (m *Machine) Add(t TB, files ...cpio.Record) {
 	m.Initrd = path
 }
 
-// writeAfter writes a file of what was read from in, and of an archive of files.
 func writeAfter(path string, in io.Reader, files []cpio.Record) (err error) {
 	out, err := os.Create(path)
 	if err != nil {
@@ -127,8 +126,8 @@ func writeAfter(path string, in io.Reader, files []cpio.Record) (err error) {
 	return cpio.WriteTrailer(w)
 }
 
-// Run boots the machine with more arguments of QEMU and of the kernel, and ends it when its program has printed the
-// line END. It returns and logs the lines since BEGIN.
+// Run boots the machine with additional arguments for QEMU and the kernel, and ends it when its program prints END.
+// It returns and logs the lines since BEGIN.
 func (m *Machine) Run(t TB, args []string, moreArgs string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -147,14 +146,14 @@ func (m *Machine) Run(t TB, args []string, moreArgs string) string {
 	}
 	text, all, ended := between(t, out)
 	_ = cmd.Process.Kill()
-	_ = cmd.Wait() // it was killed: how it ended says nothing
+	_ = cmd.Wait() // it was killed, so its status means nothing
 	if !ended {
 		t.Fatalf("%s ended before its machine printed END: %v\n%s\n%s", m.QEMU, context.Cause(ctx), &complaints, all)
 	}
 	return text
 }
 
-// between reads lines up to END, and returns and logs those since BEGIN. all is what was read.
+// between reads lines up to END, and returns and logs the lines since BEGIN. all is everything read.
 func between(t TB, r io.Reader) (text, all string, ended bool) {
 	t.Helper()
 	var inside, whole strings.Builder
@@ -165,7 +164,7 @@ func between(t TB, r io.Reader) (text, all string, ended bool) {
 		line := strings.TrimRight(lines.Text(), "\r")
 		fmt.Fprintln(&whole, line)
 		switch {
-		case strings.HasSuffix(line, "BEGIN"): // the firmware leaves escape sequences before it
+		case strings.HasSuffix(line, "BEGIN"): // the firmware prints escape sequences before it
 			began = true
 		case line == "END":
 			return inside.String(), whole.String(), true

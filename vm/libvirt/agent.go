@@ -18,15 +18,13 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// agentTimeout is how many seconds libvirt waits for the agent to answer. Agent commands return at
-// once, so that one that takes this long means a guest that has stopped. It is less than what
-// guest.Agent waits, whose error says less.
+// agentTimeout is the time in seconds that libvirt waits for the agent's answer. Agent commands return at once, so a
+// longer wait means that the guest has stopped. It is shorter than the limit of guest.Agent, whose error says less.
 const agentTimeout = 25
 
-// agentLimit bounds what libvirt asks the agent. It goes past only where libvirt itself hangs.
+// agentLimit limits libvirt's calls to the agent. It is exceeded only if libvirt itself hangs.
 const agentLimit = (agentTimeout + 10) * time.Second
 
-// agentCommand passes one command on and returns the agent's answer.
 func (c *Conn) agentCommand(ctx context.Context, ref api.Domain, command string) (string, error) {
 	out, err := ask(ctx, c, agentLimit, func(l *api.Libvirt) (api.OptString, error) {
 		return l.QEMUDomainAgentCommand(ref, command, agentTimeout, 0)
@@ -34,13 +32,13 @@ func (c *Conn) agentCommand(ctx context.Context, ref api.Domain, command string)
 	return strings.Join(out, ""), err
 }
 
-// maxAnswer is what libvirt passes on of one command or answer: REMOTE_STRING_MAX of its protocol is 4 MiB.
+// maxAnswer is libvirt's limit for one command or answer: REMOTE_STRING_MAX of its protocol is 4 MiB.
 const maxAnswer = 4 << 20
 
-// An agentConn carries commands to the guest agent of one domain through libvirt, which shares it among all who ask.
+// An agentConn carries commands to the guest agent of one domain through libvirt, which shares it among its clients.
 //
-// libvirt itself holds the agent's socket, whose chardev takes one connection at a time, so that
-// nothing else can speak to it directly.
+// libvirt itself holds the agent's socket, whose chardev accepts one connection at a time, so the agent cannot be
+// reached directly.
 type agentConn struct {
 	conn   *Conn
 	domain api.Domain
@@ -51,8 +49,8 @@ type agentConn struct {
 
 var _ guest.Conn = (*agentConn)(nil)
 
-// Agent returns the guest agent of a domain of rackless. It does not wait until the agent answers.
-// Closing it ends nothing of the Conn.
+// Agent returns the guest agent of a rackless domain, without waiting for it to answer. Closing it does not affect
+// the Conn.
 func (c *Conn) Agent(ctx context.Context, name string) (*guest.Agent, error) {
 	d, err := c.own(ctx, name)
 	if err != nil {
@@ -63,22 +61,21 @@ func (c *Conn) Agent(ctx context.Context, name string) (*guest.Agent, error) {
 	return guest.NewAgent(a), nil
 }
 
-// agentPoll is the pause of AwaitAgent between two questions to the agent; libvirt logs each that
-// it cannot pass on as an error.
+// agentPoll is the interval between AwaitAgent's requests to the agent. libvirt logs an error for each that it cannot
+// forward.
 const agentPoll = 2 * time.Second
 
-// channelPoll is its pause between two looks at whether the guest has opened the channel: a
-// sixteenth of the time that it has waited. A look costs libvirt half a millisecond, and on an
-// emulated host, where guests take minutes, a hundred times as much.
+// channelPoll returns the interval between checks whether the guest has opened the channel: a sixteenth of the time
+// waited. A check costs libvirt half a millisecond, and a hundred times as much on an emulated host, whose guests
+// take minutes.
 func channelPoll(since time.Time) time.Duration {
 	return min(max(100*time.Millisecond, time.Since(since)/16), agentPoll)
 }
 
-// agentChannel is the name of the agent's channel.
 const agentChannel = "org.qemu.guest_agent.0"
 
-// AwaitAgent is Agent for a guest that boots: it returns once the agent answers, or with an error
-// when the domain ends or ctx does, which should have a limit.
+// AwaitAgent is like Agent for a booting guest. It returns when the agent answers, or an error if the domain or ctx
+// ends; ctx should have a deadline.
 func (c *Conn) AwaitAgent(ctx context.Context, name string) (*guest.Agent, error) {
 	d, err := c.own(ctx, name)
 	if err != nil {
@@ -97,7 +94,7 @@ func (c *Conn) AwaitAgent(ctx context.Context, name string) (*guest.Agent, error
 			if err == nil {
 				return c.Agent(ctx, name)
 			}
-			// Whatever libvirt says: a guest that boots, or has no time, may answer later.
+			// Ignore libvirt's error: a guest that is booting or busy may answer later.
 			if !refused(err) {
 				return nil, fmt.Errorf("wait for the agent of %s: %w", name, err)
 			}
@@ -109,8 +106,8 @@ func (c *Conn) AwaitAgent(ctx context.Context, name string) (*guest.Agent, error
 	}
 }
 
-// agentOpen reports whether a program in the guest has opened the agent's channel. A domain that
-// does not run is an error.
+// agentOpen reports whether a program in the guest has opened the agent's channel. It returns an error if the domain
+// does not run.
 func (c *Conn) agentOpen(ctx context.Context, ref api.Domain) (bool, error) {
 	d, err := c.look(ctx, ref)
 	if err != nil {
@@ -135,8 +132,8 @@ func (c *Conn) agentOpen(ctx context.Context, ref api.Domain) (bool, error) {
 	return false, errors.New("the domain has no channel for a guest agent")
 }
 
-// Call sends one command. What libvirt did not pass on, since the domain does not run or its agent
-// does not answer, is a *qapi.Error of class qapi.ClassUnreachable: to send it again is safe.
+// Call sends one command. If libvirt did not forward it, because the domain or its agent is down, the error is a
+// *qapi.Error of class qapi.ClassUnreachable, and repeating the command is safe.
 func (a *agentConn) Call(ctx context.Context, command string, args, result any) error {
 	request := map[string]any{"execute": command}
 	if args != nil {
@@ -168,7 +165,6 @@ func (a *agentConn) Call(ctx context.Context, command string, args, result any) 
 	return nil
 }
 
-// explain turns libvirt's words into what the error is.
 func (a *agentConn) explain(command string, err error) error {
 	said, ok := errors.AsType[api.Error](err)
 	if !ok {
@@ -177,15 +173,15 @@ func (a *agentConn) explain(command string, err error) error {
 	switch api.ErrorNumber(said.Code) {
 	case api.ErrInternalError:
 		// "internal error: unable to execute QEMU agent command 'guest-exec': Guest agent command failed, error was
-		// '...'", in the language of the daemon.
+		// '...'", in the daemon's language.
 		if _, reason, ok := strings.Cut(said.Message, "'"+command+"': "); ok {
 			return &qapi.Error{Command: command, Class: "GenericError", Desc: reason}
 		}
 	case api.ErrOperationInvalid, api.ErrNoDomain, api.ErrArgumentUnsupported, api.ErrConfigUnsupported:
 		return a.unreachable(command, said)
 	case api.ErrAgentUnresponsive:
-		// The code is also that of an answer that did not come in time ("Guest agent not available for now"), after
-		// which the agent may have seen the command.
+		// The code also stands for an answer that did not come in time ("Guest agent not available for now"); then
+		// the agent may have seen the command.
 		if strings.Contains(said.Message, "is not connected") {
 			return a.unreachable(command, said)
 		}
@@ -196,13 +192,12 @@ func (a *agentConn) explain(command string, err error) error {
 	return fmt.Errorf("agent of %s: %s: %w", a.name, command, err)
 }
 
-// unreachable is the error of a command that the agent has not seen.
 func (a *agentConn) unreachable(command string, said api.Error) error {
 	return &qapi.Error{Command: command, Class: qapi.ClassUnreachable, Desc: fmt.Sprintf("agent of %s: %s", a.name,
 		said.Message)}
 }
 
-// Done is closed by Close alone: libvirt finds the agent of a guest that was started again by itself.
+// Done returns a channel that only Close closes, because libvirt reconnects to the agent of a restarted guest.
 func (a *agentConn) Done() <-chan struct{} { return a.done }
 
 // Close ends the use of the agent.

@@ -18,55 +18,53 @@ import (
 	"github.com/digitalocean/go-libvirt/socket/dialers"
 )
 
-// A Conn is a connection to one libvirt. Its methods may be called from several goroutines.
+// A Conn is a connection to a libvirt daemon. Its methods may be called from several goroutines.
 type Conn struct {
 	URI  string
 	Caps Capabilities
 
 	uri *url.URL
-	// slow has a place for each call that may take long. The daemon works on 5 calls of a connection
-	// at a time (max_client_requests) and reads no further ones meanwhile: one is kept for questions.
+	// slow has a slot for each call that may take long. The daemon processes 5 calls of a connection at a time
+	// (max_client_requests) and reads no more meanwhile, so one is reserved for queries.
 	slow chan struct{}
-	// validate is held while the daemon checks a document against libvirt's schema. libxml2 loads the
-	// schema's data types at the first check and not safely for two threads: of two first checks at a
-	// time one was refused with "Error type 'unsignedInt' is not exported by type library".
+	// validate is held while the daemon checks a document against libvirt's schema. At the first check libxml2 loads
+	// the schema's data types, which is not thread-safe: of two concurrent first checks one failed with "Error type
+	// 'unsignedInt' is not exported by type library".
 	validate sync.Mutex
 
 	mu     sync.Mutex
 	client *api.Libvirt
-	conn   net.Conn // that of client
+	conn   net.Conn // of client
 	closed bool
 }
 
-// Capabilities are what a libvirt can do.
+// Capabilities describe a libvirt daemon.
 type Capabilities struct {
-	QEMU string // version of QEMU that it drives, e.g. "9.0.0"
-	// KVM is set where domains of type kvm can be defined. Whether one would run is another
-	// question: only a boot tells.
+	QEMU string // version of its QEMU, e.g. "9.0.0"
+	// KVM is set if domains of type kvm can be defined. Only a boot shows whether they run.
 	KVM bool
 }
 
-// Limits of single calls. They only end what would never end: a daemon that hangs, a remote machine
-// that has gone. Calls of another limit than queryLimit may take long (Conn.slow).
+// Limits of single calls, for daemons that hang and remote machines that are gone. Calls with a limit other than
+// queryLimit may take long (Conn.slow).
 const (
-	// connectLimit is for the first question. The daemon may have to be started for it: within some
-	// seconds, but more than half a minute has been seen on a busy emulated host that had just
-	// booted.
+	// connectLimit is for the first query, which may start the daemon. That takes some seconds, but on a busy,
+	// freshly booted emulated host it took more than half a minute.
 	connectLimit = 5 * time.Minute
 	queryLimit   = time.Minute
-	// probeLimit is for what may make the daemon look first what its QEMU can do, once for each
-	// version of both: 8 s on 2 cores, minutes where those are emulated themselves.
+	// probeLimit is for calls that may make the daemon probe its QEMU, once for each version of both: 8 s on 2 cores,
+	// minutes if the cores are emulated.
 	probeLimit = 10 * time.Minute
-	// startLimit is for the start and the end of a domain: 1 GiB pages are cleared when they are
-	// taken, at some 4 GB/s for one thread, and a machine may have terabytes.
+	// startLimit is for the start and the end of a domain: the kernel clears 1 GiB pages at some 4 GB/s per thread,
+	// and a machine may have terabytes.
 	startLimit = 15 * time.Minute
 )
 
-// Connect connects to a libvirt: qemu:///system, qemu:///session, qemu+ssh://host/system,
-// qemu+tls://host/system and the other transports of https://libvirt.org/uri.html. Questions of ssh
-// are not answered: a remote machine has to be one that ssh reaches by key.
+// Connect connects to a libvirt daemon: qemu:///system, qemu:///session, qemu+ssh://host/system,
+// qemu+tls://host/system and the other transports of https://libvirt.org/uri.html. It does not answer prompts of ssh,
+// so remote machines need key authentication.
 //
-// The error says what to do: who has to start which daemon, or may use it.
+// The error contains advice, such as the daemon to start or the permission that is missing.
 func Connect(ctx context.Context, uri string) (*Conn, error) {
 	u, err := checkURI(uri)
 	if err != nil {
@@ -79,7 +77,7 @@ func Connect(ctx context.Context, uri string) (*Conn, error) {
 	return c, nil
 }
 
-// checkURI refuses what no driver of QEMU is behind.
+// checkURI refuses URIs of drivers other than QEMU.
 func checkURI(uri string) (*url.URL, error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme == "" {
@@ -96,13 +94,13 @@ func checkURI(uri string) (*url.URL, error) {
 	return u, nil
 }
 
-// Local reports whether the domains run on this machine, so that /proc and files are theirs.
+// Local reports whether the domains run on this machine, so that /proc and local files apply to them.
 func (c *Conn) Local() bool { return c.uri.Host == "" }
 
-// system reports whether the daemon is the machine's own and not one of a user's session.
+// system reports whether the daemon is the system's, not a user session's.
 func (c *Conn) system() bool { return c.uri.Path == "/system" }
 
-// open returns the client, connected: again where the connection was lost since the last call.
+// open returns the connected client, and reconnects if the connection was lost since the last call.
 func (c *Conn) open(ctx context.Context) (*api.Libvirt, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +116,7 @@ func (c *Conn) open(ctx context.Context) (*api.Libvirt, error) {
 	if err == nil {
 		checked := &checkedConn{Conn: conn}
 		client := api.NewWithDialer(dialers.NewAlreadyConnected(checked))
-		// A daemon that hangs is left by closing the connection under the client.
+		// If the daemon hangs, closing the connection below the client ends the call.
 		stop := context.AfterFunc(ctx, func() { conn.Close() })
 		if err = client.ConnectToURI(api.RemoteURI(c.uri)); err == nil && stop() {
 			c.client, c.conn = client, conn
@@ -136,7 +134,7 @@ func (c *Conn) open(ctx context.Context) (*api.Libvirt, error) {
 	return nil, advise(c.uri, err)
 }
 
-// Close ends the connection, and with it the calls that are under way.
+// Close ends the connection and all pending calls.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +142,7 @@ func (c *Conn) Close() error {
 	return c.hangUp()
 }
 
-// hangUp closes the connection under the client, without a word that a daemon might not answer.
+// hangUp closes the connection below the client, without a message that a daemon might not answer.
 func (c *Conn) hangUp() error {
 	if c.conn == nil {
 		return nil
@@ -154,14 +152,13 @@ func (c *Conn) hangUp() error {
 	return err
 }
 
-// errClosed is the error of a Conn that was closed.
 var errClosed = errors.New("the connection to libvirt was closed")
 
-// ask makes one call and returns its answer. If ctx ends first, or the limit passes, the call may
-// have been carried out or not.
+// ask makes one call and returns its answer. If ctx or the limit ends it first, the call may or may not have been
+// executed.
 func ask[T any](ctx context.Context, c *Conn, limit time.Duration, call func(*api.Libvirt) (T, error)) (T, error) {
 	var none T
-	// Questions go ahead of long calls, so that ls answers while domains start.
+	// Queries overtake long calls, so that ls answers while domains start.
 	if limit != queryLimit {
 		select {
 		case c.slow <- struct{}{}:
@@ -174,8 +171,7 @@ func ask[T any](ctx context.Context, c *Conn, limit time.Duration, call func(*ap
 	if err != nil {
 		return none, err
 	}
-	// go-libvirt knows no contexts: whoever gives up leaves its call behind, which ends with the
-	// answer or with the connection.
+	// go-libvirt has no contexts: an abandoned call ends with its answer or with the connection.
 	var answer T
 	done := make(chan error, 1)
 	go func() {
@@ -191,13 +187,13 @@ func ask[T any](ctx context.Context, c *Conn, limit time.Duration, call func(*ap
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		// Another call may have replaced it already.
-		if c.client == client { // the next call begins with a new connection
+		if c.client == client { // the next call reconnects
 			c.hangUp()
 		}
 		return none, fmt.Errorf("no answer from libvirt at %s within %v", c.URI, limit)
 	}
 	if _, broken := errors.AsType[*net.OpError](err); broken || errors.Is(err, api.ErrInterrupted) ||
-		errors.Is(err, syscall.EINVAL) { // which go-libvirt says of a connection that is closed
+		errors.Is(err, syscall.EINVAL) { // go-libvirt's error for a closed connection
 		return none, fmt.Errorf("the connection to libvirt at %s ended before it answered: whether the command was "+
 			"carried out is not known", c.URI)
 	}
@@ -210,13 +206,13 @@ func (c *Conn) tell(ctx context.Context, limit time.Duration, call func(*api.Lib
 	return err
 }
 
-// refused reports whether err is libvirt's own answer, of one of the codes where any are given.
+// refused reports whether err is libvirt's own answer, with one of codes if any are given.
 func refused(err error, codes ...api.ErrorNumber) bool {
 	e, ok := errors.AsType[api.Error](err)
 	return ok && (len(codes) == 0 || slices.Contains(codes, api.ErrorNumber(e.Code)))
 }
 
-// capabilities asks what can be run. libvirt answers for KVM only where it is.
+// capabilities queries the daemon's capabilities. libvirt lists KVM only if it is available.
 func (c *Conn) capabilities(ctx context.Context) error {
 	qemu, err := ask(ctx, c, probeLimit, (*api.Libvirt).ConnectGetVersion)
 	if err != nil {
@@ -232,10 +228,9 @@ func (c *Conn) capabilities(ctx context.Context) error {
 	return err
 }
 
-// version returns a version as people write it. libvirt has it as one number: 9.0.0 is 9000000.
+// version formats libvirt's number of a version: 9000000 is 9.0.0.
 func version(v uint64) string { return fmt.Sprintf("%d.%d.%d", v/1e6, v/1e3%1e3, v%1e3) }
 
-// advise adds to an error of connecting what can be done about it.
 func advise(u *url.URL, err error) error {
 	fix := ""
 	switch text := err.Error(); {
@@ -259,7 +254,6 @@ func advise(u *url.URL, err error) error {
 
 const startDaemon = "start the daemon: systemctl start libvirtd, or virtqemud.socket where libvirt is several daemons"
 
-// adviseSSH goes by what ssh and the program at its other end have said.
 func adviseSSH(text string) string {
 	for _, k := range []struct{ has, fix string }{
 		{"Permission denied (", "let ssh log in there by key: ssh-copy-id"},

@@ -27,7 +27,7 @@ func TestWhyAnAgentDidNotAnswer(t *testing.T) {
 		code              api.ErrorNumber
 		said, class, want string
 	}{
-		// As libvirt 9.0.0 said them.
+		// Errors of libvirt 9.0.0.
 		{api.ErrInternalError, "internal error: unable to execute QEMU agent command 'guest-exec': Guest agent " +
 			"command " +
 			"failed, error was 'Failed to execute child process'",
@@ -152,7 +152,7 @@ func TestSSHIsRunAsLibvirtRunsIt(t *testing.T) {
 	}
 }
 
-// What is run at the other end is given to a real shell, with programs that say what they were called with.
+// A real shell runs the remote command, with programs that print their arguments.
 func TestWhatIsRunAtTheOtherEndOfSSH(t *testing.T) {
 	dir := t.TempDir()
 	program := func(name, script string) {
@@ -228,21 +228,21 @@ func TestSocketsOfThisMachine(t *testing.T) {
 	}
 }
 
-// Programs in the place of ssh.
+// Replacements for ssh.
 func TestProgramsThatDoNotConnect(t *testing.T) {
 	for name, tt := range map[string]struct{ script, want string }{
 		"one that says why it cannot": {"echo 'Host key verification failed.' >&2; exit 255",
 			"Host key verification failed.: log in there once by ssh"},
 		"one that just ends": {"exit 3", "exit status 3"},
-		// sleep is a child, as a jump host's ssh is, and holds the connection open.
+		// sleep is a child, like a jump host's ssh, and holds the connection open.
 		"one that hangs": {"sleep 600", "too slow"},
 		"one that greets": {"echo Welcome; sleep 600",
 			`it answers "Welc", which is not libvirt's protocol`},
 		"one that repeats its input":   {"cat", "EOF while decoding"},
 		"one that complains for ever ": {"yes >&2", "too slow"},
 	} {
-		// It is written before any of them runs: a child of another test that begins at the time would hold it open for
-		// writing, and the kernel runs no such file.
+		// Written before any test runs: a child of a parallel test could inherit the open file, and the kernel does
+		// not execute a file that is open for writing.
 		path := filepath.Join(t.TempDir(), "ssh")
 		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {
 			t.Fatal(err)

@@ -28,7 +28,7 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// need skips the test where a program is missing, or fails it where tests must be complete.
+// need skips the test if a program is missing, or fails it if tests must be complete.
 func need(t *testing.T, programs map[string]string) {
 	t.Helper()
 	for program, debian := range programs {
@@ -42,7 +42,7 @@ func need(t *testing.T, programs map[string]string) {
 	}
 }
 
-// theDaemon is one libvirtd for all tests: a new one first looks for 8 s what its QEMU can do.
+// theDaemon is one libvirtd for all tests, because a new one first probes its QEMU for 8 s.
 var theDaemon = struct {
 	once sync.Once
 	*libvirttest.Daemon
@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// connected returns the libvirtd of the tests and a connection of the test's own to it.
+// connected returns the tests' libvirtd and a new connection to it.
 func connected(t *testing.T) (*libvirttest.Daemon, *Conn) {
 	t.Helper()
 	need(t, libvirttest.Programs)
@@ -81,7 +81,7 @@ func connected(t *testing.T) (*libvirttest.Daemon, *Conn) {
 	return d, c
 }
 
-// nodeImage returns the built-in image from the user's cache, where it is built if need be.
+// nodeImage returns the built-in image from the user's cache, built if necessary.
 func nodeImage(t *testing.T) *image.Image {
 	t.Helper()
 	if testing.Short() {
@@ -106,7 +106,7 @@ func nodeImage(t *testing.T) *image.Image {
 	return img
 }
 
-// pair renders a lab of two nodes that need no KVM, on CPU 0 and NUMA node 0 of whatever machine.
+// pair renders a lab of two nodes that need no KVM, on CPU 0 and NUMA node 0 of any machine.
 func pair(t *testing.T, boot *render.Boot) []Spec {
 	t.Helper()
 	in := render.Input{Plan: &plan.Plan{Schema: plan.Schema, Lab: "pair"}, Lab: &lab.Lab{Name: "pair"},
@@ -131,9 +131,8 @@ func pair(t *testing.T, boot *render.Boot) []Spec {
 	return specs
 }
 
-// wire gives each of two domains a NIC that needs a driver of its own, as one that is passed
-// through does, joined to the other's by a pair of UDP ports, and before that in the kernel's order
-// a virtio one that takes the name eth0.
+// wire gives each of two domains a NIC that needs its own driver, like a passed-through one, connected to the other's
+// by a pair of UDP ports. In the kernel's order it comes after a virtio NIC that takes the name eth0.
 func wire(t *testing.T, specs []Spec) {
 	t.Helper()
 	ports := make([]int, 4)
@@ -142,7 +141,7 @@ func wire(t *testing.T, specs []Spec) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // all at once, so that they differ
+		defer l.Close() // all open together, so that the ports differ
 		ports[i] = l.LocalAddr().(*net.UDPAddr).Port
 	}
 	nic := func(mac, model, bus string, from, to int) string {
@@ -162,10 +161,9 @@ func wire(t *testing.T, specs []Spec) {
 	}
 }
 
-// nicPath is where the NIC on bus 2 is.
+// nicPath is the path of the NIC on bus 2.
 const nicPath = "pci0000:00/0000:00:01.1/0000:*:00.0"
 
-// foreign is a domain that rackless has nothing to do with.
 const foreign = `<domain type='qemu'><name>tenant</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>
 <os><type arch='x86_64' machine='q35'>hvm</type></os><features><acpi/></features>
 <metadata><rackless:node xmlns:rackless='https://example.org/another' lab='pair' name='vm00'/></metadata></domain>`

@@ -24,16 +24,16 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// A checkedConn looks at the length of the first packet. A login shell that prints a greeting is the
-// usual reason for one that is none, and go-libvirt would wait for as many bytes as its letters say.
+// A checkedConn checks the length of the first packet. The usual cause of a bad one is a greeting printed by a login
+// shell; go-libvirt would wait for as many bytes as its letters encode.
 type checkedConn struct {
 	net.Conn
 	begun bool
-	head  []byte // of the first packet, not yet read
+	head  []byte // start of the first packet, not yet read
 	wrong error
 }
 
-// Lengths of packets: a header alone, and VIR_NET_MESSAGE_MAX of libvirt.
+// Packet lengths: a header alone, and VIR_NET_MESSAGE_MAX of libvirt.
 const (
 	minPacket = 28
 	maxPacket = 32<<20 + 4
@@ -62,12 +62,10 @@ func (c *checkedConn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// dial connects to the daemon that a URI names. Its transports and parameters are those of
-// https://libvirt.org/uri.html.
+// dial connects to the daemon of a URI, with the transports and parameters of https://libvirt.org/uri.html.
 //
-// Of go-libvirt's dialers that of TLS is used. Its ssh is Go's, which reads neither ~/.ssh/config
-// nor jump hosts: the program ssh is run instead, as libvirt itself does. Its local one knows one
-// socket of the two that there may be.
+// It uses only go-libvirt's TLS dialer. The ssh dialer is Go's, which reads neither ~/.ssh/config nor jump hosts, so
+// dial runs the program ssh, as libvirt does. The local dialer knows only one of the two possible sockets.
 func dial(ctx context.Context, u *url.URL) (net.Conn, error) {
 	_, transport, _ := strings.Cut(u.Scheme, "+")
 	if transport == "" && u.Host != "" {
@@ -89,14 +87,15 @@ func dial(ctx context.Context, u *url.URL) (net.Conn, error) {
 	return nil, fmt.Errorf("transport %q is not known: want unix, ssh, tls, tcp or ext", transport)
 }
 
-// localSockets are where a daemon listens: that of QEMU, where libvirt is several daemons, or the one for all.
+// localSockets returns the sockets of a local daemon: QEMU's own, if libvirt is split into several daemons, and the
+// common one.
 func localSockets(u *url.URL) []string {
 	if path := u.Query().Get("socket"); path != "" {
 		return []string{path}
 	}
 	dir := "/run"
 	if u.Path == "/session" {
-		home, _ := os.UserCacheDir() // as libvirt has it where there is no runtime directory
+		home, _ := os.UserCacheDir() // libvirt's choice without a runtime directory
 		dir = cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), home)
 	}
 	several, one := dir+"/libvirt/virtqemud-sock", dir+"/libvirt/libvirt-sock"
@@ -109,11 +108,11 @@ func localSockets(u *url.URL) []string {
 	return []string{several, one}
 }
 
-// dialLocal tries the sockets in turn. The daemon of a session is started where there is none; of
-// root there is none, whose daemon is that of the system.
+// dialLocal tries the sockets in turn. If a user's session has no daemon, it starts one; root uses the system's
+// daemon.
 func dialLocal(ctx context.Context, u *url.URL) (conn net.Conn, err error) {
 	var d net.Dialer
-	// Twice at most: once more after the daemon of a session was started.
+	// At most twice: again after a session's daemon was started.
 	for try := 0; ; try++ {
 		for _, path := range localSockets(u) {
 			if conn, err = d.DialContext(ctx, "unix", path); err == nil {
@@ -128,7 +127,7 @@ func dialLocal(ctx context.Context, u *url.URL) (conn net.Conn, err error) {
 			if missing != nil {
 				continue
 			}
-			// It leaves when nobody has been connected for two minutes, as one that virsh has started.
+			// The daemon exits after two minutes without a client, as if started by virsh.
 			args := []string{"--daemon", "--timeout", "120"}
 			trace.Runs("", append([]string{path}, args...))
 			out, failed := exec.CommandContext(ctx, path, args...).CombinedOutput()
@@ -140,7 +139,7 @@ func dialLocal(ctx context.Context, u *url.URL) (conn net.Conn, err error) {
 	}
 }
 
-// dialTLS leaves a handshake that hangs behind when ctx ends.
+// dialTLS abandons a hanging handshake when ctx ends.
 func dialTLS(ctx context.Context, u *url.URL) (net.Conn, error) {
 	q := u.Query()
 	options := []dialers.TLSOption{dialers.UseTLSPort(cmp.Or(u.Port(), "16514"))}
@@ -167,11 +166,10 @@ func dialTLS(ctx context.Context, u *url.URL) (net.Conn, error) {
 	}
 }
 
-// isSet reports whether a parameter of a URI is there and not 0.
 func isSet(q url.Values, name string) bool { return q.Has(name) && q.Get(name) != "0" }
 
-// sshCommand returns the command that reaches a daemon through ssh. It is libvirt's own: at the
-// other end virt-ssh-helper finds the socket, and netcat takes its place on hosts that lack it.
+// sshCommand returns the command that reaches a daemon through ssh, as libvirt does it. virt-ssh-helper finds the
+// remote socket, or netcat on hosts that lack it.
 func sshCommand(u *url.URL) []string {
 	q := u.Query()
 	argv := []string{cmp.Or(q.Get("command"), "ssh")}
@@ -183,7 +181,7 @@ func sshCommand(u *url.URL) []string {
 	option(u.Port() != "", "-p", u.Port())
 	option(u.User.Username() != "", "-l", u.User.Username())
 	option(q.Has("keyfile"), "-i", q.Get("keyfile"))
-	// A question in a terminal that nobody may watch would wait for ever.
+	// A prompt on an unattended terminal would wait forever.
 	option(!q.Has("no_tty") || isSet(q, "no_tty"), "-T", "-e", "none", "-o", "BatchMode=yes")
 	option(isSet(q, "no_verify") || q.Get("known_hosts_verify") == "ignore", "-o", "StrictHostKeyChecking=no")
 	option(q.Get("known_hosts_verify") == "auto", "-o", "StrictHostKeyChecking=accept-new")
@@ -191,11 +189,11 @@ func sshCommand(u *url.URL) []string {
 	return append(argv, "--", u.Hostname(), "sh -c "+words.Quote(remoteCommand(u)))
 }
 
-// remoteCommand is run at the other end of ssh, by a shell of whatever kind.
+// remoteCommand returns the command for the remote shell, of any kind.
 func remoteCommand(u *url.URL) string {
 	q := u.Query()
 	there := string(api.RemoteURI(u))
-	// What is about the way there means nothing at the other end.
+	// Parameters of the transport mean nothing at the other end.
 	kept := url.Values{}
 	for _, name := range []string{"mode", "socket"} {
 		if q.Has(name) {
@@ -210,7 +208,7 @@ func remoteCommand(u *url.URL) string {
 	if u.Path == "/system" || q.Has("socket") {
 		socket = words.Quote(cmp.Or(q.Get("socket"), "/run/libvirt/libvirt-sock"))
 	}
-	// Some netcats stay when their input has ended unless they are told to leave.
+	// Some netcats need an option to exit at the end of their input.
 	nc := words.Quote(cmp.Or(q.Get("netcat"), "nc"))
 	netcat := "if " + nc + " -q 2>&1 | grep -q 'requires an argument'; then quit=-q0; fi; exec " + nc + " $quit -U " +
 		socket
@@ -231,7 +229,6 @@ type proxy struct {
 	ended chan struct{}
 }
 
-// firstWords keeps the beginning of what is written to it.
 type firstWords []byte
 
 func (w *firstWords) Write(b []byte) (int, error) {
@@ -239,10 +236,10 @@ func (w *firstWords) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// startProxy starts a program with one end of a pair of sockets as its input and output. Ctrl-C is
-// not for it, but for rackless to handle.
+// startProxy starts a program with one end of a socket pair as its input and output. rackless handles Ctrl-C, not the
+// program.
 func startProxy(argv []string) (net.Conn, error) {
-	// A pair of sockets and not pipes: go-libvirt wants a net.Conn, which has deadlines.
+	// Sockets instead of pipes, because go-libvirt needs a net.Conn with deadlines.
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -257,20 +254,20 @@ func startProxy(argv []string) (net.Conn, error) {
 	trace.Runs("", argv)
 	p := &proxy{Conn: conn, cmd: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{})}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = there, there, &p.said
-	p.cmd.Env = append(os.Environ(), "LC_ALL=C") // what is said is compared with (adviseSSH)
+	p.cmd.Env = append(os.Environ(), "LC_ALL=C") // adviseSSH compares English messages
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	p.cmd.WaitDelay = time.Second // for what has left the group and holds standard error: a shared ssh connection
+	p.cmd.WaitDelay = time.Second // a shared ssh connection may leave the group and hold standard error open
 	if err := p.cmd.Start(); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	go func() {
-		_ = p.cmd.Wait() // that it has ended is the news; why is on its standard error
+		_ = p.cmd.Wait() // only its end matters; the reason is on standard error
 		close(p.ended)
 	}()
 	return p, nil
 }
 
-// Close ends the program with what it has started.
+// Close ends the program and its children.
 func (p *proxy) Close() error {
 	err := p.Conn.Close()
 	select {
@@ -282,8 +279,8 @@ func (p *proxy) Close() error {
 	return err
 }
 
-// explain returns what the program says of the end of its connection, in one line, or err where it
-// says nothing within a second.
+// explain returns the program's own message about the end of the connection, in one line, or err if it prints none
+// within a second.
 func (p *proxy) explain(err error) error {
 	select {
 	case <-p.ended:

@@ -16,13 +16,13 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 )
 
-// A State is what a domain is doing, in libvirt's words.
+// A State is the state of a domain, in libvirt's words.
 type State string
 
-// The states of a domain.
+// States of a domain.
 const (
 	Running     State = "running"
-	Idle        State = "idle" // of Xen; running, and waits for work
+	Idle        State = "idle" // of Xen; running but idle
 	Paused      State = "paused"
 	InShutdown  State = "in shutdown"
 	Shutoff     State = "shut off"
@@ -33,25 +33,24 @@ const (
 // Active reports whether the domain has a process.
 func (s State) Active() bool { return s != Shutoff && s != Crashed && s != "" }
 
-// A Domain is one domain as libvirt has it.
+// A Domain is a libvirt domain.
 type Domain struct {
 	Name  string
 	UUID  string
 	State State
-	// Node says which lab node it is; nil for a domain that is not rackless'.
+	// Node identifies the lab node; nil for a domain that is not rackless'.
 	Node *Mark
 
 	ref api.Domain
 }
 
-// states are those of libvirt by number.
 var states = map[api.DomainState]State{
 	api.DomainNostate: "no state", api.DomainRunning: Running, api.DomainBlocked: Idle, api.DomainPaused: Paused,
 	api.DomainShutdown: InShutdown, api.DomainShutoff: Shutoff, api.DomainCrashed: Crashed,
 	api.DomainPmsuspended: PMSuspended,
 }
 
-// List returns all domains, running or not, by name. What comes and goes meanwhile may be missing.
+// List returns all domains, running or not, by name. Domains that appear or vanish meanwhile may be missing.
 func (c *Conn) List(ctx context.Context) ([]Domain, error) {
 	all, err := ask(ctx, c, queryLimit, func(l *api.Libvirt) ([]api.Domain, error) {
 		list, _, err := l.ConnectListAllDomains(1, 0)
@@ -75,10 +74,9 @@ func (c *Conn) List(ctx context.Context) ([]Domain, error) {
 	return list, nil
 }
 
-// ErrNoDomain is a domain that libvirt does not have.
+// ErrNoDomain reports a domain that does not exist.
 var ErrNoDomain = errors.New("no such domain")
 
-// look reads one domain.
 func (c *Conn) look(ctx context.Context, ref api.Domain) (Domain, error) {
 	text, err := c.xml(ctx, ref, api.DomainXMLInactive)
 	if err != nil {
@@ -95,19 +93,18 @@ func (c *Conn) look(ctx context.Context, ref api.Domain) (Domain, error) {
 	if err != nil {
 		return Domain{}, gone(ref.Name, err)
 	}
-	// A state of a newer libvirt that is not known here is "", which does not count as active.
+	// An unknown state of a newer libvirt is "", which does not count as active.
 	d.State, d.ref = states[state], ref
 	return d, nil
 }
 
-// xml returns what a domain runs as or, with DomainXMLInactive, what it was defined as, in libvirt's
-// form; of one that was never defined it is always the former.
+// xml returns the definition that a domain runs with or, with DomainXMLInactive, its persistent definition, in
+// libvirt's form. A transient domain has only the former.
 func (c *Conn) xml(ctx context.Context, ref api.Domain, flags api.DomainXMLFlags) ([]byte, error) {
 	text, err := ask(ctx, c, queryLimit, func(l *api.Libvirt) (string, error) { return l.DomainGetXMLDesc(ref, flags) })
 	return []byte(text), gone(ref.Name, err)
 }
 
-// gone makes ErrNoDomain of what libvirt says of a domain that is not there.
 func gone(name string, err error) error {
 	if refused(err, api.ErrNoDomain) {
 		return fmt.Errorf("%w: %s", ErrNoDomain, name)
@@ -118,7 +115,7 @@ func gone(name string, err error) error {
 	return nil
 }
 
-// Get returns a domain by its name, or ErrNoDomain.
+// Get returns a domain by name, or ErrNoDomain.
 func (c *Conn) Get(ctx context.Context, name string) (Domain, error) {
 	if err := checkName(name); err != nil {
 		return Domain{}, err
@@ -140,10 +137,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// ErrForeign is a domain that rackless did not define, and that it therefore leaves alone.
+// ErrForeign reports a domain that rackless did not define and therefore leaves alone.
 var ErrForeign = errors.New("not a domain of rackless")
 
-// own returns a domain of rackless by its name.
 func (c *Conn) own(ctx context.Context, name string) (Domain, error) {
 	d, err := c.Get(ctx, name)
 	if err == nil && d.Node == nil {
@@ -153,8 +149,8 @@ func (c *Conn) own(ctx context.Context, name string) (Domain, error) {
 	return d, err
 }
 
-// define gives libvirt a domain, new or changed, after validation by its schema. It does not start
-// it; one that runs stays as it is until it is started again.
+// define defines a new or changed domain after validation by libvirt's schema, without starting it. A running domain
+// keeps its old definition until its next start.
 func (c *Conn) define(ctx context.Context, name string, xml []byte) error {
 	c.validate.Lock()
 	defer c.validate.Unlock()
@@ -172,8 +168,8 @@ func (c *Conn) defineWith(ctx context.Context, name string, xml []byte, flags ap
 	return nil
 }
 
-// Foreign returns a domain of somebody else by its name, and its definition as it will be at its next start, with its
-// secrets, in libvirt's form. One of rackless is an error, and so is one that libvirt forgets when it ends.
+// Foreign returns a domain of somebody else by name, with its definition for the next start, including secrets, in
+// libvirt's form. It returns an error for a domain of rackless and for a transient domain.
 func (c *Conn) Foreign(ctx context.Context, name string) (d Domain, xml []byte, err error) {
 	if d, err = c.Get(ctx, name); err != nil {
 		return d, nil, err
@@ -193,17 +189,17 @@ func (c *Conn) Foreign(ctx context.Context, name string) (d Domain, xml []byte, 
 	return d, xml, err
 }
 
-// RedefineForeign gives a domain of somebody else another definition, which counts from its next start. Its user has to
-// have said its name.
+// RedefineForeign changes the definition of somebody else's domain for its next start. The user must have named the
+// domain.
 func (c *Conn) RedefineForeign(ctx context.Context, name string, xml []byte) error {
 	if _, _, err := c.Foreign(ctx, name); err != nil {
 		return err
 	}
-	// Without validation by the schema: the rest of the text is as libvirt gave it, whatever its schema says of that.
+	// No validation by the schema, because the rest of the text comes from libvirt itself.
 	return c.defineWith(ctx, name, xml, 0)
 }
 
-// Start starts a defined domain of rackless. One that runs already is an error.
+// Start starts a defined domain of rackless. It returns an error if the domain already runs.
 func (c *Conn) Start(ctx context.Context, name string) error {
 	d, err := c.own(ctx, name)
 	if err != nil {
@@ -216,11 +212,10 @@ func (c *Conn) Start(ctx context.Context, name string) error {
 	return nil
 }
 
-// shutdownPoll is how often Shutdown looks whether a domain has ended.
 const shutdownPoll = 200 * time.Millisecond
 
-// Shutdown asks the guest of a domain of rackless to end, by its agent and where it has none by the
-// power button, and ends it by force after grace. One that does not run is no error.
+// Shutdown asks the guest of a rackless domain to shut down, by its agent or else by the power button, and ends the
+// domain by force after grace. It does nothing if the domain does not run.
 func (c *Conn) Shutdown(ctx context.Context, name string, grace time.Duration) error {
 	d, err := c.own(ctx, name)
 	if err != nil || !d.State.Active() {
@@ -254,7 +249,7 @@ func (c *Conn) Shutdown(ctx context.Context, name string, grace time.Duration) e
 	}
 }
 
-// Destroy ends a domain of rackless at once. One that does not run is no error.
+// Destroy ends a domain of rackless at once. It does nothing if the domain does not run.
 func (c *Conn) Destroy(ctx context.Context, name string) error {
 	d, err := c.own(ctx, name)
 	if err != nil || !d.State.Active() {
@@ -262,14 +257,14 @@ func (c *Conn) Destroy(ctx context.Context, name string) error {
 	}
 	trace.Changes("destroy domain %s", name)
 	err = c.tell(ctx, startLimit, func(l *api.Libvirt) error { return l.DomainDestroy(d.ref) })
-	if err != nil && !refused(err, api.ErrOperationInvalid) { // as it is where the domain has ended meanwhile
+	if err != nil && !refused(err, api.ErrOperationInvalid) { // the error if the domain has ended meanwhile
 		return fmt.Errorf("destroy domain %s: %w", name, err)
 	}
 	return nil
 }
 
-// Restart ends a domain of rackless at once and starts it again. A reset would not do: domains of
-// nodes end where they would boot again (on_reboot).
+// Restart ends a domain of rackless at once and starts it again. A reset does not work, because domains of nodes end
+// instead of rebooting (on_reboot).
 func (c *Conn) Restart(ctx context.Context, name string) error {
 	if err := c.Destroy(ctx, name); err != nil {
 		return err
@@ -277,8 +272,8 @@ func (c *Conn) Restart(ctx context.Context, name string) error {
 	return c.Start(ctx, name)
 }
 
-// Undefine makes libvirt forget a domain of rackless that does not run, with the variables of its
-// firmware. Its disks stay. One that is not there is no error.
+// Undefine removes a stopped domain of rackless from libvirt, with its firmware variables but not its disks. It does
+// nothing if the domain does not exist.
 func (c *Conn) Undefine(ctx context.Context, name string) error {
 	d, err := c.own(ctx, name)
 	if errors.Is(err, ErrNoDomain) {
@@ -287,7 +282,7 @@ func (c *Conn) Undefine(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if d.State.Active() { // libvirt would forget it only when it ends
+	if d.State.Active() { // libvirt would remove it only at its end
 		return fmt.Errorf("undefine domain %s: it is %s: destroy it first", name, d.State)
 	}
 	if err := c.tell(ctx, queryLimit, func(l *api.Libvirt) error {
@@ -299,16 +294,15 @@ func (c *Conn) Undefine(ctx context.Context, name string) error {
 	return nil
 }
 
-// maxDiff is how many lines of a difference are shown.
 const maxDiff = 20
 
-// diffLines returns what differs between two documents, line by line and without indentation: "- "
-// and a line of before, "+ " and one of after.
+// diffLines returns the differences between two documents by lines, without indentation: "- " and an old line, "+ "
+// and a new one.
 func diffLines(before, after []byte) []string {
 	var out []string
 	unified := diff.Diff("before", trimLines(before), "after", trimLines(after))
 	for i, line := range strings.Split(string(unified), "\n") {
-		if i > 2 && line != "" && strings.Contains("-+", line[:1]) { // below the names of the documents
+		if i > 2 && line != "" && strings.Contains("-+", line[:1]) { // after the names of the documents
 			out = append(out, line[:1]+" "+line[1:])
 		}
 	}
@@ -318,7 +312,7 @@ func diffLines(before, after []byte) []string {
 	return out
 }
 
-// trimLines removes indentation, and ends the last line.
+// trimLines removes indentation, and ends the last line with a newline.
 func trimLines(text []byte) []byte {
 	var b bytes.Buffer
 	for line := range bytes.Lines(text) {

@@ -15,20 +15,18 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// Pool is libvirt's storage pool of the images that nodes boot.
+// Pool is libvirt's storage pool for node images.
 const Pool = "rackless"
 
-// poolDir is where the pool is on a machine. QEMU runs there as a user of its own, which could not
-// read an image in somebody's home directory.
+// poolDir is the pool's directory. QEMU runs there as its own user and could not read images in a home directory.
 const poolDir = "/var/lib/libvirt/rackless"
 
-// uploadLimit bounds the transfer of one file of an image, some 70 MB.
+// uploadLimit limits the transfer of one image file, of some 70 MB.
 const uploadLimit = 10 * time.Minute
 
-// Install makes the image available where libvirt is, and returns how nodes boot it there. In a
-// session of this machine the image is used where it is. Otherwise kernel and initial file system
-// become volumes of Pool, through libvirt's own connection, on whatever machine that is; what is
-// there already stays, and images of other keys stay beside it until Uninstall.
+// Install makes the image available to libvirt, and returns the boot configuration of nodes. A session on this
+// machine uses the image in place. Otherwise kernel and initial file system are uploaded to Pool through libvirt's
+// connection. Existing files stay, including other images' files, until Uninstall.
 func (c *Conn) Install(ctx context.Context, img *image.Image) (*render.Boot, error) {
 	switch {
 	case c.system():
@@ -40,8 +38,8 @@ func (c *Conn) Install(ctx context.Context, img *image.Image) (*render.Boot, err
 		"/system there", img.Key, c.URI)
 }
 
-// InstallSeed makes a disk that a node reads once available where libvirt is, in place of one of the same name, and
-// returns its path there.
+// InstallSeed makes a disk that a node reads once available to libvirt, and returns its path there. It replaces a
+// disk of the same name.
 func (c *Conn) InstallSeed(ctx context.Context, name, file string) (string, error) {
 	if c.Local() && !c.system() {
 		return file, nil
@@ -73,8 +71,8 @@ func (c *Conn) installSeed(ctx context.Context, name, file, dir string) (path st
 	return path, err
 }
 
-// whole names the empty volume that says that an image is whole: an upload that was broken off
-// leaves a volume of full size, too.
+// whole returns the name of the empty volume that marks a complete image, because an interrupted upload also leaves a
+// volume of full size.
 func whole(key string) string { return key + "-whole" }
 
 func (c *Conn) install(ctx context.Context, img *image.Image, dir string) (*render.Boot, error) {
@@ -91,7 +89,7 @@ func (c *Conn) install(ctx context.Context, img *image.Image, dir string) (*rend
 	return &render.Boot{Kernel: paths[0], Initramfs: paths[1], Args: img.KernelArgs()}, nil
 }
 
-// ensurePool makes the pool unless it is there, and starts it unless it runs.
+// ensurePool makes the pool if it is missing, and starts it if it is not running.
 func (c *Conn) ensurePool(ctx context.Context, dir string) (api.StoragePool, error) {
 	text, err := (&libvirtxml.StoragePool{Type: "dir", Name: Pool,
 		Target: &libvirtxml.StoragePoolTarget{Path: dir}}).Marshal()
@@ -112,7 +110,6 @@ func (c *Conn) ensurePool(ctx context.Context, dir string) (api.StoragePool, err
 	})
 }
 
-// startPool starts the pool unless it runs.
 func startPool(l *api.Libvirt, pool api.StoragePool) error {
 	active, err := l.StoragePoolIsActive(pool)
 	if err == nil && active == 0 {
@@ -121,8 +118,8 @@ func startPool(l *api.Libvirt, pool api.StoragePool) error {
 	return err
 }
 
-// upload makes volumes of the files of an image, unless they are whole already, and returns their
-// paths. When ctx ends the files are closed, and with them the upload.
+// upload makes volumes of the files of an image, unless the image is complete, and returns their paths. When ctx ends
+// it closes the files, which ends the upload.
 func upload(ctx context.Context, l *api.Libvirt, pool api.StoragePool, key string, files ...string) ([]string, error) {
 	_, err := l.StorageVolLookupByName(pool, whole(key))
 	present := err == nil
@@ -130,7 +127,7 @@ func upload(ctx context.Context, l *api.Libvirt, pool api.StoragePool, key strin
 		return nil, err
 	}
 	var paths []string
-	// The volumes come first and the mark that the image is whole last.
+	// First the volumes, last the mark that the image is complete.
 	for _, f := range files {
 		name := key + "-" + filepath.Base(f)
 		if !present {
@@ -159,7 +156,7 @@ func upload(ctx context.Context, l *api.Libvirt, pool api.StoragePool, key strin
 	return paths, nil
 }
 
-// uploadFile makes a volume of a file, in place of one that an upload that was broken off has left.
+// uploadFile makes a volume of a file, and replaces one left by an interrupted upload.
 func uploadFile(ctx context.Context, l *api.Libvirt, pool api.StoragePool, name, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -197,9 +194,8 @@ func createVolume(l *api.Libvirt, pool api.StoragePool, name string, bytes uint6
 	return l.StorageVolCreateXML(pool, text, 0)
 }
 
-// Uninstall removes the images and the pool, unless libvirt has a domain of rackless: it would find
-// nothing to boot when it is started again. What is not there is no error. Nobody may be between
-// Install and the definition of domains meanwhile.
+// Uninstall removes the images and the pool, unless libvirt has a domain of rackless, which could not start again. It
+// succeeds if they do not exist. It must not run between another client's Install and definition of domains.
 func (c *Conn) Uninstall(ctx context.Context) error {
 	if !c.system() { // Install has made no pool
 		return nil
@@ -224,7 +220,7 @@ func removePool(l *api.Libvirt) error {
 		return nil
 	}
 	if err == nil {
-		err = startPool(l, pool) // volumes are known of a pool that runs
+		err = startPool(l, pool) // libvirt lists volumes only of a running pool
 	}
 	var volumes []api.StorageVol
 	if err == nil {

@@ -60,7 +60,7 @@ func TestLifeOfALab(t *testing.T) {
 	if again, err := c.install(ctx, img, filepath.Join(d.Dir, "pool")); err != nil || *again != *boot {
 		t.Errorf("installed again: %+v, %v, want %+v", again, err, boot)
 	}
-	for range 2 { // the second takes the place of the first
+	for range 2 { // the second replaces the first
 		path, err := c.installSeed(ctx, "pair.vm00-seed.iso", img.KernelPath(), filepath.Join(d.Dir, "pool"))
 		if fi, statErr := os.Stat(path); err != nil || statErr != nil || fi.Size() == 0 {
 			t.Errorf("the seed is at %q, %v, %v", path, err, statErr)
@@ -185,14 +185,14 @@ func TestLifeOfALab(t *testing.T) {
 	})
 
 	t.Run("programs run in the nodes", func(t *testing.T) {
-		// What a shell, virsh, readline and JSON each might take for something else.
+		// Text that a shell, virsh, readline or JSON might misinterpret.
 		text := `it's "quoted" \ $HOME ; virsh # error: "E" ` + "\t\x01 tab, ü and 😀\nnext line\n"
 		res, err := agents[0].Run(ctx, guest.Command{Argv: []string{"sh", "-c", `cat; echo "$0" >&2; exit 3`, text},
 			Stdin: []byte(text)})
 		if err != nil || string(res.Stdout) != text || string(res.Stderr) != text+"\n" || res.ExitCode != 3 {
 			t.Errorf("got %q, %q, %d, %v", res.Stdout, res.Stderr, res.ExitCode, err)
 		}
-		// in base64 more than the 128 KiB that an argument of a process may have
+		// in base64 more than the 128 KiB limit of a process argument
 		large := strings.Repeat("0123456789", 10<<10)
 		if res, err = agents[0].Run(ctx, guest.Command{Argv: []string{"cat"}, Stdin: []byte(large)}); err != nil ||
 			string(res.Stdout) != large {
@@ -209,7 +209,7 @@ func TestLifeOfALab(t *testing.T) {
 			!strings.Contains(e.Desc, "No such file or directory") {
 			t.Errorf("a program that is not there: %v", err)
 		}
-		// 4 MiB is what libvirt passes on; the agent keeps 16.
+		// libvirt forwards 4 MiB; the agent keeps 16.
 		if _, err = agents[0].Run(ctx, guest.Command{Argv: []string{"head", "-c", "3200000", "/dev/zero"}}); err ==
 			nil || !strings.Contains(err.Error(), "at most 4 MiB") {
 			t.Errorf("an answer that is too long: %v", err)
@@ -259,7 +259,7 @@ func TestLifeOfALab(t *testing.T) {
 			if strings.Count(string(res.Stdout), "ping data: ") == 3 {
 				break
 			}
-			select { // the server listens in its own time
+			select { // the server takes some time to listen
 			case err := <-server:
 				t.Fatalf("server ended (%v) before the client: %s%s", err, res.Stdout, res.Stderr)
 			case <-ctx.Done():
@@ -393,10 +393,9 @@ func TestLifeOfALab(t *testing.T) {
 	}
 }
 
-// second returns the error of a call that returns something beside it.
 func second[T any](_ T, err error) error { return err }
 
-// hold makes the daemon's process stand still until release is called: what it is asked meanwhile it does not answer.
+// hold stops the daemon's process until release is called, so that it does not answer.
 func hold(t *testing.T, d *libvirttest.Daemon) (release func()) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/environ")

@@ -15,19 +15,18 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// A Mark is what rackless notes in the metadata of its domains.
+// A Mark is rackless's record in the metadata of its domains.
 type Mark struct {
 	Lab  string
 	Node string
-	// Defined is the document that the domain was defined with, comments aside. It is nil where it is
-	// not known: somebody else has defined a file that rackless rendered, or has changed the mark.
+	// Defined is the document that the domain was defined with, without comments. It is nil if unknown, because
+	// somebody else defined a rendered file or changed the mark.
 	Defined []byte
 }
 
-// maxDefined bounds a document that is read back from metadata, which anybody may have written.
+// maxDefined limits a document read back from metadata, which may be anybody's.
 const maxDefined = 16 << 20
 
-// identity is what all domains have, and the mark of rackless.
 type identity struct {
 	XMLName  xml.Name `xml:"domain"`
 	Name     string   `xml:"name"`
@@ -37,7 +36,7 @@ type identity struct {
 	} `xml:"metadata"`
 }
 
-// mark returns the mark of rackless, nil where there is none or it names no node.
+// mark returns rackless's mark, or nil if it is missing or names no node.
 func (d *identity) mark() *render.Mark {
 	if m := &d.Metadata.Mark; m.Lab != "" && m.Name != "" {
 		return m
@@ -45,7 +44,6 @@ func (d *identity) mark() *render.Mark {
 	return nil
 }
 
-// parseDomain reads what all domains have, and the mark of rackless.
 func parseDomain(text []byte) (Domain, error) {
 	var d identity
 	if err := xml.Unmarshal(text, &d); err != nil {
@@ -61,8 +59,8 @@ func parseDomain(text []byte) (Domain, error) {
 	}
 	out.Node = &Mark{Lab: n.Lab, Node: n.Name}
 	if n.Defined != nil {
-		// What cannot be unpacked, or is not what its digest says, has been tampered with: then
-		// what the domain was defined with is not known.
+		// A document that cannot be unpacked or does not match its digest was tampered with, so the definition is
+		// unknown.
 		if defined, err := unpackText(n.Defined.Packed); err == nil && digest(defined) == n.Defined.Digest {
 			out.Node.Defined = defined
 		}
@@ -70,10 +68,9 @@ func parseDomain(text []byte) (Domain, error) {
 	return out, nil
 }
 
-// mark adds to the document of a domain of rackless what it was defined with: the document itself
-// without comments, packed, and its digest. libvirt keeps metadata as they are, and of the rest
-// neither form nor order, so that nothing else could tell later whether a domain is the one that is
-// wanted.
+// mark adds the definition of a rackless domain to its document: the document without comments, packed, and its
+// digest. libvirt preserves metadata, but neither the form nor the order of the rest, so only this can later show
+// whether a domain is as wanted.
 func mark(name string, text []byte) ([]byte, error) {
 	plain, err := stripComments(text)
 	if err != nil {
@@ -110,7 +107,7 @@ func mark(name string, text []byte) ([]byte, error) {
 	return bytes.Join([][]byte{plain[:from], bytes.TrimSpace(element), plain[to:]}, nil), nil
 }
 
-// findNode returns where the element of rackless is in a document.
+// findNode returns the offsets of rackless's element in a document.
 func findNode(text []byte) (from, to int64, err error) {
 	d := xml.NewDecoder(bytes.NewReader(text))
 	for {
@@ -126,7 +123,7 @@ func findNode(text []byte) (from, to int64, err error) {
 	}
 }
 
-// stripComments returns a document without its comments and without the lines that had nothing else.
+// stripComments returns a document without comments, and without lines that contained only a comment.
 func stripComments(text []byte) ([]byte, error) {
 	d := xml.NewDecoder(bytes.NewReader(text))
 	var out []byte
@@ -144,7 +141,7 @@ func stripComments(text []byte) ([]byte, error) {
 		}
 	}
 	var b bytes.Buffer
-	// Lines that had only a comment would make two documents differ that say the same.
+	// Lines left empty by a comment would make equivalent documents differ.
 	for line := range bytes.Lines(out) {
 		if len(bytes.TrimSpace(line)) > 0 {
 			b.Write(line)
@@ -158,7 +155,7 @@ func digest(text []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// packText compresses a document so that it is small among what "virsh dumpxml" prints: a domain of 10 KB takes 2.
+// packText compresses a document to keep the output of "virsh dumpxml" small: a domain of 10 KB becomes 2.
 func packText(text []byte) (string, error) {
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

@@ -13,7 +13,7 @@ import (
 )
 
 func TestThreadsOfQEMU(t *testing.T) {
-	// What QEMU 10.0.2 returned, shortened.
+	// Output of QEMU 10.0.2, shortened.
 	const cpus = `[{"thread-id":4242,"props":{"core-id":0,"thread-id":0,"socket-id":0},` +
 		`"qom-path":"/machine/unattached/device[0]","cpu-index":0,"target":"x86_64"},
 		{"thread-id":4244,"cpu-index":2},{"thread-id":4243,"cpu-index":1}]`
@@ -178,7 +178,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// A difference that is taken out of one document and put into the other makes them equal.
+// Applying a diff to one document gives the other.
 func TestDifferencesAreWhatDiffers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		line := rapid.SampledFrom([]string{"a", "b", "c"})

@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
-// By ssh, with the real client of it and libvirt's helper at the other end.
+// By ssh, with the real client and libvirt's helper at the other end.
 func TestALabOnAnotherMachineBySSH(t *testing.T) {
 	t.Parallel()
 	img := nodeImage(t)
@@ -33,7 +33,7 @@ func TestALabOnAnotherMachineBySSH(t *testing.T) {
 	}()
 	comesAndGoes(ctx, t, d, img)
 
-	// A client with another key is turned away, and is told what to do.
+	// A client with a wrong key is refused with advice.
 	other := filepath.Join(d.Dir, "other")
 	if out, err := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
 		other).CombinedOutput(); err != nil {
@@ -47,7 +47,7 @@ func TestALabOnAnotherMachineBySSH(t *testing.T) {
 	}
 }
 
-// Over the network, with a real TLS: a lab comes up and goes, and its images travel through libvirt's own connection.
+// Over real TLS: a lab comes up and goes down, and its images are uploaded through libvirt's own connection.
 func TestALabOnAnotherMachineByTLS(t *testing.T) {
 	t.Parallel()
 	img := nodeImage(t)
@@ -64,7 +64,7 @@ func TestALabOnAnotherMachineByTLS(t *testing.T) {
 	}()
 	comesAndGoes(ctx, t, d, img)
 
-	// A client without a certificate of the daemon's authority is turned away, and says why.
+	// A client without a certificate of the daemon's authority is refused, and gives the reason.
 	elsewhere := filepath.Join(d.Dir, "nothing")
 	if err := os.Mkdir(elsewhere, 0o700); err != nil {
 		t.Fatal(err)
@@ -78,8 +78,7 @@ func TestALabOnAnotherMachineByTLS(t *testing.T) {
 	}
 }
 
-// comesAndGoes brings a lab up at a daemon that is elsewhere, asks its node for facts through
-// libvirt's connection, and takes it down.
+// comesAndGoes brings up a lab at a remote daemon, asks its node for facts, and takes the lab down.
 func comesAndGoes(ctx context.Context, t *testing.T, d *libvirttest.Daemon, img *image.Image) {
 	t.Helper()
 	c, err := Connect(ctx, d.URI)

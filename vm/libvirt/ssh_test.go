@@ -11,13 +11,12 @@ import (
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
-// sshPrograms are what startSSH needs beyond libvirttest.Programs: a client runs ssh, and has it run
-// virt-ssh-helper beside the daemon.
+// sshPrograms are the programs that startSSH needs in addition to libvirttest.Programs: the client runs ssh, which
+// runs virt-ssh-helper at the daemon.
 var sshPrograms = map[string]string{"ssh": "openssh-client", "virt-ssh-helper": "libvirt-daemon"}
 
-// startSSH starts a daemon that is reached by ssh, at URI, as that of another machine is: by a key,
-// which is in Dir. The server of ssh lets nobody in without it, and runs commands as the daemon's
-// user; it takes no part of the machine's own.
+// startSSH starts a daemon that is reached by ssh, at URI, like one on another machine, with a key in Dir. Its ssh
+// server accepts only that key, runs commands as the daemon's user, and uses no settings of the machine.
 func startSSH() (*libvirttest.Daemon, error) {
 	var server *sshtest.Server
 	d, err := libvirttest.StartWith(func(d *libvirttest.Daemon) (_ []string, err error) {
@@ -28,7 +27,7 @@ func startSSH() (*libvirttest.Daemon, error) {
 			return nil, err
 		}
 		d.OnStop(func() { server.Close() })
-		// The host's key is new each time, and nobody's known_hosts is to learn it.
+		// The host's key is new each time and must not enter anybody's known_hosts.
 		d.URI = fmt.Sprintf("qemu+ssh://%s/session?keyfile=%s&known_hosts=/dev/null&no_verify=1&no_tty=1", server.Addr,
 			server.Key)
 		return nil, nil
@@ -39,7 +38,7 @@ func startSSH() (*libvirttest.Daemon, error) {
 		}
 		return nil, err
 	}
-	// The directory is the daemon's, and ssh refuses the key of another user.
+	// The directory belongs to the daemon, and ssh refuses a key of another user.
 	if err := os.Chown(server.Key, os.Geteuid(), os.Getegid()); err != nil {
 		return nil, errors.Join(err, d.Stop())
 	}

@@ -14,17 +14,16 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// Threads are what a domain runs as on its machine. What is neither a virtual CPU nor an I/O thread
-// is QEMU's own: the emulator.
+// Threads are the threads of a domain. Threads other than virtual CPUs and I/O threads belong to QEMU itself, the
+// emulator.
 type Threads struct {
-	PID       int   // of QEMU; 0 where the domain is on another machine, whose /proc cannot be read
-	VCPUs     []int // thread of each virtual CPU, in their order
-	IOThreads []int // in the order of libvirt's numbers
+	PID       int   // of QEMU; 0 if the domain is remote, because /proc cannot be read
+	VCPUs     []int // thread of each virtual CPU, in order
+	IOThreads []int // by libvirt's numbers
 }
 
-// Threads asks QEMU which threads a running domain of rackless has, which libvirt itself tells
-// nobody. libvirt notes in the domain's log that its monitor was used ("tainted: custom-monitor");
-// both commands only read.
+// Threads asks QEMU for the threads of a running rackless domain, because libvirt itself does not expose them.
+// libvirt records the use of the monitor in the domain's log ("tainted: custom-monitor"); both commands only read.
 func (c *Conn) Threads(ctx context.Context, name string) (Threads, error) {
 	d, err := c.own(ctx, name)
 	if err != nil {
@@ -53,7 +52,7 @@ func (c *Conn) Threads(ctx context.Context, name string) (Threads, error) {
 	return t, nil
 }
 
-// monitor sends one command of QMP without arguments and returns what it returns.
+// monitor sends one QMP command without arguments and returns its result.
 func (c *Conn) monitor(ctx context.Context, domain api.Domain, command string) (json.RawMessage, error) {
 	out, err := ask(ctx, c, queryLimit, func(l *api.Libvirt) (string, error) {
 		return l.QEMUDomainMonitorCommand(domain, `{"execute":"`+command+`"}`, 0)
@@ -68,7 +67,7 @@ func (c *Conn) monitor(ctx context.Context, domain api.Domain, command string) (
 	return answer, nil
 }
 
-// returned takes what a command returns out of the answer of QEMU's monitor or of an agent.
+// returned extracts a command's result from the answer of QEMU's monitor or of an agent.
 func returned(text string) (json.RawMessage, error) {
 	var answer struct {
 		Return json.RawMessage `json:"return"`
@@ -88,7 +87,6 @@ func returned(text string) (json.RawMessage, error) {
 	return answer.Return, nil
 }
 
-// parseCPUs reads what query-cpus-fast returns.
 func parseCPUs(answer []byte) ([]int, error) {
 	var cpus []struct {
 		Index  int `json:"cpu-index"`
@@ -108,7 +106,7 @@ func parseCPUs(answer []byte) ([]int, error) {
 	return threads, nil
 }
 
-// parseIOThreads reads what query-iothreads returns. libvirt calls its I/O threads iothread1, iothread2 ...
+// parseIOThreads parses the result of query-iothreads. libvirt calls its I/O threads iothread1, iothread2 ...
 func parseIOThreads(answer []byte) ([]int, error) {
 	var list []struct {
 		ID     string `json:"id"`
@@ -129,7 +127,6 @@ func parseIOThreads(answer []byte) ([]int, error) {
 	return lists.Map(lists.Keys(byNumber), func(n int) int { return byNumber[n] }), nil
 }
 
-// processOf returns the process that a thread of this machine belongs to.
 func processOf(thread int) (int, error) {
 	p, err := procfs.NewProc(thread)
 	if err != nil {

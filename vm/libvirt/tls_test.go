@@ -18,9 +18,8 @@ import (
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
-// startTLS starts a daemon that can also be reached over TCP with TLS, at URI, as a daemon of
-// another machine is: by certificates, which it and its clients demand of each other. They are in
-// the directory pki below Dir, valid for a day.
+// startTLS starts a daemon that is also reachable by TCP with TLS, at URI, like one on another machine. The daemon
+// and its clients require each other's certificates, which are in directory pki below Dir and valid for a day.
 func startTLS() (*libvirttest.Daemon, error) {
 	return libvirttest.StartWith(func(d *libvirttest.Daemon) ([]string, error) {
 		port, err := freePort()
@@ -45,7 +44,6 @@ func startTLS() (*libvirttest.Daemon, error) {
 	})
 }
 
-// freePort returns a TCP port that nobody listened on a moment ago.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -55,8 +53,8 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// writeCertificates writes an authority and what it has signed for a server at 127.0.0.1 and for a
-// client, under the names that libvirt looks for.
+// writeCertificates writes a certificate authority, and certificates for a server at 127.0.0.1 and for a client,
+// under libvirt's file names.
 func writeCertificates(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err

@@ -14,13 +14,13 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// A domain that has nothing to boot, by each transport: what can be seen of libvirt without a guest.
+// A domain without a boot medium, over each transport: the parts of libvirt that need no guest.
 func TestADomainByEachTransport(t *testing.T) {
 	need(t, libvirttest.Programs)
 	need(t, sshPrograms)
 	img := &image.Image{Key: "0123", Dir: t.TempDir(), Kernel: "vmlinux", Initramfs: "initramfs"}
 	for i, path := range []string{img.KernelPath(), img.InitramfsPath()} {
-		// one that fits into a packet of libvirt, and one that does not
+		// one that fits into a libvirt packet, and one that does not
 		if err := os.WriteFile(path, bytes.Repeat([]byte("content"), 1+i<<20), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestADomainByEachTransport(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { c.Close() })
-			for range 2 { // the second time all is there
+			for range 2 { // the second time everything exists
 				boot, err := c.install(ctx, img, filepath.Join(d.Dir, "pool"))
 				if err != nil {
 					t.Fatal(err)

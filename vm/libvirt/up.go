@@ -18,43 +18,43 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// A Spec is a domain as it is to be.
+// A Spec is the wanted state of a domain.
 type Spec struct {
 	Name string // lab.VMName
-	XML  []byte // as render.Domains makes it; comments do not count
+	XML  []byte // as made by render.Domains; comments are ignored
 }
 
-// UpOptions are how Up may go about it.
+// UpOptions control Up.
 type UpOptions struct {
-	// Recreate lets Up end running domains whose definition has changed. Without it such domains
-	// are a *ChangedError, and nothing is touched.
+	// Recreate allows Up to end running domains whose definition has changed. Otherwise Up returns a *ChangedError
+	// and changes nothing.
 	Recreate bool
-	// Progress is told what is done to which domain, one call at a time; nil is allowed.
+	// Progress is called with each action, one call at a time; may be nil.
 	Progress func(name string, a Action)
 }
 
-// An Action is what Up did, or would do, to a domain.
+// An Action is an action of Up on a domain.
 type Action string
 
-// The actions of Up.
+// Actions of Up.
 const (
-	Keep     Action = "keep"     // it runs as it should
-	Boot     Action = "start"    // it was defined as it should be, and is started
-	Create   Action = "create"   // there was none
-	Redefine Action = "redefine" // it did not run, is defined anew and started
-	Replace  Action = "replace"  // it runs otherwise than it should: it is ended, defined anew and started
+	Keep     Action = "keep"     // running as wanted
+	Boot     Action = "start"    // defined as wanted, to be started
+	Create   Action = "create"   // did not exist
+	Redefine Action = "redefine" // not running; redefined and started
+	Replace  Action = "replace"  // running with another definition; ended, redefined and started
 )
 
-// A Change is what Up does to one domain, and why.
+// A Change is an action of Up on one domain, with the reason.
 type Change struct {
 	Name   string
 	Action Action
-	// Diff is what differs from the definition that there was, in lines that begin with - or +; nil
-	// where nothing does or there was none.
+	// Diff lists the differences from the existing definition, in lines that begin with - or +; nil if nothing
+	// differs or the domain is new.
 	Diff []string
 }
 
-// A ChangedError says which running domains would have to be ended.
+// A ChangedError lists the running domains that would have to be ended.
 type ChangedError struct{ Changes []Change }
 
 func (e *ChangedError) Error() string {
@@ -71,8 +71,8 @@ func (e *ChangedError) Error() string {
 	return b.String()
 }
 
-// Compare says what Up would do, in the order of specs. A domain of one of the names that is not
-// rackless' is ErrForeign.
+// Compare returns the changes that Up would make, in the order of specs. If a domain of that name is not rackless',
+// the error is ErrForeign.
 func (c *Conn) Compare(ctx context.Context, specs []Spec) ([]Change, error) {
 	steps, err := c.steps(ctx, specs)
 	if err != nil {
@@ -81,18 +81,16 @@ func (c *Conn) Compare(ctx context.Context, specs []Spec) ([]Change, error) {
 	return lists.Map(steps, func(s step) Change { return s.Change }), nil
 }
 
-// A step is what is to be done to one domain.
 type step struct {
 	Change
-	xml    []byte // marked
-	before []byte // the definition that there was, in libvirt's form
-	active bool   // it ran
+	xml    []byte // with the mark
+	before []byte // the earlier definition, in libvirt's form
+	active bool   // was running
 }
 
-// unknownDiff stands for a difference that cannot be told.
+// unknownDiff stands for differences from an unknown definition.
 var unknownDiff = []string{"it was not defined by rackless itself, so that what it was defined with is not known"}
 
-// steps says what is to be done, and changes nothing.
 func (c *Conn) steps(ctx context.Context, specs []Spec) ([]step, error) {
 	var steps []step
 	for i, s := range specs {
@@ -140,7 +138,7 @@ func (c *Conn) step(ctx context.Context, s Spec) (step, error) {
 			return wrong(err)
 		}
 	}
-	// Also one that differs in blanks alone is defined again: its mark says what it was defined with.
+	// A domain that differs only in white space is defined again too, so that its mark is exact.
 	same := bytes.Equal(plain, d.Node.Defined) && len(st.Diff) == 0
 	if !same {
 		st.before = now
@@ -158,9 +156,8 @@ func (c *Conn) step(ctx context.Context, s Spec) (step, error) {
 	return st, nil
 }
 
-// movedBy returns how the place of a domain differs from what is wanted: with virsh anybody may
-// have pinned it otherwise since, of which its mark says nothing. libvirt keeps the form of just
-// these elements.
+// movedBy returns the differences in a domain's CPU and NUMA placement. Anybody may have changed it with virsh, which
+// the mark does not show. libvirt preserves the form of these elements.
 func movedBy(now, wanted []byte) ([]string, error) {
 	var places [2][]byte
 	for i, text := range [][]byte{now, wanted} {
@@ -176,13 +173,12 @@ func movedBy(now, wanted []byte) ([]string, error) {
 	return diffLines(places[0], places[1]), nil
 }
 
-// undoLimit bounds undoing what an Up has done.
+// undoLimit limits the undoing of an Up.
 const undoLimit = 5 * time.Minute
 
-// Up makes the domains exist and run as specs say, all at once; those that do already are left
-// alone, so that a second Up changes nothing. It returns once they run, which is before their
-// guests have booted. If one fails, all are led back to where they were: defined as before, and
-// running if they ran.
+// Up makes all domains exist and run as in specs, concurrently; a domain that already does is left alone, so a second
+// Up changes nothing. It returns when they run, before their guests have booted. If one fails, all return to their
+// earlier definition, and run if they ran before.
 func (c *Conn) Up(ctx context.Context, specs []Spec, o UpOptions) ([]Change, error) {
 	steps, err := c.steps(ctx, specs)
 	if err != nil {
@@ -195,7 +191,7 @@ func (c *Conn) Up(ctx context.Context, specs []Spec, o UpOptions) ([]Change, err
 			running = append(running, s.Change)
 		}
 	}
-	// Before anything is touched: guests that run may hold work that nobody has saved.
+	// Checked before any change, because running guests may hold unsaved work.
 	if len(running) > 0 && !o.Recreate {
 		return nil, &ChangedError{running}
 	}
@@ -225,14 +221,13 @@ func (c *Conn) Up(ctx context.Context, specs []Spec, o UpOptions) ([]Change, err
 	return changes, nil
 }
 
-// apply does one step.
 func (c *Conn) apply(ctx context.Context, s step) error {
 	if s.Action == Replace {
 		if err := c.Destroy(ctx, s.Name); err != nil {
 			return err
 		}
 	}
-	// Defined while it is off: a change of a running domain would take effect at its next start only.
+	// Defined while it is off, because a running domain would only change at its next start.
 	if s.Action != Boot {
 		if err := c.define(ctx, s.Name, s.xml); err != nil {
 			return err
@@ -241,13 +236,13 @@ func (c *Conn) apply(ctx context.Context, s step) error {
 	return c.Start(ctx, s.Name)
 }
 
-// undo leads one domain back to where it was before Up, however far its step went.
+// undo returns one domain to its state before Up, whatever part of its step was done.
 func (c *Conn) undo(ctx context.Context, s step) error {
 	if s.Action == Keep {
 		return nil
 	}
 	var errs []error
-	if !s.active || s.before != nil { // it did not run, or not as it does now
+	if !s.active || s.before != nil { // it was off, or ran with another definition
 		if err := c.Destroy(ctx, s.Name); !errors.Is(err, ErrNoDomain) {
 			errs = append(errs, err)
 		}
@@ -267,12 +262,11 @@ func (c *Conn) undo(ctx context.Context, s step) error {
 	return nil
 }
 
-// Down ends domains of rackless and makes libvirt forget them. Guests are given grace to end by
-// themselves; with none they are ended at once, which costs a node that is in memory alone nothing.
-// Domains that are not there are passed over. If one of them is not rackless', it is ErrForeign and
-// nothing is touched.
+// Down ends domains of rackless and removes them from libvirt. Guests have grace to shut down; with 0 they end at
+// once, which loses nothing for a node that is only in memory. Missing domains are skipped. If a domain is not
+// rackless', the error is ErrForeign and nothing changes.
 func (c *Conn) Down(ctx context.Context, names []string, grace time.Duration) error {
-	// All are looked at before one is ended: a foreign domain stops the whole.
+	// All are checked before one is ended: a foreign domain stops everything.
 	var there []string
 	for _, name := range names {
 		_, err := c.own(ctx, name)
@@ -291,7 +285,7 @@ func (c *Conn) Down(ctx context.Context, names []string, grace time.Duration) er
 		} else {
 			err = c.Destroy(ctx, name)
 		}
-		if errors.Is(err, ErrNoDomain) { // it was transient, and has ended
+		if errors.Is(err, ErrNoDomain) { // transient, and ended
 			return nil
 		}
 		if err != nil {

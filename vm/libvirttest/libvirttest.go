@@ -1,5 +1,5 @@
-// Package libvirttest starts a libvirtd for tests: private, without systemd, and removed when the test ends, however it
-// ends.
+// Package libvirttest starts a private libvirtd for tests, without systemd. It is removed when the test ends, however
+// it ends.
 package libvirttest
 
 import (
@@ -18,51 +18,49 @@ import (
 	"time"
 )
 
-// Programs are what Start needs, by name, with Debian's packages of them.
+// Programs are the programs that Start needs, with their Debian packages.
 var Programs = map[string]string{
 	"libvirtd": "libvirt-daemon and libvirt-daemon-driver-qemu", "virsh": "libvirt-clients",
 	"qemu-system-x86_64": "qemu-system-x86",
 }
 
-// nobody is the user that the daemon runs as where the test is root's: as root it would take the
-// system's own directories whatever it is told.
+// nobody is the daemon's user if root runs the test: as root, libvirtd would always use the system's own directories.
 const nobody = 65534
 
-// startLimit bounds the time until the daemon listens. By hand it takes 0.2 s.
+// startLimit limits the time until the daemon listens; normally it takes 0.2 s.
 const startLimit = 30 * time.Second
 
-// A Daemon is a libvirtd of a session of its own: its files, its sockets and its domains are in a
-// directory that goes with it.
+// A Daemon is a libvirtd in its own session. Its files, sockets and domains are in a directory that is removed with
+// it.
 type Daemon struct {
 	Dir string
 	URI string
-	// Listens is a TCP address that the daemon is to listen at as well, set by prepare; "" for none.
+	// Listens is an additional TCP address of the daemon, set by prepare, or "".
 	Listens string
 
 	env    []string
-	user   *syscall.Credential // nil: whoever runs the test
+	user   *syscall.Credential // nil: the test's user
 	guard  *exec.Cmd
-	onStop []func()      // what else there is to end
-	hold   io.Closer     // while it is open, the guard waits
+	onStop []func()      // called by Stop
+	hold   io.Closer     // the guard waits while it is open
 	exited chan struct{} // closed when libvirtd has ended
-	log    bytes.Buffer  // what it said; to be read once it has
+	log    bytes.Buffer  // its output; read only after its end
 }
 
-// guardScript waits until nobody holds its input open, since Stop was called or the test was
-// killed; then it ends the daemon, and the domains and the logging daemon that would outlive it. $1
-// is the directory, $2 the daemon's process.
+// guardScript waits until its input is closed, by Stop or because the test was killed. Then it ends the daemon, and
+// the domains and the logging daemon, which would outlive it. $1 is the directory, $2 the daemon's process.
 //
 //go:embed guard.sh
 var guardScript string
 
-// Start starts a daemon. Programs must be there.
+// Start starts a daemon. Programs must be installed.
 func Start() (*Daemon, error) { return StartWith(nil) }
 
-// StartWith starts a daemon with the arguments that prepare returns, once it has written what they name
-// into the daemon's directory. prepare may also set URI, by which clients then reach the daemon, and
-// Listens. The daemon answers at all of them when StartWith returns.
+// StartWith starts a daemon with the arguments returned by prepare, which first writes the files that they name into
+// the daemon's directory. prepare may also set URI, the address for clients, and Listens. When StartWith returns, the
+// daemon answers at all addresses.
 func StartWith(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, err error) {
-	dir, err := os.MkdirTemp("", "rl-libvirt-") // short: paths of sockets end at 107 bytes
+	dir, err := os.MkdirTemp("", "rl-libvirt-") // short, because socket paths are limited to 107 bytes
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +73,7 @@ func StartWith(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, e
 		"XDG_CACHE_HOME": "cache", "XDG_DATA_HOME": "data"} {
 		d.env = append(d.env, variable+"="+filepath.Join(dir, name))
 	}
-	args := []string{"--timeout", "30"} // it leaves when nobody has been connected for so many seconds
+	args := []string{"--timeout", "30"} // seconds without a client after which it exits
 	if prepare != nil {
 		more, err := prepare(d)
 		if err != nil {
@@ -104,9 +102,9 @@ func StartWith(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, e
 		_ = c.Wait() // its log says more
 		close(d.exited)
 	}()
-	// A process of its own: a test that is killed cannot clean up.
+	// A separate process, because a killed test cannot clean up.
 	d.guard = exec.Command("sh", "-c", guardScript, "sh", dir, fmt.Sprint(c.Process.Pid))
-	d.guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C is for the test
+	d.guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C is only for the test
 	hold, err := d.guard.StdinPipe()
 	if err == nil {
 		err = d.guard.Start()
@@ -132,7 +130,7 @@ func StartWith(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, e
 	}
 }
 
-// answers reports whether somebody listens at an address.
+// answers reports whether an address has a listener.
 func answers(network, address string) bool {
 	c, err := net.Dial(network, address)
 	if err == nil {
@@ -141,7 +139,7 @@ func answers(network, address string) bool {
 	return err == nil
 }
 
-// OnStop has Stop call f first, for what the caller has started beside the daemon.
+// OnStop makes Stop call f first, to end things that the caller started for the daemon.
 func (d *Daemon) OnStop(f func()) { d.onStop = append(d.onStop, f) }
 
 // Stop ends the daemon and its domains, and removes the directory.
@@ -150,7 +148,7 @@ func (d *Daemon) Stop() error {
 		f()
 	}
 	d.hold.Close()
-	_ = d.guard.Wait() // the last of its commands may find nothing to do
+	_ = d.guard.Wait() // its last command may have nothing to do
 	<-d.exited
 	if _, err := os.Stat(d.Dir); err == nil {
 		return fmt.Errorf("%s is left", d.Dir)
@@ -166,10 +164,9 @@ func (d *Daemon) Command(ctx context.Context, name string, args ...string) *exec
 	return c
 }
 
-// virshLimit bounds one command of Virsh.
 const virshLimit = time.Minute
 
-// Virsh runs one command of virsh, without the package under test, and returns what it printed.
+// Virsh runs one virsh command, independent of the package under test, and returns its output.
 func (d *Daemon) Virsh(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), virshLimit)
 	defer cancel()

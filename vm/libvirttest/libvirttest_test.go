@@ -26,7 +26,7 @@ func TestNothingIsLeftOfADaemon(t *testing.T) {
 	}
 	defer func() {
 		if t.Failed() {
-			_ = d.Stop() // it may be the very thing that fails
+			_ = d.Stop() // this may be the very step that fails
 		}
 	}()
 	const domain = `<domain type='qemu'><name>x</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>` +
@@ -54,9 +54,9 @@ func TestNothingIsLeftOfADaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, pid := range pids {
-		// a killed process goes in its own time, and nothing tells when
+		// a killed process takes some time, and there is no notification
 		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-			// What was killed may stay as a zombie where the first process of a container reaps nobody.
+			// A killed process may stay a zombie if the first process of a container does not reap.
 			b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 			if err != nil || strings.Contains(string(b), ") Z ") {
 				break

@@ -20,34 +20,32 @@ const (
 	muxAgain = 10 * time.Second
 )
 
-// ClassUnreachable is the class of the Error that a Mux answers with while it has no connection to
-// the agent: the guest boots, has stopped, or is gone. The command was not passed on, so that
-// sending it again is safe.
+// ClassUnreachable is the class of a Mux's Error without a connection to the agent, because the guest boots, has
+// stopped or is gone. The command was not forwarded, so repeating it is safe.
 const ClassUnreachable = "AgentUnreachable"
 
-// ClassGone is the class of the Error that a Mux answers with when the guest restarted or went off under a command.
-// Whether it was carried out is not known.
+// ClassGone is the class of a Mux's Error if the guest restarted or stopped during a command. The command may or may
+// not have been executed.
 const ClassGone = "AgentGone"
 
-// A Mux shares one guest agent between many clients, each of which sees an agent of its own.
+// A Mux shares one guest agent among many clients, each of which sees its own agent.
 //
-// QEMU accepts one connection at a time on the agent's port, and qemu-ga polls ten times a second
-// while nobody is connected, so one long-lived process holds the connection and others come and go
-// through it. Commands are passed on one at a time. The zero value is not usable; fill in Agent.
+// QEMU accepts one connection at a time on the agent's port, and qemu-ga polls ten times a second without a
+// connection, so one long-lived process holds the connection for all clients. Commands are forwarded one at a time.
+// The field Agent is required.
 type Mux struct {
-	Agent string // path of the socket that QEMU listens on
+	Agent string // path of QEMU's socket
 
-	// Limit bounds one command, with the time that it waits for others' and for a connection. Agent
-	// commands return at once (guest-exec only starts a program), so that one that takes this long
-	// means a guest that has stopped. The zero value means 20 s.
+	// Limit limits one command, including its time in the queue and for connecting. Agent commands return at once
+	// (guest-exec only starts a program), so exceeding it means that the guest has stopped. 0 means 20 s.
 	Limit time.Duration
-	// Again is when an agent that has not answered the first command of a connection is asked
-	// again, over a new one: what is sent while the guest boots is lost. The zero value means 10 s,
-	// which is how long an agent that is there may take on a busy machine.
+	// Again is the time without an answer to a connection's first command after which the Mux reconnects and asks
+	// again, because data sent to a booting guest is lost. 0 means 10 s, the time that an agent may take on a busy
+	// machine.
 	Again time.Duration
-	// Gone says whether the guest has its end of the agent's port closed. It is asked before the
-	// first command of a connection, which waits, and every second for as long as a command has no
-	// answer, which then never comes. nil: nobody is asked.
+	// Gone reports whether the guest has closed its end of the agent's port; may be nil. It is called before the
+	// first command of a connection, which waits until it is open, and every second during a command, which fails if
+	// it is closed.
 	Gone func(context.Context) bool
 
 	mu     sync.Mutex
@@ -55,7 +53,7 @@ type Mux struct {
 	synced bool // conn has been synchronised
 }
 
-// Serve passes one client's commands on until it hangs up.
+// Serve forwards one client's commands until it hangs up.
 func (m *Mux) Serve(ctx context.Context, nc io.ReadWriter) error {
 	sc := bufio.NewScanner(nc)
 	sc.Buffer(make([]byte, 64<<10), maxLine)
@@ -87,22 +85,21 @@ func (m *Mux) Serve(ctx context.Context, nc io.ReadWriter) error {
 	return sc.Err()
 }
 
-// classGeneric is QEMU's class of errors that have none of their own.
 const classGeneric = "GenericError"
 
 func errorReply(class, desc string) any {
 	return map[string]any{"error": map[string]string{"class": class, "desc": desc}}
 }
 
-// forward sends one command to the agent, connecting first if need be. After anything but an answer
-// the connection is dropped, and the next command starts with a new one and a new synchronisation.
+// forward sends one command to the agent, connecting if necessary. On any failure it drops the connection, so that
+// the next command reconnects and synchronises again.
 func (m *Mux) forward(ctx context.Context, req any, command string) (json.RawMessage, error) {
 	limit := cmp.Or(m.Limit, muxLimit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the guest agent did not answer within %v", limit))
 	defer cancel()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if ctx.Err() != nil { // spent in the queue, so that the connection may still be good
+	if ctx.Err() != nil { // spent in the queue, so the connection may still be good
 		return nil, &Error{Command: command, Class: ClassUnreachable, Desc: context.Cause(ctx).Error()}
 	}
 	if err := m.ready(ctx); err != nil {
@@ -115,10 +112,9 @@ func (m *Mux) forward(ctx context.Context, req any, command string) (json.RawMes
 	return raw, err
 }
 
-// errGone is what ClassGone stands for.
 var errGone = errors.New("the guest agent has ended: the guest restarts, or is off")
 
-// answer sends one command and waits for what the agent answers, for as long as there is an agent.
+// answer sends one command and waits for the agent's answer, as long as there is an agent.
 func (m *Mux) answer(ctx context.Context, req any, command string) (json.RawMessage, error) {
 	if m.Gone == nil {
 		return m.conn.roundTrip(ctx, req, command)
@@ -137,7 +133,6 @@ func (m *Mux) answer(ctx context.Context, req any, command string) (json.RawMess
 	return m.conn.roundTrip(ctx, req, command)
 }
 
-// ready connects to the agent and synchronises with it.
 func (m *Mux) ready(ctx context.Context) error {
 	for {
 		if err := m.open(ctx); err != nil {
@@ -167,14 +162,13 @@ func (m *Mux) ready(ctx context.Context) error {
 	}
 }
 
-// awaitPort returns when the guest has opened its end of the port: what is sent before is lost.
+// awaitPort returns when the guest has opened its end of the port, because earlier data is lost.
 func (m *Mux) awaitPort(ctx context.Context) error {
 	return wait.Until(ctx, 200*time.Millisecond, func() (bool, error) { return m.Gone == nil || !m.Gone(ctx), nil })
 }
 
-// Open connects to the agent's port unless it is connected, without a word to the agent. A clone
-// whose port is connected before it runs leaves its agent asleep; else the agent wakes ten times a
-// second to look for somebody.
+// Open connects to the agent's port if necessary, without sending anything. If the port is connected before a clone
+// runs, its agent stays asleep; otherwise it wakes ten times a second to look for a connection.
 func (m *Mux) Open(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,7 +178,7 @@ func (m *Mux) Open(ctx context.Context) error {
 func (m *Mux) open(ctx context.Context) error {
 	if m.conn != nil {
 		select {
-		case <-m.conn.Done(): // the machine went away, and perhaps another has taken its place
+		case <-m.conn.Done(): // the machine is gone, and another may have replaced it
 			m.hangUp()
 		default:
 			return nil
@@ -205,7 +199,7 @@ func (m *Mux) hangUp() {
 	}
 }
 
-// Close ends the connection to the agent. Clients that are still served open it again.
+// Close ends the connection to the agent. Clients that are still served reopen it.
 func (m *Mux) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

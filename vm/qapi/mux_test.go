@@ -13,7 +13,6 @@ import (
 	"time"
 )
 
-// serveMux returns the path of a socket behind which m serves every client.
 func serveMux(t *testing.T, m *Mux) string {
 	t.Helper()
 	t.Cleanup(m.Close)
@@ -125,7 +124,7 @@ func TestMuxFindsAnAgentThatComesBack(t *testing.T) {
 		}
 		stop()
 		os.Remove(where)
-		// The end of the connection is noticed at once or by the command that goes into it.
+		// The end of the connection is noticed at once or by the next command.
 		if err := c.Call(limited(t), "guest-ping", nil, nil); err == nil {
 			t.Error("an agent that is gone has answered")
 		}
@@ -133,13 +132,12 @@ func TestMuxFindsAnAgentThatComesBack(t *testing.T) {
 	}
 }
 
-// A guest may stop while it works on a command. Its answer, if it comes later, must not be taken
-// for the next command's.
+// Commands sent while a guest boots are lost, so the Mux reconnects until the agent answers.
 func TestMuxAsksAnAgentAgainThatWasNotThereYet(t *testing.T) {
 	noLeaks(t)
 	var connections atomic.Int32
 	c := dialMux(t, serveMux(t, &Mux{Again: 20 * time.Millisecond, Agent: serve(t, func(l *link) {
-		if connections.Add(1) < 3 { // its guest boots: nobody reads
+		if connections.Add(1) < 3 { // its guest boots and reads nothing
 			_, _ = io.Copy(io.Discard, l.r)
 			return
 		}
@@ -164,7 +162,7 @@ func TestMuxLimitsACommandAndDropsItsLateAnswer(t *testing.T) {
 			}
 			return
 		}
-		l.say(`{"return": "late"}` + "\n") // what QEMU kept for the next one who connects
+		l.say(`{"return": "late"}` + "\n") // an answer that QEMU kept for the next client
 		agent(l)
 	})
 	c := dialMux(t, serveMux(t, m))
@@ -184,8 +182,8 @@ func TestMuxLimitsACommandAndDropsItsLateAnswer(t *testing.T) {
 	}
 }
 
-// A guest that restarts has forgotten the command that it was given: nobody waits for the limit to
-// find out, and the next command goes to the agent of the new boot.
+// A restarted guest has forgotten its command: the client learns this before the limit, and the next command goes to
+// the new agent.
 func TestMuxTellsThatTheGuestRestarts(t *testing.T) {
 	noLeaks(t)
 	var connections atomic.Int32
@@ -211,7 +209,7 @@ func TestMuxTellsThatTheGuestRestarts(t *testing.T) {
 	}
 }
 
-// What is sent while a guest boots is lost: it is not sent before the port is open.
+// Data sent to a booting guest is lost, so nothing is sent before the port is open.
 func TestMuxWaitsForThePort(t *testing.T) {
 	noLeaks(t)
 	var asked atomic.Int32
@@ -222,7 +220,7 @@ func TestMuxWaitsForThePort(t *testing.T) {
 	}
 }
 
-// A guest that does not answer must not make clients wait for one another's limits.
+// Clients must not wait for one another's limits if a guest does not answer.
 func TestMuxCountsTheTimeInTheQueue(t *testing.T) {
 	noLeaks(t)
 	const limit = time.Second
@@ -240,7 +238,7 @@ func TestMuxCountsTheTimeInTheQueue(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if took := time.Since(began); took > 9*limit { // one after another they would wait 10 times as long
+	if took := time.Since(began); took > 9*limit { // in sequence they would wait 10 times as long
 		t.Errorf("ten clients waited %v together, with a limit of %v each at the same time", took, limit)
 	}
 }
@@ -269,7 +267,7 @@ func TestMuxEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// The connection is opened before the guest runs, and nothing is said into it until somebody has a command.
+// The connection is opened before the guest runs, and nothing is sent until there is a command.
 func TestMuxOpensWithoutAWord(t *testing.T) {
 	noLeaks(t)
 	opened, first := make(chan struct{}), make(chan string, 1)
@@ -282,7 +280,7 @@ func TestMuxOpensWithoutAWord(t *testing.T) {
 		}
 	})}
 	c := dialMux(t, serveMux(t, m))
-	for range 2 { // the second finds it open
+	for range 2 { // the second time it is open already
 		if err := m.Open(limited(t)); err != nil {
 			t.Fatal(err)
 		}

@@ -18,10 +18,9 @@ import (
 	"time"
 )
 
-// testLimit ends a test that would hang. It is far above what any of them takes, since the machine may be busy.
+// testLimit ends a hanging test. It is far above the usual time, because the machine may be busy.
 const testLimit = 5 * time.Minute
 
-// limited returns a context for one test.
 func limited(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), testLimit, errors.New("the test's own limit"))
@@ -29,7 +28,7 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// noLeaks fails the test if goroutines of this package are left at its end. A test that uses it cannot be parallel.
+// noLeaks fails the test if it leaves goroutines of this package. The test cannot be parallel.
 func noLeaks(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -44,12 +43,12 @@ func noLeaks(t *testing.T) {
 				t.Errorf("goroutines are left:\n%s", all)
 				return
 			}
-			time.Sleep(time.Millisecond) // nothing tells when a goroutine has ended
+			time.Sleep(time.Millisecond) // the end of a goroutine is not signaled
 		}
 	})
 }
 
-// socketPath returns a path for a socket, short enough for one whatever the test is called.
+// socketPath returns a short socket path, independent of the test's name.
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "qapi")
@@ -60,13 +59,12 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(dir, "s")
 }
 
-// A link is one connection as the other side sees it.
+// A link is one connection, seen from the other side.
 type link struct {
 	net.Conn
 	r *bufio.Reader
 }
 
-// request reads one command and returns its name and its arguments.
 func (l *link) request() (name string, args map[string]any, err error) {
 	line, err := l.r.ReadBytes('\n')
 	if err != nil {
@@ -80,12 +78,11 @@ func (l *link) request() (name string, args map[string]any, err error) {
 	return req.Execute, req.Arguments, err
 }
 
-// say writes text as it is.
 func (l *link) say(format string, args ...any) {
-	fmt.Fprintf(l, format, args...) // an error means that the client has gone, which its test knows
+	fmt.Fprintf(l, format, args...) // an error means that the client is gone, which the test knows
 }
 
-// sync answers guest-sync-delimited as qemu-ga does.
+// sync answers guest-sync-delimited like qemu-ga.
 func (l *link) sync() error {
 	name, args, err := l.request()
 	if err == nil && name != "guest-sync-delimited" {
@@ -97,7 +94,7 @@ func (l *link) sync() error {
 	return err
 }
 
-// serve runs script for every connection to a new socket, whose path it returns, until the test ends.
+// serve runs script for every connection to a new socket until the test ends, and returns the socket's path.
 func serve(t *testing.T, script func(*link)) string {
 	t.Helper()
 	path := socketPath(t)
@@ -105,7 +102,7 @@ func serve(t *testing.T, script func(*link)) string {
 	return path
 }
 
-// serveAt is serve at a given path. It returns what ends the server: its listener and all of its connections.
+// serveAt is like serve at a given path. stop closes the listener and all connections.
 func serveAt(t *testing.T, path string, script func(*link)) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -143,7 +140,7 @@ func serveAt(t *testing.T, path string, script func(*link)) (stop func()) {
 	return stop
 }
 
-// agent is a guest agent that answers guest-ping with nothing, echo with its argument, and anything else with an error.
+// agent simulates a guest agent: guest-ping returns nothing, echo its argument, anything else an error.
 func agent(l *link) {
 	for {
 		name, args, err := l.request()
@@ -203,11 +200,11 @@ func TestAgentIsSynchronisedWhateverIsInItsPipe(t *testing.T) {
 
 func TestConversationsThatGoWrong(t *testing.T) {
 	noLeaks(t)
-	// Each script is what the other side does after it has been synchronised and has read one command.
+	// Each script is the other side's reaction after synchronising and reading one command.
 	for name, tt := range map[string]struct {
 		script func(*link)
-		want   string // in the error of the call
-		lasts  bool   // the connection is still of use
+		want   string // in the call's error
+		lasts  bool   // the connection stays usable
 	}{
 		"an error is an Error": {
 			func(l *link) {
@@ -280,7 +277,7 @@ func TestConversationsThatGoWrong(t *testing.T) {
 	}
 }
 
-// endless is a line without an end.
+// endless reads as an infinite line.
 type endless struct{}
 
 func (endless) Read(b []byte) (int, error) {
@@ -294,7 +291,7 @@ func TestAnswersThatFillTheBufferDoNotBlockClose(t *testing.T) {
 	noLeaks(t)
 	path := serve(t, func(l *link) {
 		if l.sync() == nil {
-			l.say("%s", strings.Repeat(`{"return": {}}`+"\n", 1000)) // to questions that nobody asked
+			l.say("%s", strings.Repeat(`{"return": {}}`+"\n", 1000)) // without requests
 			io.Copy(io.Discard, l)
 		}
 	})
@@ -371,7 +368,7 @@ func TestLimits(t *testing.T) {
 		c := dialSynced(t, agent)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("interrupted"))
-		for range 20 { // a select would choose either way
+		for range 20 { // a select chooses at random
 			if err := c.Call(ctx, "guest-ping", nil, nil); err == nil || err.Error() != "guest-ping: interrupted" {
 				t.Fatalf("got %v", err)
 			}
@@ -383,8 +380,8 @@ func TestLimits(t *testing.T) {
 	t.Run("a peer that does not read", func(t *testing.T) {
 		hold := make(chan struct{})
 		c := dialSynced(t, func(*link) { <-hold })
-		t.Cleanup(func() { close(hold) })                  // before the server, whose clean-up waits for its scripts
-		ctx, cancel := context.WithCancelCause(limited(t)) // no deadline of its own: its end must be noticed
+		t.Cleanup(func() { close(hold) })                  // before the server's clean-up, which waits for its scripts
+		ctx, cancel := context.WithCancelCause(limited(t)) // without a deadline, so that its end must be noticed
 		time.AfterFunc(50*time.Millisecond, func() { cancel(errors.New("interrupted")) })
 		err := c.Call(ctx, "ask", strings.Repeat("x", 8<<20), nil) // more than a socket buffers
 		if err == nil || !strings.HasSuffix(err.Error(), "ask: interrupted") {
@@ -409,7 +406,6 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// dialSynced returns a connection to a peer that runs script once it has been synchronised.
 func dialSynced(t *testing.T, script func(*link)) *Conn {
 	t.Helper()
 	path := serve(t, func(l *link) {
@@ -431,8 +427,6 @@ func TestCallsOfManyGoroutinesGetTheirOwnAnswers(t *testing.T) {
 	echoes(t, 8, 50, func(int) *Conn { return c })
 }
 
-// echoes asks from many goroutines at once, over the connection that each is given, and checks that
-// each gets its own answers.
 func echoes(t *testing.T, clients, times int, conn func(client int) *Conn) {
 	t.Helper()
 	ctx := limited(t)
@@ -461,7 +455,7 @@ func TestEventThatComesWithTheEndIsNotLost(t *testing.T) {
 				`{"event": "SHUTDOWN", "data": {"guest": true}}` + "\n")
 		}
 	})
-	for range 50 { // which of the two a waiter notices first is chance
+	for range 50 { // a waiter may notice either of the two first
 		c, err := DialQMP(limited(t), path)
 		if err != nil {
 			t.Fatal(err)

@@ -1,9 +1,9 @@
 // Package qapi is the client for both JSON-lines protocols of a QEMU virtual machine: the machine protocol (QMP),
 // spoken by QEMU itself, and the guest agent's, spoken by qemu-ga inside the guest over a virtio-serial port.
 //
-// Both are described in QEMU's docs/interop (qmp-spec, qemu-ga). They differ only in how a
-// conversation starts: QMP greets and wants its capabilities negotiated; the agent is silent, may
-// still hold half of an earlier conversation, and is synchronised with guest-sync-delimited.
+// QEMU's docs/interop describes both (qmp-spec, qemu-ga). They differ only in the start of a session. QMP sends a
+// greeting and negotiates capabilities. The agent sends nothing, may still hold half of an earlier session, and is
+// synchronised with guest-sync-delimited.
 package qapi
 
 import (
@@ -21,47 +21,45 @@ import (
 	"time"
 )
 
-// maxLine bounds one message. The largest real one is a guest-exec-status with the 16 MiB of output
-// that qemu-ga keeps, in base64.
+// maxLine limits one message. The largest real one is a guest-exec-status with the 16 MiB of output that qemu-ga
+// keeps, in base64.
 const maxLine = 64 << 20
 
-// An Error is what QEMU or the agent answered instead of a result.
+// An Error is an error returned by QEMU or the agent.
 type Error struct {
 	Command string // as sent, e.g. "migrate-incoming"
 	Class   string // e.g. "GenericError", "CommandNotFound"
-	Desc    string // for people
+	Desc    string // readable description
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Command, e.Desc) }
 
-// An Event is a message that QEMU sent on its own, e.g. "SHUTDOWN". The agent sends none.
+// An Event is a message that QEMU sent unasked, e.g. "SHUTDOWN". The agent sends none.
 type Event struct {
 	Name string
 	Data json.RawMessage
 }
 
-// A Conn is one conversation. Calls may come from several goroutines; they are sent one at a time,
-// as the agent demands.
+// A Conn is one session. Several goroutines may make calls, which are sent one at a time, as the agent requires.
 type Conn struct {
 	nc   net.Conn
 	name string // socket path, for messages
 
-	call    chan struct{} // holds one token: the right to have a command in flight
+	call    chan struct{} // holds one token for the command in flight
 	replies chan message  // from the reader, in order
 	done    chan struct{} // closed when the reader has ended
-	err     error         // why, valid once done is closed
+	err     error         // the reason, valid once done is closed
 
-	unsynced atomic.Bool // what arrives may be the rest of an earlier conversation
+	unsynced atomic.Bool // incoming data may belong to an earlier session
 
 	mu     sync.Mutex
 	events []Event
-	notify chan struct{} // buffered 1: something was appended to events
+	notify chan struct{} // buffered 1: events was extended
 }
 
-// message is any line of either protocol.
 type message struct {
 	Greeting json.RawMessage `json:"QMP"`
-	Return   json.RawMessage `json:"return"` // nil only if absent: a null is the text "null"
+	Return   json.RawMessage `json:"return"` // nil only if absent; a null is the text "null"
 	Error    *struct {
 		Class string `json:"class"`
 		Desc  string `json:"desc"`
@@ -70,9 +68,8 @@ type message struct {
 	Data  json.RawMessage `json:"data"`
 }
 
-// parseLine decodes one line, which may be empty: then ok is false. The agent puts 0xff before its
-// answer to guest-sync-delimited, and the remains of an interrupted one may stand before that; JSON
-// itself never holds the byte.
+// parseLine decodes one line; ok is false if it is empty. The agent sends 0xff before its answer to
+// guest-sync-delimited, possibly after the remains of an interrupted answer. JSON never contains that byte.
 func parseLine(line []byte) (m message, ok bool, err error) {
 	if i := bytes.LastIndexByte(line, 0xff); i >= 0 {
 		line = line[i+1:]
@@ -91,7 +88,7 @@ type request struct {
 	Arguments any    `json:"arguments,omitempty"`
 }
 
-// DialQMP connects to QEMU's machine protocol at the unix socket path, reads the greeting and negotiates.
+// DialQMP connects to QEMU's machine protocol at the unix socket path and negotiates capabilities.
 func DialQMP(ctx context.Context, path string) (*Conn, error) {
 	c, err := dial(ctx, path, false, nil)
 	if err != nil {
@@ -111,8 +108,8 @@ func DialQMP(ctx context.Context, path string) (*Conn, error) {
 	return c, nil
 }
 
-// DialAgent connects to a guest agent at the unix socket path and synchronises with it.
-// It returns only once the agent has answered, so ctx should carry a time limit.
+// DialAgent connects to a guest agent at the unix socket path and synchronises with it. It waits for the agent's
+// answer, so ctx should have a deadline.
 func DialAgent(ctx context.Context, path string) (*Conn, error) {
 	c, err := dial(ctx, path, true, nil)
 	if err != nil {
@@ -125,19 +122,18 @@ func DialAgent(ctx context.Context, path string) (*Conn, error) {
 	return c, nil
 }
 
-// DialPlain connects to something that speaks the agent's protocol but needs no synchronising, such
-// as a Mux. hello, if not nil, is called first with the connection, to say whatever that expects
-// before the conversation.
+// DialPlain connects to a server of the agent's protocol that needs no synchronising, such as a Mux. hello, if not
+// nil, is called first with the connection.
 func DialPlain(ctx context.Context, path string, hello func(net.Conn) error) (*Conn, error) {
 	return dial(ctx, path, false, hello)
 }
 
-// dial connects. Where the conversation is yet to be synchronised, lines that make no sense are skipped until it is.
+// dial connects. If the session must still be synchronised, malformed lines are skipped until then.
 func dial(ctx context.Context, path string, unsynced bool, hello func(net.Conn) error) (*Conn, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
-		return nil, err // net.OpError names the operation and the path
+		return nil, err // net.OpError includes the operation and the path
 	}
 	if hello != nil {
 		if err := hello(nc); err != nil {
@@ -158,7 +154,7 @@ func dial(ctx context.Context, path string, unsynced bool, hello func(net.Conn) 
 	return c, nil
 }
 
-// read sorts what arrives into replies and events until the connection ends.
+// read sorts incoming messages into replies and events until the connection ends.
 func (c *Conn) read() {
 	defer close(c.done)
 	sc := bufio.NewScanner(c.nc)
@@ -195,7 +191,7 @@ func (c *Conn) read() {
 }
 
 func (c *Conn) receive(ctx context.Context, what string) (message, error) {
-	select { // a reply that is there counts, whatever else has ended
+	select { // an available reply takes precedence over any end
 	case m := <-c.replies:
 		return m, nil
 	default:
@@ -204,7 +200,7 @@ func (c *Conn) receive(ctx context.Context, what string) (message, error) {
 	case m := <-c.replies:
 		return m, nil
 	case <-c.done:
-		select { // the last reply may have come with the end
+		select { // the last reply may have arrived with the end
 		case m := <-c.replies:
 			return m, nil
 		default:
@@ -215,9 +211,8 @@ func (c *Conn) receive(ctx context.Context, what string) (message, error) {
 	}
 }
 
-// Call sends one command and decodes what it returns into result, which may be nil. An answer that
-// is an error comes back as *Error. If ctx ends first the connection is closed, since the answer
-// that is still to come would be taken for the next command's.
+// Call sends one command and decodes its result into result, which may be nil. An error answer is returned as *Error.
+// If ctx ends first, Call closes the connection, because the late answer would be taken for the next command's.
 func (c *Conn) Call(ctx context.Context, command string, args, result any) error {
 	raw, err := c.roundTrip(ctx, request{Execute: command, Arguments: args}, command)
 	if err != nil || result == nil {
@@ -256,8 +251,8 @@ func (c *Conn) roundTrip(ctx context.Context, req any, command string) (json.Raw
 	return m.Return, nil
 }
 
-// take waits for the right to have a command in flight. A ctx that has ended already gets nothing,
-// so that it costs nobody the connection.
+// take waits for its turn to send a command. It fails if ctx is already done, so that the connection is not lost for
+// nothing.
 func (c *Conn) take(ctx context.Context, command string) (unlock func(), err error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: %w", command, context.Cause(ctx))
@@ -270,15 +265,15 @@ func (c *Conn) take(ctx context.Context, command string) (unlock func(), err err
 	}
 }
 
-// send writes one line. The other side may have stopped reading, so the end of ctx ends it too;
-// half a command may be out then, after which the connection is of no use.
+// send writes one line. If the other side does not read, the end of ctx interrupts it; the connection is then
+// unusable, because half a command may have been sent.
 func (c *Conn) send(ctx context.Context, line []byte, command string) error {
 	stop := context.AfterFunc(ctx, func() {
-		_ = c.nc.SetWriteDeadline(time.Unix(1, 0)) // fails on a closed connection, on which a write ends as well
+		_ = c.nc.SetWriteDeadline(time.Unix(1, 0)) // fails only on a closed connection, which ends the write too
 	})
 	_, err := c.nc.Write(line)
 	if !stop() && err == nil {
-		err = context.Cause(ctx) // the deadline may be set a moment from now: do not leave it to the next command
+		err = context.Cause(ctx) // the deadline may come late: do not leave it to the next command
 	}
 	if err == nil {
 		return nil
@@ -290,8 +285,8 @@ func (c *Conn) send(ctx context.Context, line []byte, command string) error {
 	return fmt.Errorf("qapi %s: %s: %w", c.name, command, err)
 }
 
-// sync makes sure that the next reply belongs to the next command, whatever an earlier client left in the agent's pipe:
-// a 0xff byte makes the agent drop a half-sent command, and replies are skipped until one carries our number.
+// sync ensures that the next reply belongs to the next command, whatever an earlier client left in the agent's pipe.
+// A 0xff byte makes the agent drop a half-sent command, and replies are skipped until one contains our number.
 func (c *Conn) sync(ctx context.Context) error {
 	const name = "guest-sync-delimited"
 	id := rand.Int64N(1 << 52) // any JSON number that survives a float64
@@ -320,9 +315,8 @@ func (c *Conn) sync(ctx context.Context) error {
 	}
 }
 
-// WaitEvent returns the first event with one of the names that has arrived since the last call,
-// waiting for it if need be. Events of other names that came before it are dropped, so that one
-// goroutine alone should wait.
+// WaitEvent returns the first event with one of the names since the last call, waiting for it if necessary. It drops
+// earlier events of other names, so only one goroutine should wait.
 func (c *Conn) WaitEvent(ctx context.Context, names ...string) (Event, error) {
 	for ended := false; ; {
 		c.mu.Lock()
@@ -340,22 +334,22 @@ func (c *Conn) WaitEvent(ctx context.Context, names ...string) (Event, error) {
 		select {
 		case <-c.notify:
 		case <-c.done:
-			ended = true // the event may have come with the end: look once more
+			ended = true // the event may have arrived with the end: check once more
 		case <-ctx.Done():
 			return Event{}, fmt.Errorf("qmp %s: waiting for %v: %w", c.name, names, context.Cause(ctx))
 		}
 	}
 }
 
-// Done is closed when the other side has gone.
+// Done returns a channel that is closed when the other side is gone.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Close ends the conversation and waits for its reader, so that nothing of it is left.
+// Close ends the session and waits for its reader.
 func (c *Conn) Close() error {
 	err := c.nc.Close()
 	for {
 		select {
-		case <-c.replies: // unblock a reader that holds an answer nobody wants
+		case <-c.replies: // unblock a reader that holds an unwanted answer
 		case <-c.done:
 			if errors.Is(err, net.ErrClosed) {
 				return nil

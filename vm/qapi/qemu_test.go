@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// startQEMU runs a real QEMU with its machine protocol on a socket, whose path it returns. It waits
-// with its CPUs stopped.
+// startQEMU runs a real QEMU with stopped CPUs, and returns the path of its QMP socket.
 func startQEMU(t *testing.T, machine string) (path string, exited <-chan error) {
 	t.Helper()
 	bin, err := exec.LookPath("qemu-system-x86_64")
@@ -24,7 +23,7 @@ func startQEMU(t *testing.T, machine string) (path string, exited <-chan error) 
 		t.Skip("qemu-system-x86_64 is not installed")
 	}
 	path = socketPath(t)
-	// It listens before QEMU runs, so that nobody has to wait for the file.
+	// Listening begins before QEMU runs, so that clients need not wait for the file.
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -143,8 +142,7 @@ func TestQEMUSendsEvents(t *testing.T) {
 	}
 }
 
-// QEMU takes one client at a time: one who comes meanwhile waits in the queue of the socket, and
-// has its turn when the first leaves.
+// QEMU serves one client at a time. Another waits in the socket's queue until the first leaves.
 func TestQEMUServesTheNextWhenOneLeaves(t *testing.T) {
 	noLeaks(t)
 	path, _ := startQEMU(t, "none")

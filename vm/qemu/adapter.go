@@ -17,8 +17,7 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// adapterArgs returns the arguments of a ConnectX adapter. Each is behind a root port of its own, with room for its
-// registers.
+// adapterArgs returns the arguments of a ConnectX adapter, with its own root port that has room for its registers.
 func adapterArgs(i int, n NIC) []string {
 	port := fmt.Sprintf("cx%d", i)
 	return []string{"-device",
@@ -28,22 +27,21 @@ func adapterArgs(i int, n NIC) []string {
 
 func adapterID(i int) string { return fmt.Sprintf("nic%d", i) }
 
-// AdapterState is the file of a template that has the state of an adapter, as connectx.Port saved it.
+// AdapterState returns the name of a template's file with the state of an adapter, as saved by connectx.Port.
 func AdapterState(i int) string { return fmt.Sprintf("adapter%d", i) }
 
-// guestState is the file that has an adapterInGuest.
 func guestState(i int) string { return AdapterState(i) + ".json" }
 
-// An adapterInGuest is what a template's QEMU and its guest know of an adapter.
+// An adapterInGuest is the state of an adapter in a template's QEMU and guest.
 type adapterInGuest struct {
 	PCI *vm.PCIDevice
-	// Names has the places in memory of each of adapterNames.
+	// Names holds the memory addresses of each of adapterNames.
 	Names [][]int64
 }
 
-// adapterNames are what the driver has read from the adapter for ever: its GUID, in both byte orders, and its
-// permanent MAC, in the kernel's struct net_device followed by its kind and its length. Clones have names of
-// their own in these places of their memory.
+// adapterNames returns identifiers that the driver read once from the adapter: its GUID, in both byte orders, and its
+// permanent MAC, in the kernel's struct net_device followed by its kind and length. Clones get their own at these
+// places in memory.
 func adapterNames(mac [6]byte) [][]byte {
 	guid := connectx.GUID(mac)
 	swapped := guid
@@ -54,7 +52,7 @@ func adapterNames(mac [6]byte) [][]byte {
 	return [][]byte{guid[:], swapped[:], permanent}
 }
 
-// findNames adds the places of names in a file of memory, whose first byte is at an address.
+// findNames adds the addresses of names in a memory file that begins at address from.
 func findNames(places [][]int64, path string, from int64, names [][]byte) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -83,17 +81,16 @@ func findNames(places [][]int64, path string, from int64, names [][]byte) error 
 	return nil
 }
 
-// A template has its adapters, which this process emulates while it is made. The guest's driver has taken them, so that
-// no clone waits for that. What QEMU and the server know of them is kept beside the memory.
+// templateAdapters are a template's adapters, emulated by this process while the template is made. The guest's driver
+// initializes them, so that clones need not wait. Their state in QEMU and the server is saved beside the memory.
 type templateAdapters struct {
 	server *connectx.Server
 	ports  []*connectx.Port
 	macs   [][6]byte
 	blocks []block
-	flags  []uint64 // of the guest's pages
+	flags  []uint64 // flags of the guest's pages
 }
 
-// serve makes the adapters of a template, and returns the NICs with their sockets.
 func (a *templateAdapters) serve(dir string, nics []NIC) ([]NIC, error) {
 	a.server = connectx.NewServer(connectx.Options{})
 	nics = slices.Clone(nics)
@@ -114,7 +111,6 @@ func (a *templateAdapters) serve(dir string, nics []NIC) ([]NIC, error) {
 	return nics, nil
 }
 
-// save writes the state of the adapters of the stopped template, and of what its memory consists.
 func (a *templateAdapters) save(ctx context.Context, dir string, q *qapi.Conn) error {
 	var named [][]int64
 	for i, p := range a.ports {
@@ -152,11 +148,10 @@ func (a *templateAdapters) save(ctx context.Context, dir string, q *qapi.Conn) e
 
 func (a *templateAdapters) close() {
 	if a.server != nil {
-		_ = a.server.Close() // of a machine that has ended
+		_ = a.server.Close() // its machine has ended
 	}
 }
 
-// readAdapters reads what the guest of a template knows of its adapters.
 func readAdapters(dir string, n int) ([]adapterInGuest, error) {
 	all := make([]adapterInGuest, n)
 	for i := range all {
@@ -171,7 +166,7 @@ func readAdapters(dir string, n int) ([]adapterInGuest, error) {
 	return all, nil
 }
 
-// rename gives adapters in the memory of a clone the names of its NICs.
+// rename replaces the adapters' identifiers in the memory of a clone by identifiers for its NICs.
 func rename(all []block, files []*os.File, adapters []adapterInGuest, nics []NIC) error {
 	for i, a := range adapters {
 		mac, err := net.ParseMAC(nics[i].MAC)

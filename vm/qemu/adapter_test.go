@@ -14,8 +14,7 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// A clone's memory has the names of its own adapters wherever the template's has those of its own, and nothing else
-// differs.
+// A clone's memory has its own adapters' identifiers in all places of the template's, and is otherwise equal.
 func TestClonesHaveNamesOfTheirOwn(t *testing.T) {
 	memory := func(mac [6]byte) []byte {
 		b := bytes.Repeat([]byte{0x52, 0x54, 0}, 30000)
@@ -27,7 +26,7 @@ func TestClonesHaveNamesOfTheirOwn(t *testing.T) {
 		clear(device)
 		copy(device, mac[:])
 		device[33] = 6
-		copy(b[80000:], []byte{0x52, 0x54, 0, 0, 0, 1, 9}) // the address that a clone changes by itself
+		copy(b[80000:], []byte{0x52, 0x54, 0, 0, 0, 1, 9}) // the MAC that a clone changes by itself
 		return b
 	}
 	path := filepath.Join(t.TempDir(), "ram")
@@ -36,7 +35,7 @@ func TestClonesHaveNamesOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	places := make([][]int64, 3)
-	const from = 1 << 20 // where the file is in the guest's memory
+	const from = 1 << 20 // address of the file in the guest's memory
 	if err := findNames(places, path, from, adapterNames(old)); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +66,7 @@ func TestClonesHaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// A template whose adapters or whose memory cannot be read makes no node.
+// A template with unreadable adapters or memory makes no node.
 func TestTemplateWithoutItsAdapters(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{guestState(0), fileBlocks, blockFile(0)}

@@ -16,32 +16,30 @@ import (
 // agentPort is the name by which qemu-ga finds its virtio-serial port.
 const agentPort = "org.qemu.guest_agent.0"
 
-// setupPort is where rackless-node waits in the built-in image, see guest.Setup.
+// setupPort is the port of rackless-node in the built-in image; see guest.Setup.
 const setupPort = "org.rackless.setup"
 
-// maxNICMTU is what every NIC offers the guest (virtio's host_mtu). It is part of the machine and
-// so the same in a template and all of its clones; the lab's own MTU is set in the guest, at most
-// this.
+// maxNICMTU is the MTU that every NIC offers the guest (virtio's host_mtu). It is part of the machine, so a template
+// and its clones share it; the guest sets the lab's own MTU, up to this.
 const maxNICMTU = 9216
 
-// socketSetup is where the setup port is connected to.
+// socketSetup is the host's socket of the setup port.
 const socketSetup = "setup.sock"
 
-// SSHPorts is how many connections a full node can have at once from this machine.
+// SSHPorts is the number of concurrent connections to a full node from this machine.
 const SSHPorts = 4
 
-// SSHSocket is the socket of the i-th port of a full node on which sshd can be started, by the name that [SSHPort]
-// returns.
+// SSHSocket returns the name of the socket of a full node's i-th port for sshd. The guest knows the port as
+// [SSHPort].
 func SSHSocket(i int) string { return fmt.Sprintf("ssh%d.sock", i) }
 
-// SSHPort is the name by which the guest finds the port.
+// SSHPort returns the name by which the guest finds the port.
 func SSHPort(i int) string { return fmt.Sprintf("org.rackless.ssh.%d", i) }
 
-// SSHPortState is the file in which the guest's kernel says what it knows of the port: the agent's and the one of the
-// setup come before.
+// SSHPortState returns the file with the guest kernel's state of the port. The agent's and the setup port have lower
+// numbers.
 func SSHPortState(i int) string { return fmt.Sprintf("/sys/kernel/debug/virtio-ports/vport0p%d", i+3) }
 
-// sockets are those of a node in its directory.
 func (s Spec) sockets() vm.Sockets {
 	all := vm.Sockets{vm.SocketQMP, vm.SocketAgent, vm.SocketConsole, socketSetup}
 	for i := range SSHPorts {
@@ -55,47 +53,43 @@ func (s Spec) sockets() vm.Sockets {
 	return all
 }
 
-// full reports whether the node is a full one, which has a disk.
 func (s Spec) full() bool { return s.Image != nil && s.Image.IsFull() }
 
-// A machine is what differs between the ways to start one QEMU.
 type machine struct {
 	spec  Spec
-	arch  string       // as Go names it; empty means amd64
+	arch  string       // as in Go; empty means amd64
 	accel string       // "kvm" or "tcg"
-	image *image.Image // booted; nil for a clone
+	image *image.Image // image to boot; nil for a clone
 	ram   string       // memory file, or "" for anonymous memory
 	disk  string       // of a full node
-	share bool         // write to the memory file (a template being made), or copy on write (a clone)
-	// blocks are the memory of a node with adapters, in place of ram
+	share bool         // write to the memory file (when making a template), or copy on write (in a clone)
+	// blocks are the memory of a node with adapters, instead of ram
 	blocks []block
-	// the guest's kernel is told not to doubt its TSC; whoever sets it sees that the clock is right,
-	// see vm.AwaitClock
+	// trustTSC tells the guest's kernel not to doubt its TSC. The caller must check the clock; see vm.AwaitClock.
 	trustTSC bool
 	moreArgs string // for the guest's kernel
 }
 
-// hardware is how QEMU makes machines of an architecture.
 type hardware struct {
 	machine string
-	cpu     string // where it is emulated
+	cpu     string // for emulation
 	more    []string
-	memory  int64 // address where it begins
+	memory  int64 // start address
 }
 
 func (m machine) hardware() hardware { return hardwareOf[cmp.Or(m.arch, "amd64")] }
 
 var hardwareOf = map[string]hardware{
-	// Without the HPET, whose timer QEMU keeps running at 250 Hz after the guest has left it: half of what an idle
-	// node costs. qemu64 has no vector extensions to speak of: user space then takes simple code paths, which are the
-	// cheap ones to translate.
+	// No HPET: QEMU runs its timer at 250 Hz even after the guest has stopped using it, which is half the cost of an
+	// idle node. qemu64 has almost no vector extensions, so user space takes simple code paths, which are cheap to
+	// translate.
 	"amd64": {"q35,hpet=off,vmport=off", "qemu64", []string{"-device", "vmgenid,guid=auto"}, 0},
 	"arm64": {"virt,gic-version=max,highmem-ecam=off", "max,pauth-impdef=on", nil, 1 << 30},
 }
 
-// args returns QEMU's arguments. Everything that the guest can see is a function of image,
-// accelerator, memory, CPU count and number of NICs alone: that is what makes one template serve
-// all nodes of a shape. Host-side things (sockets, MACs) may differ.
+// args returns QEMU's arguments. Everything visible to the guest depends only on the image, the accelerator, the
+// memory, and the numbers of CPUs and NICs, so one template serves all nodes of a shape. Host-side parameters
+// (sockets, MACs) may differ.
 func (m machine) args() []string {
 	s := m.spec
 	sockets := s.sockets()
@@ -103,7 +97,7 @@ func (m machine) args() []string {
 		"-name", "rackless-" + s.Lab + "-" + s.Name,
 		"-nodefaults", "-no-user-config",
 	}
-	if !s.full() { // which has its identity on its disk when it has started again
+	if !s.full() { // a full node keeps its identity on its disk across restarts
 		a = append(a, "-no-reboot")
 	}
 	a = append(a, "-display", "none", "-m", strconv.FormatInt(s.Memory>>20, 10)+"M", "-smp", strconv.Itoa(s.CPUs))
@@ -121,7 +115,7 @@ func (m machine) args() []string {
 		a = append(a, "-accel", "kvm", "-cpu", "host")
 	} else {
 		cpu := h.cpu
-		// Programs of a distribution are built for more than qemu64: GROMACS wants SSE4.1, wheels of PyPI want AVX.
+		// Distributions' programs need more than qemu64: GROMACS needs SSE4.1, wheels of PyPI need AVX.
 		if s.full() {
 			cpu = "max"
 		}
@@ -164,13 +158,13 @@ func (m machine) args() []string {
 				fmt.Sprintf("stream,id=n%d,server=off,addr.type=unix,addr.path=%s,reconnect-ms=1000", i,
 					vm.Escape(n.Socket)))
 		} else {
-			a = append(a, "-netdev", fmt.Sprintf("hubport,id=n%d,hubid=%d", i, i)) // a template's: plugged into nothing
+			a = append(a, "-netdev", fmt.Sprintf("hubport,id=n%d,hubid=%d", i, i)) // for a template, not plugged in
 		}
 		a = append(a, "-device", fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,host_mtu=%d,romfile=", i, n.MAC,
 			maxNICMTU))
 	}
 	if m.disk != "" {
-		// What a node wrote need not outlive the machine that it runs on.
+		// A node's writes need not survive a crash of the machine that it runs on.
 		a = append(a, "-blockdev", "driver=qcow2,node-name=root,file.driver=file,file.filename="+vm.Escape(m.disk)+
 			",discard=unmap,file.discard=unmap,cache.no-flush=on", "-device", "virtio-blk-pci,drive=root")
 	}
@@ -185,59 +179,57 @@ func (m machine) args() []string {
 	return a
 }
 
-// A Spec is one node as it is to be.
+// A Spec is the wanted state of a node.
 type Spec struct {
-	Lab  string // the lab's name, for process lists
+	Lab  string // name of the lab, for process lists
 	Name string // unique in the lab
-	// a directory of the node's own, for sockets and logs; short, since a socket's path has at most
-	// 107 bytes
+	// the node's own directory, for sockets and logs; short, because socket paths are limited to 107 bytes
 	Dir    string
 	CPUs   int   // virtual CPUs
 	Memory int64 // bytes
 	NICs   []NIC
-	Image  *image.Image // of a full node; nil stands for that of the driver
-	// Home is shared by all nodes as their /home, unless it is empty.
+	Image  *image.Image // for a full node; nil means the driver's
+	// Home is mounted by all nodes as /home, unless it is empty.
 	Home Home
-	// Adapters says that the NICs are ConnectX adapters, which need a QEMU with vfio-user.
+	// Adapters makes the NICs ConnectX adapters, which need a QEMU with vfio-user.
 	Adapters bool
 
-	// Attached, if not nil, is called when the node's sockets can be connected to and before its CPUs run.
+	// Attached, if not nil, is called when the node's sockets accept connections, before its CPUs run.
 	Attached func(ctx context.Context) error
-	// Restore is called in a clone with adapters before its CPUs run: their server takes their states from the files
-	// AdapterState of the template's directory.
+	// Restore is called in a clone with adapters before its CPUs run. It loads the adapters' states into their server
+	// from AdapterState files in the template's directory.
 	Restore func(ctx context.Context, template string) error
 }
 
-// A Home is a directory of this machine that a guest can mount, and nothing outside of it.
+// A Home is a directory of this machine that guests can mount, without access outside it.
 type Home struct {
 	Dir string
-	// Security is QEMU's security_model: what the guest's users, modes and special files are on this machine, where all
-	// files belong to the user that runs QEMU.
+	// Security is QEMU's security_model: the mapping of the guest's users, modes and special files to files on this
+	// machine, which all belong to the user that runs QEMU.
 	Security string
 }
 
 // A NIC is one network device of a node.
 type NIC struct {
 	MAC    string
-	Socket string // the unix stream socket of the switch port that it is plugged into
+	Socket string // unix stream socket of its switch port
 	// Adapter is the socket of the server that emulates the NIC as a ConnectX; "" for a virtio NIC.
 	Adapter string
 	Model   string // of the adapter
 }
 
-// A Node is one node as it was started.
+// A Node is a started node.
 type Node struct {
 	Name        string
 	Process     vm.Process
 	Accelerator string // "kvm" or "tcg"
-	Cloned      bool   // resumed from a template, not booted
-	ColdReason  string // why not
+	Cloned      bool   // resumed from a template instead of booted
+	ColdReason  string // why not cloned
 	Started     time.Time
 	Agent       string // unix socket of the guest agent
 	Console     string // unix socket of the serial console
-	Log         string // file with what the console printed
+	Log         string // file with the console's output
 
-	// Setup is the connection to the guest's setup port, for whoever started the node to use once
-	// and close; see guest.NewSetup.
+	// Setup is the connection to the guest's setup port. The caller uses it once and closes it; see guest.NewSetup.
 	Setup net.Conn
 }

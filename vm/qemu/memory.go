@@ -14,26 +14,25 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// The memory of a node with adapters is shared with their server, so a clone cannot share its template's: it is copied.
-// Most of what a template holds is of no use to an adapter, though: the kernel itself and the files of the image. The
-// memory is made of blocks, so that those in which nothing else is stay the template's, copied on write. Should an
-// adapter reach into one all the same, its server asks QEMU for what is there (see vfiouser.Memory).
+// The memory of a node with adapters is shared with their server, so a clone needs a copy of its template's. But
+// adapters have no use for most of it: the kernel itself and the image's files. So the memory is divided into blocks,
+// and blocks that contain nothing else are mapped from the template, copied on write. If an adapter accesses such a
+// block anyway, its server asks QEMU for the contents (see vfiouser.Memory).
 //
-// QEMU takes memory of several files for NUMA nodes only. The guest's kernel is told to see none of them.
+// QEMU only supports memory in several files as NUMA nodes. The guest's kernel is told to ignore them.
 
 // A block is a part of a node's memory.
 type block struct {
 	Bytes int64 `json:"bytes"`
-	// Shared says that it is shared with the server of the adapters, not copied on write.
+	// Shared means shared with the adapters' server instead of copied on write.
 	Shared bool `json:"shared"`
 
-	path string // of its file
+	path string // path of its file
 }
 
-// args returns the arguments of the i-th block.
 func (b block) args(i, cpus int) []string {
 	object := vm.MemoryFile(fmt.Sprintf("ram%d", i), b.Bytes, b.path, b.Shared)
-	if !b.Shared { // the server sees by a file that is only read that memory is not shared
+	if !b.Shared { // the server recognizes unshared memory by its read-only file
 		object += ",readonly=on,rom=off"
 	}
 	node := fmt.Sprintf("node,nodeid=%d,memdev=ram%d", i, i)
@@ -45,12 +44,12 @@ func (b block) args(i, cpus int) []string {
 
 const mib = 1 << 20
 
-// blocksFormat is raised when templates that were made of other blocks are to be made again.
+// blocksFormat is increased to remake templates with a different division into blocks.
 const blocksFormat = 2
 
-// blocks divides a memory, where the kernel and the files of the image are expected. The kernel is at 16 MiB, with some
-// 50 MiB of code, constants, data and zeros. QEMU puts the packed image at the end; the files are unpacked below it and
-// below the kernel's table of pages, downwards. Elsewhere blocks are large. A wrong guess costs memory, nothing else.
+// blocks divides a memory, with small blocks at the expected places of the kernel and the image's files. The kernel
+// is at 16 MiB, with some 50 MiB of code, constants, data and zeros. QEMU puts the packed image at the end; its files
+// are unpacked below it and below the kernel's page table, downwards. A wrong guess only costs memory.
 func blocks(memory, image int64) []block {
 	var all []block
 	at := int64(0)
@@ -64,7 +63,7 @@ func blocks(memory, image int64) []block {
 	const kernel, kernelEnd = 16 * mib, 68 * mib
 	end := (memory - image - memory/64 - 8*mib) / (4 * mib) * (4 * mib)
 	files := max(end-image/(4*mib)*(4*mib), kernelEnd)
-	if memory > 2<<30 || end <= files { // what is above 2 GiB is not next to it for the guest
+	if memory > 2<<30 || end <= files { // for the guest, memory above 2 GiB is not contiguous with the rest
 		to(memory, memory)
 		return all
 	}
@@ -76,16 +75,16 @@ func blocks(memory, image int64) []block {
 	return all
 }
 
-// Flags of pages in /proc/kpageflags (Linux, include/uapi/linux/kernel-page-flags.h and fs/proc/page.c).
+// Page flags in /proc/kpageflags (Linux, include/uapi/linux/kernel-page-flags.h and fs/proc/page.c).
 const (
 	pageUnevictable = 1 << 18 // of a file in memory
 	pageNone        = 1 << 20
-	pageReserved    = 1 << 32 // since the start: the kernel's
+	pageReserved    = 1 << 32 // the kernel's, since boot
 	pageFree        = 1 << 10
 )
 
-// keepCold makes the blocks copied on write that hold nothing but the kernel and files, apart from a few pages of the
-// tables of these files, and none of the places.
+// keepCold marks blocks as copied on write if they contain only the kernel and files, except for a few pages of file
+// tables, and none of the places.
 func keepCold(all []block, flags []uint64, places [][]int64) {
 	const page = 4096
 	at := int64(0)
@@ -105,7 +104,7 @@ func keepCold(all []block, flags []uint64, places [][]int64) {
 				hot++
 			}
 		}
-		const tables = 50 // of pages, one may be of a table
+		const tables = 50 // one page in so many may belong to a table
 		named := slices.ContainsFunc(places, func(p []int64) bool {
 			return slices.ContainsFunc(p, func(a int64) bool { return a >= from && a < end })
 		})
@@ -113,7 +112,7 @@ func keepCold(all []block, flags []uint64, places [][]int64) {
 	}
 }
 
-// pageFlags asks a guest what the pages of its memory are, which begins at an address.
+// pageFlags returns the flags of the guest's pages. memory is the start address of its memory.
 func pageFlags(ctx context.Context, a *guest.Agent, memory int64) ([]uint64, error) {
 	out, err := a.Output(ctx, "tail", "-c", fmt.Sprintf("+%d", memory/4096*8+1), "/proc/kpageflags")
 	if err != nil {
@@ -121,18 +120,17 @@ func pageFlags(ctx context.Context, a *guest.Agent, memory int64) ([]uint64, err
 	}
 	flags := make([]uint64, len(out)/8)
 	for i := range flags {
-		flags[i] = binary.LittleEndian.Uint64(out[8*i:]) // as the guest's CPU has it
+		flags[i] = binary.LittleEndian.Uint64(out[8*i:]) // in the guest CPU's byte order
 	}
 	return flags, nil
 }
 
-// fileBlocks is the file of a template that has its blocks, whose contents are in files of their own.
+// fileBlocks is the template's file that lists its blocks; their contents are in separate files.
 const fileBlocks = "memory.json"
 
 func blockFile(i int) string { return fmt.Sprintf("%s%d", fileRAM, i) }
 
-// readBlocks opens the memory of a template for a clone: the blocks, and the files of those that are shared, which are
-// copies.
+// readBlocks opens a template's memory for a clone. It returns the blocks, and copies of the files of shared blocks.
 func readBlocks(dir string, sockets vm.Sockets) (all []block, files []*os.File, err error) {
 	if err := atomicfile.ReadJSON(filepath.Join(dir, fileBlocks), &all); err != nil {
 		return nil, nil, fmt.Errorf("memory of the template: %w", err)
@@ -151,7 +149,7 @@ func readBlocks(dir string, sockets vm.Sockets) (all []block, files []*os.File, 
 	return all, files, nil
 }
 
-// emptyBlocks is the memory of a node that boots.
+// emptyBlocks returns the memory of a node that boots.
 func emptyBlocks(size int64, sockets vm.Sockets) ([]block, []*os.File, error) {
 	f, err := vm.NewSharedMemory("", size)
 	return []block{{Bytes: size, Shared: true, path: sockets.SharedMemory(0)}}, []*os.File{f}, err
@@ -163,7 +161,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// writeName writes into the shared blocks, at an address of the memory as a whole.
+// writeName writes to the shared blocks, at an address of the whole memory.
 func writeName(all []block, files []*os.File, name []byte, at int64) error {
 	for _, b := range all {
 		if at < b.Bytes {

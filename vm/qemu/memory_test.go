@@ -10,7 +10,7 @@ import (
 
 func TestBlocks(t *testing.T) {
 	for _, tt := range []struct {
-		memory, image int64 // MiB
+		memory, image int64 // in MiB
 		want          string
 	}{
 		{256, 73, "16 2*26 28 4*18 88"},
@@ -40,21 +40,21 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// Only blocks of the kernel and of files are the template's, since an adapter reaches into all others.
+// Only blocks of the kernel and of files are mapped from the template, because adapters access all others.
 func TestColdBlocks(t *testing.T) {
 	const page = 4096
 	kinds := map[byte]uint64{'.': pageFree, 'k': 0, 'R': pageReserved, 'F': pageUnevictable, '-': pageNone}
 	for pages, want := range map[string]bool{
 		strings.Repeat("R", 100):                          false,
 		strings.Repeat("F", 99) + "-":                     false,
-		strings.Repeat("F", 98) + "kk":                    false, // tables of the files
+		strings.Repeat("F", 98) + "kk":                    false, // file tables
 		strings.Repeat("F", 97) + "kkk":                   true,
-		strings.Repeat("R", 99) + ".":                     true, // somebody may get it
+		strings.Repeat("R", 99) + ".":                     true, // a free page may be allocated
 		strings.Repeat("k", 100):                          true,
 		strings.Repeat("R", 50) + strings.Repeat("F", 50): false,
-		strings.Repeat("R", 99):                           true, // not all pages are known
+		strings.Repeat("R", 99):                           true, // flags are missing for some pages
 	} {
-		flags := make([]uint64, 100, 200) // a block before
+		flags := make([]uint64, 100, 200) // flags of an earlier block
 		for i := range len(pages) {
 			flags = append(flags, kinds[pages[i]])
 		}

@@ -1,9 +1,8 @@
 // Package qemu starts the nodes of a lab as QEMU processes, without a daemon and without privileges.
 //
-// Nodes are cloned: one machine of each shape (image, accelerator, memory, CPUs, NICs) is booted
-// once, stopped and kept on disk as a template, and every node is a copy-on-write copy of its
-// memory that goes on where the template stopped. Where that is impossible a node is booted, and
-// Node.ColdReason says why.
+// Nodes are cloned. One machine of each shape (image, accelerator, memory, CPUs, NICs) is booted once, stopped and
+// kept on disk as a template; every node is a copy-on-write copy of its memory and continues from there. If that is
+// impossible the node is booted, and Node.ColdReason says why.
 package qemu
 
 import (
@@ -27,39 +26,37 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// Driver makes nodes. Fill in the exported fields, then use it; they are not changed after that.
-// Its methods may be called for different nodes at once.
+// A Driver makes nodes. Set the exported fields before the first use and do not change them. Its methods may be
+// called concurrently for different nodes.
 type Driver struct {
 	Binary  string   // the emulator, e.g. "/usr/bin/qemu-system-x86_64"
-	Version string   // its version, as vm.Find returned it
+	Version string   // its version, as returned by vm.Find
 	Lead    []string // its first arguments, see vm.Emulator
-	Accel   string   // "kvm" or "tcg", as ProbeKVM found or the user said
+	Accel   string   // "kvm" or "tcg", as found by ProbeKVM or given by the user
 	Image   *image.Image
 	Cache   string // directory of the templates
-	Cold    bool   // boot every node; for comparison and for tests
+	Cold    bool   // boot every node, for comparison and for tests
 
-	bootLimit time.Duration // zero means the constant of this name; tests set a short one
-	moreArgs  string        // for the kernel of templates; tests set some
+	bootLimit time.Duration // 0 means the constant bootLimit; tests shorten it
+	moreArgs  string        // for templates' kernels; set by tests
 
 	mu        sync.Mutex
 	templates map[string]*vm.Template // by key, opened by Prepare
-	reason    map[string]string       // by key: why there is none
+	reason    map[string]string       // by key: why there is no template
 }
 
-// vm returns the process of a machine.
 func (d *Driver) vm(m machine) vm.Machine {
 	m.arch = d.Image.Arch()
 	return vm.Machine{Name: m.spec.Name, Binary: d.Binary, Lead: d.Lead, Dir: m.spec.Dir, Sockets: m.spec.sockets(),
 		Args: m.args()}
 }
 
-// image is what a node boots.
 func (d *Driver) image(s Spec) *image.Image { return cmp.Or(s.Image, d.Image) }
 
-// trustTSC reports whether the kernels of templates are told not to doubt their TSC; see vm.TrustTSC.
+// trustTSC reports whether templates' kernels are told not to doubt their TSC; see vm.TrustTSC.
 func (d *Driver) trustTSC() bool { return d.Image.Arch() == "amd64" && vm.TrustTSC(d.Accel) }
 
-// templateKey names the template that serves a shape: a hash of everything the guest can see.
+// templateKey returns the key of the template for a shape: a hash of everything that the guest can see.
 func (d *Driver) templateKey(s Spec) string {
 	m := machine{spec: Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]NIC, len(s.NICs)), Adapters: s.Adapters,
 		Image: s.Image}, arch: d.Image.Arch(), accel: d.Accel, ram: "ram"}
@@ -72,7 +69,7 @@ func (d *Driver) templateKey(s Spec) string {
 	}
 	parts := append(m.args(), img.Key, img.KernelArgs(), d.Version, fmt.Sprint(d.trustTSC()))
 	if img.IsFull() {
-		// The disk of the template lies on this very file: that of another build of the same recipe has other blocks.
+		// The template's disk is an overlay of this very file; another build of the same recipe has other blocks.
 		parts = append(parts, img.DiskSum())
 	}
 	for _, n := range s.NICs {
@@ -83,9 +80,9 @@ func (d *Driver) templateKey(s Spec) string {
 	return vm.Key(parts...)
 }
 
-// Prepare makes ready what nodes of the shape of s start from, so that Start is fast: it opens the
-// template, making it if the cache has none or a damaged one, and reports its steps. Where none can
-// be made, nodes are booted instead and say why: that is not an error here.
+// Prepare opens the template for the shape of s, so that Start is fast. It makes the template if it is missing or
+// damaged, and reports its steps to progress. If that is impossible it returns no error; nodes are then booted and
+// say why.
 func (d *Driver) Prepare(ctx context.Context, s Spec, progress func(string)) error {
 	key := d.templateKey(s)
 	d.mu.Lock()
@@ -116,13 +113,13 @@ func (d *Driver) Prepare(ctx context.Context, s Spec, progress func(string)) err
 	return nil
 }
 
-// clockAttempts bounds how often a template is booted until its kernel has measured its TSC well.
+// clockAttempts limits the boots of a template until its kernel measures its TSC well.
 const clockAttempts = 3
 
-// makeTemplate boots the template, again where its kernel could not measure its clock.
+// makeTemplate boots the template, again if its kernel could not measure its clock.
 func (d *Driver) makeTemplate(ctx context.Context, c vm.Cache, key string, s Spec) (*vm.Template, error) {
 	c.Note("boot the template (%d CPU, %d MiB, %s)", s.CPUs, s.Memory>>20, d.Accel)
-	if d.trustTSC() && !d.image(s).BootsItself() { // whose kernel takes no argument
+	if d.trustTSC() && !d.image(s).BootsItself() { // its kernel accepts no arguments
 		for range clockAttempts {
 			t, err := d.bootTemplate(ctx, c, key, s, true)
 			if !errors.Is(err, vm.ErrClock) {
@@ -135,17 +132,17 @@ func (d *Driver) makeTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 	return d.bootTemplate(ctx, c, key, s, false)
 }
 
-// bootLimit bounds the boot of a template or a cold node until its agent answers. By hand it takes
-// 4 s under TCG on an idle core, and that of a full node 20 s; a user's image starts more, and took
-// 20 minutes beside 35 busy processes.
+// bootLimit limits the boot of a template or a cold node until its agent answers. Normally it takes 4 s under TCG on
+// an idle core, or 20 s for a full node. A user's image starts more programs, and took 20 minutes beside 35 busy
+// processes.
 const bootLimit, fullBootLimit = 180 * time.Second, 30 * time.Minute
 
-// systemStarted waits until systemd has nothing left to start and udev no device to look at, and writes what the disk
-// of a template is to have. A unit that failed is the image's affair.
+// systemStarted waits until systemd and udev have nothing left to do, and syncs the template's disk. It ignores
+// failed units, which are a matter of the image.
 const systemStarted = "systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600; sync"
 
-// bootTemplate makes a template of the shape. With trustTSC its kernel does not doubt its TSC, and
-// vm.ErrClock says that it should have.
+// bootTemplate makes a template of the shape. With trustTSC its kernel does not doubt its TSC; the error is
+// vm.ErrClock if it should have.
 func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spec,
 	trustTSC bool) (*vm.Template, error) {
 	shape := Spec{Lab: "template", Name: key, CPUs: s.CPUs, Memory: s.Memory, Adapters: s.Adapters, Image: s.Image}
@@ -180,10 +177,9 @@ func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 	return c.Make(ctx, t, b)
 }
 
-// templateHome is what the machine of a template in a directory has for the /home of its clones: nothing.
+// templateHome returns the empty home of a template's machine, in place of the /home of its clones.
 func templateHome(dir string) Home { return Home{Dir: filepath.Join(dir, "home"), Security: "none"} }
 
-// withDisk makes the boot of a template that of a full node.
 func withDisk(b *vm.Boot, m *machine, home bool) {
 	made := b.Machine
 	b.Machine = func(ctx context.Context, dir string) (vm.Machine, error) {
@@ -202,10 +198,9 @@ func withDisk(b *vm.Boot, m *machine, home bool) {
 	b.Files, b.Limit = append(b.Files, fileDisk), max(b.Limit, fullBootLimit)
 }
 
-// withAdapters makes the boot of a template that of one with adapters.
 func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error {
 	a.blocks = []block{{Bytes: m.spec.Memory, Shared: true}}
-	if !m.image.BootsItself() { // whose kernel cannot be told to see no NUMA nodes
+	if !m.image.BootsItself() { // its kernel cannot be told to ignore NUMA nodes
 		initramfs, err := os.Stat(m.image.InitramfsPath())
 		if err != nil {
 			return err
@@ -238,23 +233,22 @@ func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error
 	return nil
 }
 
-// fileRAM is the memory of a template, in its directory.
 const fileRAM = "ram"
 
-// fileDisk is the disk of a full node or of its template, in its directory.
+// fileDisk is the disk in the directory of a full node or its template.
 const fileDisk = "disk.qcow2"
 
-// clearMemory fills the free memory of a guest with zeros: what its boot has left there would be copied to each clone.
-// It leaves 16 MiB and a thirty-second of the memory, so that nothing ends for want of memory. The root of the built-in
-// image is memory without a limit; that of a full node is a disk.
+// clearMemory fills the guest's free memory with zeros, because leftovers of its boot would be copied to each clone.
+// It spares 16 MiB and a thirty-second of the memory, so that no program is killed for lack of memory. The built-in
+// image's root is unlimited memory; a full node's is a disk.
 //
 //go:embed clear_memory.sh
 var clearMemory string
 
-// loginLimit is how long a user's system has been up when it is clear that nothing of its seed was started.
+// loginLimit is the time after a user's system is up when it is clear that it did not run its seed.
 const loginLimit = 2 * time.Minute
 
-// giveUp returns a context that ends when a system has long asked for a login on its console.
+// giveUp returns a context that ends loginLimit after a login prompt appeared on the console.
 func giveUp(ctx context.Context, console string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -273,8 +267,8 @@ func giveUp(ctx context.Context, console string) (context.Context, context.Cance
 	return ctx, func() { cancel(nil) }
 }
 
-// settle waits until the agent of a guest answers, the programs that configure a node wait for their
-// input, and its clock is right if it trusts that. last, if not nil, is the last thing to do in the guest.
+// settle waits until the guest's agent answers, its setup programs wait for input, and its clock is right if it
+// trusts the TSC. Then it calls last, if not nil.
 func settle(ctx context.Context, dir string, m machine,
 	last func(context.Context, *guest.Agent) error) (release func(), err error) {
 	nc, err := net.Dial("unix", filepath.Join(dir, socketSetup))
@@ -311,8 +305,8 @@ func settle(ctx context.Context, dir string, m machine,
 	return release, err
 }
 
-// Start makes a node run: from the template that Prepare has opened for its shape, else by booting
-// it. When it returns, the node's CPUs run; its agent answers soon after.
+// Start makes a node run, from the template that Prepare opened for its shape or else by booting. It returns when the
+// CPUs run; the agent answers soon after.
 func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
@@ -330,7 +324,7 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 		m.image, reason = d.image(s), cmp.Or(reason, "no template was prepared")
 	}
 	if s.full() {
-		// A clone has its kernel for when it starts again.
+		// A clone needs its kernel for a restart.
 		m.image, m.disk = s.Image, filepath.Join(s.Dir, fileDisk)
 		if err := vm.MakeOverlay(ctx, m.disk, below, 0); err != nil {
 			return nil, err
@@ -350,8 +344,8 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Before the machine runs, so that its guest never finds the port closed; the connection waits
-	// in the socket's queue.
+	// Before the machine runs, so that its guest never finds the port closed; the connection waits in the socket's
+	// queue.
 	setup, err := net.Dial("unix", filepath.Join(s.Dir, socketSetup))
 	if err == nil && s.Attached != nil {
 		err = s.Attached(ctx)
@@ -360,7 +354,7 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 		err = c.Resume(ctx)
 	}
 	if err != nil {
-		err = c.Explain(ctx, err) // QEMU may have ended before anybody could connect
+		err = c.Explain(ctx, err) // QEMU may have ended before any connection
 		c.Kill()
 		if setup != nil {
 			setup.Close()
@@ -378,8 +372,8 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 	return n, nil
 }
 
-// shareMemory gives a node with adapters memory that their server can map. It returns the files, and what restores the
-// adapters of a clone once its QEMU has taken the template's state.
+// shareMemory gives a node with adapters memory that their server can map. It returns the files, and a function that
+// restores a clone's adapters after QEMU has loaded the template's state.
 func (d *Driver) shareMemory(m *machine, t *vm.Template) (files []*os.File, _ func(context.Context) error, err error) {
 	s := m.spec
 	m.ram = ""
@@ -409,12 +403,12 @@ func (d *Driver) shareMemory(m *machine, t *vm.Template) (files []*os.File, _ fu
 	}, nil
 }
 
-// probeLimit bounds the trial boot under KVM. One that works takes about a second to its agent; one
-// that does not never ends.
+// probeLimit limits the trial boot under KVM. A working one takes about a second to its agent, a broken one never
+// ends.
 const probeLimit = 8 * time.Second
 
-// ProbeKVM finds out whether the image boots under KVM here, and why not; see [vm.Probe]. The answer
-// is kept in the directory cache for this boot of the host.
+// ProbeKVM finds out whether the image boots under KVM here, and why not; see [vm.Probe]. The result is cached in
+// cache until the next boot of this machine.
 func (d *Driver) ProbeKVM(ctx context.Context, cache string) (usable bool, reason string, err error) {
 	p := vm.Probe{QEMU: d.Version, Image: d.Image.Key, Limit: probeLimit, Machine: func(dir string) vm.Machine {
 		s := Spec{Lab: "probe", Name: "kvm", Dir: dir, CPUs: 1, Memory: 256 << 20}

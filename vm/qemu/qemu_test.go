@@ -21,7 +21,7 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// TestMain lets the test binary stand in for a second rackless that prepares the same template; see
+// TestMain lets the test binary be a second rackless that prepares the same template; see
 // TestTwoProcessesWaitForEachOther.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 5 && os.Args[1] == "prepare" {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// limited ends a test that would hang: far above what any of them takes, since the machine may be busy.
+// limited ends a hanging test; the limit is far above the usual time, because the machine may be busy.
 func limited(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 30*time.Minute, errors.New("the test's own limit"))
@@ -44,7 +44,7 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// shortDir returns a directory of the test whose name leaves room for sockets.
+// shortDir returns a directory with a short path, for sockets.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rlq")
@@ -55,13 +55,12 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// shape is a small machine in dir with one NIC that is plugged into nothing.
 func shape(dir string) Spec {
 	return Spec{Lab: "t", Name: "vm00", Dir: dir, CPUs: 1, Memory: 256 << 20,
 		NICs: []NIC{{MAC: "52:54:00:00:00:07"}}}
 }
 
-// findQEMU returns the emulator, without which the test is skipped, or failed where tests must be complete.
+// findQEMU returns the emulator. Without one it skips the test, or fails it if tests must be complete.
 func findQEMU(t *testing.T) (path, version string) {
 	t.Helper()
 	path, version, err := vm.Find()
@@ -143,8 +142,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// What the guest can see must be in the template's key, and nothing else, or a lab would get a
-// template for itself alone.
+// The template's key covers exactly the properties visible to the guest; otherwise a lab would need its own template.
 func TestTemplateKey(t *testing.T) {
 	d := func() *Driver { return &Driver{Version: "10.0.2", Accel: "tcg", Image: &image.Image{Key: "k"}} }
 	base := d().templateKey(shape("/r"))
@@ -185,7 +183,6 @@ func TestTemplateKey(t *testing.T) {
 	}
 }
 
-// fakeQEMU writes a program that is called as QEMU is, and returns its path.
 func fakeQEMU(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(shortDir(t), "qemu-system-x86_64")
@@ -223,7 +220,7 @@ func TestStartNamesWhatQEMUSaid(t *testing.T) {
 	}
 }
 
-// brokenImage is an image whose kernel is a valid ELF file that does nothing for ever, or is no kernel at all.
+// brokenImage returns an image whose kernel is a valid ELF file that loops forever, or is not a kernel at all.
 func brokenImage(t *testing.T, kernel []byte) *image.Image {
 	t.Helper()
 	dir := shortDir(t)
@@ -235,7 +232,7 @@ func brokenImage(t *testing.T, kernel []byte) *image.Image {
 	return &image.Image{Key: "broken", Dir: dir, Kernel: "vmlinux", Initramfs: "initramfs.cpio"}
 }
 
-// haltingKernel is the smallest kernel that QEMU starts by its PVH note: it jumps to itself.
+// haltingKernel returns the smallest kernel that QEMU starts by its PVH note; it jumps to itself.
 func haltingKernel() []byte {
 	le := binary.LittleEndian
 	const base, code = 0x100000, 0x200
@@ -344,8 +341,8 @@ func TestNodeThatCannotBoot(t *testing.T) {
 	})
 }
 
-// The template is made by whoever is first, while the other waits. The emulator is a fake that
-// fails, and counts: making one for real takes seconds, and the lock does not know the difference.
+// The first process makes the template while the other waits. A fake emulator fails and counts, because a real
+// template takes seconds and makes no difference for the lock.
 func TestTwoProcessesWaitForEachOther(t *testing.T) {
 	dir := shortDir(t)
 	log := filepath.Join(dir, "log")

@@ -20,11 +20,10 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// clocksource holds what a guest tells the time by.
 const clocksource = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
-// realImage returns the built-in image from the user's cache, where it is built if need be: nothing
-// smaller has the agent.
+// realImage returns the built-in image from the user's cache, built if necessary, because nothing smaller has the
+// agent.
 func realImage(t *testing.T) *image.Image {
 	t.Helper()
 	cache := os.Getenv("RACKLESS_CACHE")
@@ -45,8 +44,8 @@ func realImage(t *testing.T) *image.Image {
 	return img
 }
 
-// One template serves the whole test, since booting one takes seconds: two processes want it at once, in the place of
-// one that is damaged, and nodes are cloned from it.
+// The whole test uses one template, because booting takes seconds: two processes request it at once in place of a
+// damaged one, and nodes are cloned from it.
 func TestTemplate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a machine")
@@ -58,7 +57,7 @@ func TestTemplate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As the other processes have it, so that the key is the same.
+	// Same settings as in the other processes, so that the key is equal.
 	open := func() *Driver {
 		return &Driver{Binary: bin, Version: "0", Accel: "tcg", Cache: cache,
 			Image: &image.Image{Dir: img.Dir, Kernel: "vmlinux", Initramfs: "initramfs.cpio"}}
@@ -70,7 +69,7 @@ func TestTemplate(t *testing.T) {
 	key := d.templateKey(shape(""))
 	dir, stale := filepath.Join(cache, key), filepath.Join(cache, ".t"+key)
 	spoil(t, dir, key)
-	if err := os.MkdirAll(filepath.Join(stale, "x"), 0o700); err != nil { // of a process that was killed
+	if err := os.MkdirAll(filepath.Join(stale, "x"), 0o700); err != nil { // left by a killed process
 		t.Fatal(err)
 	}
 
@@ -89,7 +88,7 @@ func TestTemplate(t *testing.T) {
 	const made = "the cached template is damaged (state is not what was written): making it again\n" +
 		"boot the template (1 CPU, 256 MiB, tcg)\n"
 	if got := strings.Join(said, ""); strings.Count(got, made) != 1 || strings.Count(got, "damaged") != 1 {
-		// and more, where its clock has to be measured again
+		// more often if its clock must be measured again
 		t.Fatalf("two processes said %q, want %q once", got, made)
 	}
 	if all, err := (vm.Cache{Dir: cache}).List(); err != nil || len(all) != 1 || all[0].Damaged != nil {
@@ -138,7 +137,7 @@ func TestTemplate(t *testing.T) {
 				bytes.Contains(r.Stdout, []byte("seen")) {
 				t.Errorf("got %q %q, %v", r.Stdout, r.Stderr, err)
 			}
-			// The ACPI timer is so slow under TCG that perftest refuses to measure by it.
+			// The ACPI timer is so slow under TCG that perftest refuses to measure with it.
 			r, err = a.Run(limited(t), guest.Command{Argv: []string{"cat", clocksource}})
 			if got := strings.TrimSpace(string(r.Stdout)); err != nil || vm.TrustTSC(d.Accel) && got != "tsc" {
 				t.Errorf("the clone's clock is %q, %v, want the TSC", got, err)
@@ -150,7 +149,7 @@ func TestTemplate(t *testing.T) {
 		if !vm.TrustTSC(d.Accel) {
 			t.Skip("the TSC of this machine is not steady")
 		}
-		// Linux, arch/x86/kernel/tsc.c: taken for the first measurement. The second is then too far from it.
+		// Used as the first measurement (Linux, arch/x86/kernel/tsc.c); the second is then too far from it.
 		bad := &Driver{Binary: bin, Version: version, Accel: "tcg", Image: img, Cache: shortDir(t),
 			moreArgs: " tsc_early_khz=544000"}
 		if _, err := bad.bootTemplate(limited(t), vm.Cache{Dir: bad.Cache}, "key", shape(""),
@@ -212,7 +211,6 @@ func TestTemplate(t *testing.T) {
 	})
 }
 
-// rewrite changes a file's content.
 func rewrite(t *testing.T, path string, change func([]byte) []byte) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -224,7 +222,7 @@ func rewrite(t *testing.T, path string, change func([]byte) []byte) {
 	}
 }
 
-// spoil writes a template whose state is not the one that its manifest names.
+// spoil writes a template whose state does not match its manifest.
 func spoil(t *testing.T, dir, key string) {
 	t.Helper()
 	manifest, err := json.Marshal(vm.Template{Format: 4, Key: key, StateSHA256: "00"})

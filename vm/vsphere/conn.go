@@ -1,11 +1,11 @@
 // Package vsphere reads the hosts of a vCenter or of a single ESXi host, and changes virtual machines and hosts there
-// as a plan says. What a change is, and how it is undone, is a step of package change, with its journal: so a
-// connection that is lost in the middle of a change is no different from a kill.
+// according to a plan. Each change and its undoing is a step of package change, with its journal, so losing the
+// connection in the middle of a change is like a kill.
 //
-// One table, settings, says which setting of a virtual machine is read where and written how. The diff, the change and
-// the rollback all go through it.
+// The table settings says how each setting of a virtual machine is read and written. Diff, change and rollback all
+// use it.
 //
-// All of this has been tested against vCenter's simulator, never against a vCenter.
+// All of this has only been tested against vCenter's simulator, never against a vCenter.
 package vsphere
 
 import (
@@ -43,23 +43,22 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Login says which vCenter, as whom. It is in no file of rackless: String leaves out user and password.
+// A Login contains the URL of a vCenter and its user. It is in no file of rackless; String omits user and password.
 type Login struct {
 	url      *url.URL // without a user
 	user     *url.Userinfo
-	guest    *url.Userinfo // of the guests; nil for none
+	guest    *url.Userinfo // for guests; may be nil
 	insecure bool
 }
 
 // insecureKey is the parameter of a Login's URL that turns off the check of the server's certificate.
 const insecureKey = "no_verify"
 
-// variables are what govc reads too, so that who uses govc has nothing left to set.
+// variables are govc's, so that its users need no further settings.
 var variables = []string{"GOVC_URL", "GOVC_USERNAME", "GOVC_PASSWORD", "GOVC_INSECURE", "GOVC_GUEST_LOGIN"}
 
-// ReadLogin reads the login from the environment, as govc does. What is not there is read from a file of lines
-// NAME=VALUE that only its owner may read: the one that RACKLESS_VSPHERE names, or vsphere in the user's directory of
-// settings for rackless.
+// ReadLogin reads the login from govc's environment variables. Missing ones are read from a file of lines NAME=VALUE
+// with mode 0600: the file in RACKLESS_VSPHERE, or rackless/vsphere in the user's configuration directory.
 func ReadLogin(getenv func(string) string) (*Login, error) {
 	values, path, err := readFile(getenv)
 	if err != nil {
@@ -75,7 +74,7 @@ func ReadLogin(getenv func(string) string) (*Login, error) {
 			"into %s (mode 0600)", path)
 	}
 	u, err := soap.ParseURL(values["GOVC_URL"])
-	if err != nil { // it may quote a password
+	if err != nil { // the error may quote a password
 		return nil, errors.New("GOVC_URL is not a URL such as https://vcenter.example.org/sdk")
 	}
 	l := &Login{user: u.User}
@@ -96,7 +95,7 @@ func ReadLogin(getenv func(string) string) (*Login, error) {
 	}
 	if text := values["GOVC_GUEST_LOGIN"]; text != "" {
 		user, password, ok := strings.Cut(text, ":")
-		if !ok || user == "" { // it may be a password
+		if !ok || user == "" { // the text may be a password
 			return nil, errors.New("GOVC_GUEST_LOGIN is not USER:PASSWORD")
 		}
 		l.guest = url.UserPassword(user, password)
@@ -105,7 +104,6 @@ func ReadLogin(getenv func(string) string) (*Login, error) {
 	return l, nil
 }
 
-// readFile reads the file of a login, if there is one, and returns its path.
 func readFile(getenv func(string) string) (values map[string]string, path string, err error) {
 	values = map[string]string{}
 	path = getenv("RACKLESS_VSPHERE")
@@ -146,7 +144,7 @@ func readFile(getenv func(string) string) (values map[string]string, path string
 	return values, path, nil
 }
 
-// String is the URL without user and password, for states and messages.
+// String returns the URL without user and password, for states and messages.
 func (l *Login) String() string {
 	u := *l.url
 	if l.insecure {
@@ -159,12 +157,12 @@ func (l *Login) String() string {
 type Conn struct {
 	URL    string // without user and password
 	client *govmomi.Client
-	guest  *url.Userinfo // of the guests; nil for none
-	// asking is held where several nodes are asked at once: the simulator of vCenter blocks for ever on questions of
-	// one session that cross.
+	guest  *url.Userinfo // for guests; may be nil
+	// asking is held for calls that several nodes may make concurrently: vCenter's simulator deadlocks if such calls
+	// of one session overlap.
 	asking sync.Mutex
 
-	// What was found stays for the session, which is short: labs would ask for it hundreds of times.
+	// Caches for the session, which is short: labs would repeat the queries hundreds of times.
 	mu        sync.Mutex
 	places    map[string]place
 	hostsSeen map[string]types.ManagedObjectReference
@@ -177,7 +175,8 @@ func Connect(ctx context.Context, l *Login) (*Conn, error) {
 	if err := s.SetRootCAs(os.Getenv("GOVC_TLS_CA_CERTS")); os.Getenv("GOVC_TLS_CA_CERTS") != "" && err != nil {
 		return nil, fmt.Errorf("GOVC_TLS_CA_CERTS: %w", err)
 	}
-	// Many calls run at once. By default two connections stay open, and each of the others costs a TLS handshake.
+	// Many calls run concurrently. By default only two connections stay open, and each further one costs a TLS
+	// handshake.
 	t := s.DefaultTransport()
 	t.MaxIdleConnsPerHost = t.MaxIdleConns
 	s.Client.Transport = readToTheEnd{t}
@@ -196,8 +195,8 @@ func Connect(ctx context.Context, l *Login) (*Conn, error) {
 	return c, nil
 }
 
-// readToTheEnd reads what is left of an answer when it is closed. The client of SOAP stops at the last element, and
-// http.Transport does not use a connection again whose answer has not been read.
+// readToTheEnd reads the rest of an answer when it is closed. The SOAP client stops at the last element, and
+// http.Transport does not reuse a connection with unread data.
 type readToTheEnd struct{ http.RoundTripper }
 
 func (t readToTheEnd) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -210,16 +209,16 @@ func (t readToTheEnd) RoundTrip(req *http.Request) (*http.Response, error) {
 
 type restReader struct{ io.ReadCloser }
 
-// maxRest is far more than what follows the last element of an answer.
+// maxRest is far more than any data after the last element of an answer.
 const maxRest = 64 << 10
 
 func (r restReader) Close() error {
-	_, _ = io.CopyN(io.Discard, r.ReadCloser, maxRest) // a connection that is lost is not used again
+	_, _ = io.CopyN(io.Discard, r.ReadCloser, maxRest) // a lost connection is not reused
 	return r.ReadCloser.Close()
 }
 
-// Open connects to the vCenter that the environment of this process names. If at is not empty, it has to be that one:
-// the URL of an earlier session.
+// Open connects to the vCenter in the environment of this process. If at, the URL of an earlier session, is not
+// empty, it must be the same vCenter.
 func Open(ctx context.Context, at string) (*Conn, error) {
 	l, err := ReadLogin(os.Getenv)
 	if err != nil {
@@ -258,7 +257,7 @@ func (c *Conn) hosts(ctx context.Context) (map[string]types.ManagedObjectReferen
 	if err != nil {
 		return nil, err
 	}
-	defer v.Destroy(context.WithoutCancel(ctx)) // it ends with the session, too
+	defer v.Destroy(context.WithoutCancel(ctx)) // it also ends with the session
 	var found []mo.HostSystem
 	if err := v.Retrieve(ctx, []string{"HostSystem"}, []string{"name"}, &found); err != nil {
 		return nil, err
@@ -287,7 +286,7 @@ func (c *Conn) host(ctx context.Context, name string) (*object.HostSystem, error
 	return nil, fmt.Errorf("%s has no host %q; it has %s", c.URL, name, strings.Join(names, ", "))
 }
 
-// hostName returns the name of a host; that of its object where it is not known.
+// hostName returns the name of a host, or of its object if the name is unknown.
 func (c *Conn) hostName(ctx context.Context, ref types.ManagedObjectReference) (string, error) {
 	all, err := c.hosts(ctx)
 	for name, host := range all {
@@ -323,7 +322,7 @@ func (c *Conn) Read(ctx context.Context, name string) (*topology.Host, error) {
 	}, lab.VSphereScheme+name)
 }
 
-// ReadHost reads the host that a name such as vsphere://esxi01 stands for, in a session of its own.
+// ReadHost reads the host with a name such as vsphere://esxi01, in its own session.
 func ReadHost(ctx context.Context, name string) (*topology.Host, error) {
 	c, err := Open(ctx, "")
 	if err != nil {
@@ -333,8 +332,8 @@ func ReadHost(ctx context.Context, name string) (*topology.Host, error) {
 	return h, errors.Join(err, c.Close(context.WithoutCancel(ctx)))
 }
 
-// place returns a folder of virtual machines of a data centre, and what finds other things there. Where there is one
-// data centre only, it may be left out; without a folder it is the data centre's.
+// place returns a folder of virtual machines in a data centre, and a finder for other objects there. datacenter may
+// be "" if there is only one; folder "" means the data centre's.
 func (c *Conn) place(ctx context.Context, datacenter, folder string) (*find.Finder, *object.Folder, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -358,7 +357,6 @@ func (c *Conn) place(ctx context.Context, datacenter, folder string) (*find.Find
 	return f, at, nil
 }
 
-// A place is where the virtual machines of a lab are.
 type place struct {
 	finder *find.Finder
 	folder *object.Folder

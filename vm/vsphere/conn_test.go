@@ -122,8 +122,8 @@ func TestTheCertificateIsChecked(t *testing.T) {
 	}
 }
 
-// A TLS handshake costs more than a call: connections stay open until the session ends, also where many calls run at
-// once.
+// A TLS handshake costs more than a call, so connections stay open until the session ends, even if many calls run
+// concurrently.
 func TestConnectionsAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	s := vspheretest.New(t)
@@ -181,7 +181,7 @@ func TestReadHost(t *testing.T) {
 	if diff := cmp.Diff(h, saved); diff != "" {
 		t.Errorf("read from what govc saves it is another host (-live +saved):\n%s", diff)
 	}
-	// A host that was saved alone is read without them, and says so.
+	// A host saved without its virtual machines is read without them, and reports it.
 	alone := filepath.Join(t.TempDir(), "host.xml")
 	if err := os.Rename(file, alone); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,6 @@ import (
 	"github.com/rackless/rackless/machine/dump/esxi"
 )
 
-// child finds what has a name among the networks of the data centre; nil for nothing.
 func (o *switchOp) child(ctx context.Context, name string) (*object.Folder, object.Reference, error) {
 	folder, err := o.conn.networks(ctx, o.Datacenter)
 	if err != nil {
@@ -27,7 +26,7 @@ func (o *switchOp) child(ctx context.Context, name string) (*object.Folder, obje
 	return folder, found, err
 }
 
-// distributed returns the distributed switch, and its port groups but those of its uplinks; nil for none.
+// distributed returns the distributed switch and its port groups, except for uplink groups, or nil.
 func (o *switchOp) distributed(ctx context.Context) (s *object.DistributedVirtualSwitch, c *types.VMwareDVSConfigInfo,
 	groups []mo.DistributedVirtualPortgroup, err error) {
 	_, found, err := o.child(ctx, o.Name)
@@ -53,7 +52,6 @@ func (o *switchOp) distributed(ctx context.Context) (s *object.DistributedVirtua
 	return s, c, groups, err
 }
 
-// members takes hosts into the switch, or out of it.
 func (o *switchOp) members(ctx context.Context, op types.ConfigSpecOperation, hosts []string) error {
 	if len(hosts) == 0 {
 		return nil
@@ -84,7 +82,7 @@ func (o *switchOp) members(ctx context.Context, op types.ConfigSpecOperation, ho
 	return finish(ctx)(s.Reconfigure(ctx, spec))
 }
 
-// settle waits for what vCenter does with the switch already.
+// settle waits for vCenter's pending tasks on the switch.
 func (o *switchOp) settle(ctx context.Context) error {
 	folder, found, err := o.child(ctx, o.Name)
 	if err == nil {
@@ -96,7 +94,6 @@ func (o *switchOp) settle(ctx context.Context) error {
 	return err
 }
 
-// networks returns the folder of the networks of a data centre.
 func (c *Conn) networks(ctx context.Context, datacenter string) (*object.Folder, error) {
 	f, _, err := c.place(ctx, datacenter, "")
 	if err != nil {
@@ -113,7 +110,6 @@ func (c *Conn) networks(ctx context.Context, datacenter string) (*object.Folder,
 	return folders.NetworkFolder, nil
 }
 
-// dvs returns a distributed switch and its configuration.
 func (c *Conn) dvs(ctx context.Context, ref types.ManagedObjectReference) (*object.DistributedVirtualSwitch,
 	*types.VMwareDVSConfigInfo, error) {
 	s := object.NewDistributedVirtualSwitch(c.client.Client, ref)
@@ -128,7 +124,6 @@ func (c *Conn) dvs(ctx context.Context, ref types.ManagedObjectReference) (*obje
 	return s, config, nil
 }
 
-// lookDistributed returns what there is; nil for no such switch.
 func (o *switchOp) lookDistributed(ctx context.Context) (*switchState, error) {
 	s, config, groups, err := o.distributed(ctx)
 	if err != nil || s == nil {
@@ -160,7 +155,6 @@ func (o *switchOp) lookDistributed(ctx context.Context) (*switchState, error) {
 	return have, nil
 }
 
-// makeDistributed makes what is missing.
 func (o *switchOp) makeDistributed(ctx context.Context) error {
 	if err := o.settle(ctx); err != nil {
 		return err
@@ -215,7 +209,7 @@ func (o *switchOp) makeDistributed(ctx context.Context) error {
 	return finish(ctx)(s.AddPortgroup(ctx, specs))
 }
 
-// removeDistributed removes port groups and members first: a switch that has some may be in use.
+// removeDistributed removes port groups and members first, because a switch that has some may be in use.
 func (o *switchOp) removeDistributed(ctx context.Context, have *switchState) error {
 	s, _, groups, err := o.distributed(ctx)
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// ReachesGuests returns an error where there is no login for guests.
+// ReachesGuests returns an error if there is no login for guests.
 func (c *Conn) ReachesGuests() error {
 	if c.guest == nil {
 		return errors.New("rackless has no login for the guests: set GOVC_GUEST_LOGIN=USER:PASSWORD, or write it " +
@@ -35,8 +35,8 @@ func (c *Conn) ReachesGuests() error {
 	return nil
 }
 
-// Agent returns what runs programs in the guest of a node, as the user that GOVC_GUEST_LOGIN names: vSphere's guest
-// operations, which VMware Tools in the guest carry out. It waits until they are ready, for as long as limit.
+// Agent returns an agent that runs programs in the guest of a node, as the user in GOVC_GUEST_LOGIN. It uses
+// vSphere's guest operations, executed by VMware Tools in the guest, and waits up to limit until they are ready.
 func (c *Conn) Agent(ctx context.Context, l *lab.Lab, node string, limit time.Duration) (*guest.Agent, error) {
 	if err := c.ReachesGuests(); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (c *Conn) Agent(ctx context.Context, l *lab.Lab, node string, limit time.Du
 		return nil, err
 	}
 	a := guest.NewAgent(g)
-	a.Node, a.Dir = node, "/tmp" // the user of the guest need not be root
+	a.Node, a.Dir = node, "/tmp" // the guest's user need not be root
 	return a, nil
 }
 
@@ -86,27 +86,26 @@ func (c *Conn) guestReady(ctx context.Context, vm *object.VirtualMachine) (bool,
 	return ready, err
 }
 
-// A guestConn speaks what package guest says to qemu-ga through guest operations. The output of a program goes to files
-// in the guest's /tmp, which are read when it has ended.
+// A guestConn implements the qemu-ga commands of package guest by guest operations. The output of a program goes to
+// files in the guest's /tmp, which are read after its end.
 type guestConn struct {
 	c        *Conn
 	vm       string
 	auth     *types.NamePasswordAuthentication
 	programs *guestops.ProcessManager
 	files    *guestops.FileManager
-	running  map[int64]string // how the names of a program's files begin, by its process number
+	running  map[int64]string // prefix of the names of a program's files, by process ID
 	open     map[int64]*guestFile
 	done     chan struct{}
 }
 
-// A guestFile is a file that is read while it grows. A transfer is always of the whole file.
+// A guestFile is a file that is read while it grows. A transfer always contains the whole file.
 type guestFile struct {
 	path string
-	text []byte // as it was last
+	text []byte // the last transfer
 	at   int
 }
 
-// guestArgs are the arguments of all commands.
 type guestArgs struct {
 	Path    string   `json:"path"`
 	Arg     []string `json:"arg"`
@@ -125,7 +124,7 @@ func (g *guestConn) Close() error {
 	return nil
 }
 
-// Call does what a command of qemu-ga does.
+// Call executes a qemu-ga command.
 func (g *guestConn) Call(ctx context.Context, command string, args, result any) error {
 	do, ok := map[string]func(context.Context, *guestArgs) (any, error){"guest-exec": g.start,
 		"guest-exec-status": g.status, "guest-file-open": g.openFile, "guest-file-read": g.readFile,
@@ -153,7 +152,7 @@ func (g *guestConn) Call(ctx context.Context, command string, args, result any) 
 	return recode(got, result)
 }
 
-// refused reports whether it was the guest that said no.
+// refused reports whether the guest itself refused the request.
 func refused(err error) bool {
 	var operation types.BaseGuestOperationsFault
 	var file types.BaseFileFault
@@ -164,7 +163,6 @@ func refused(err error) bool {
 	return ok
 }
 
-// recode turns a value into another by its names in JSON.
 func recode(from, to any) error {
 	text, err := json.Marshal(from)
 	if err != nil {
@@ -173,7 +171,8 @@ func recode(from, to any) error {
 	return json.Unmarshal(text, to)
 }
 
-// start starts a program. VMware Tools give the line to a shell, which becomes the program: the process number is its.
+// start starts a program. VMware Tools run it by a shell that is replaced by the program, so the process ID is the
+// program's.
 func (g *guestConn) start(ctx context.Context, a *guestArgs) (any, error) {
 	base := "/tmp/rackless-" + guest.NewMachineID()
 	line := "umask 077; exec " + words.Quote(a.Path)
@@ -201,7 +200,7 @@ func (g *guestConn) start(ctx context.Context, a *guestArgs) (any, error) {
 	return map[string]int64{"pid": pid}, err
 }
 
-// status says whether a program has ended, and then what it has written.
+// status reports whether a program has ended, and then its output.
 func (g *guestConn) status(ctx context.Context, a *guestArgs) (any, error) {
 	list, err := g.programs.ListProcesses(ctx, g.auth, []int64{a.PID})
 	if err != nil {
@@ -227,13 +226,13 @@ func (g *guestConn) status(ctx context.Context, a *guestArgs) (any, error) {
 			}
 			answer[key] = base64.StdEncoding.EncodeToString(text)
 		}
-		// One that was never made is as good as removed.
+		// The error does not matter if the file was never made.
 		_ = g.files.DeleteFile(ctx, g.auth, base+suffix)
 	}
 	return answer, nil
 }
 
-// openFile opens a file. One that is to be read as it is has to be there; another may come later.
+// openFile opens a file. A file to be read once must exist; a growing one may come later.
 func (g *guestConn) openFile(ctx context.Context, a *guestArgs) (any, error) {
 	f := &guestFile{path: a.Path}
 	if a.Mode == "r" {
@@ -274,10 +273,9 @@ func (g *guestConn) closeFile(_ context.Context, a *guestArgs) (any, error) {
 	return struct{}{}, nil
 }
 
-// maxTransfer bounds a file of a guest, as qemu-ga bounds output.
+// maxTransfer limits the size of a guest's file, like qemu-ga's limit for output.
 const maxTransfer = 16 << 20
 
-// get reads a file of the guest.
 func (g *guestConn) get(ctx context.Context, path string) ([]byte, error) {
 	info, err := g.files.InitiateFileTransferFromGuest(ctx, g.auth, path)
 	if err != nil {
@@ -288,7 +286,7 @@ func (g *guestConn) get(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	p := soap.DefaultDownload
-	p.Close = true // the connection is to the host, and kept for nothing else
+	p.Close = true // the connection is to the host and not used again
 	body, _, err := g.c.client.Client.Download(ctx, u, &p)
 	if err != nil {
 		return nil, err
@@ -301,7 +299,7 @@ func (g *guestConn) get(ctx context.Context, path string) ([]byte, error) {
 	return text, err
 }
 
-// put writes a file of the guest that only its user may read.
+// put writes a guest file that only its user may read.
 func (g *guestConn) put(ctx context.Context, path string, text []byte) error {
 	url, err := g.files.InitiateFileTransferToGuest(ctx, g.auth, path,
 		&types.GuestPosixFileAttributes{Permissions: 0o600}, int64(len(text)), true)

@@ -16,22 +16,20 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// A hostOp changes a setting of a host, or of a switch that it is on.
+// A hostOp changes a setting of a host, or of a switch of the host.
 type hostOp struct {
 	Host    string `json:"host"`
 	Setting string `json:"setting"`
-	Of      string `json:"of,omitempty"` // the function, the module or the switch
+	Of      string `json:"of,omitempty"` // function, module or switch
 	Want    string `json:"want"`
 	conn    *Conn
 }
 
-// A hostSetting says how a setting of a host is read and written.
 type hostSetting struct {
 	get func(ctx context.Context, o *hostOp, h *object.HostSystem) (string, error)
 	set func(ctx context.Context, o *hostOp, h *object.HostSystem, text string) error
 }
 
-// Names of the settings of a host.
 const (
 	hostVFs         = "virtual_functions"
 	hostPassthrough = "passthrough"
@@ -172,7 +170,6 @@ func (o *hostOp) at(ctx context.Context) (hostSetting, *object.HostSystem, error
 	return s, h, err
 }
 
-// function returns what the host says about passing a function through.
 func (o *hostOp) function(ctx context.Context, h *object.HostSystem) (types.BaseHostPciPassthruInfo, error) {
 	var have mo.HostSystem
 	if err := h.Properties(ctx, h.Reference(), []string{"config.pciPassthruInfo"}, &have); err != nil {
@@ -199,7 +196,7 @@ func (o *hostOp) update(ctx context.Context, h *object.HostSystem, c types.BaseH
 	return explain(err)
 }
 
-// manager returns what changes some settings of a host; lacks is what a host does without it.
+// manager returns the object that changes a group of settings of a host. lacks describes a host without it.
 func (o *hostOp) manager(ctx context.Context, h *object.HostSystem, lacks string,
 	of func(*types.HostConfigManager) *types.ManagedObjectReference) (at types.ManagedObjectReference, err error) {
 	var have mo.HostSystem
@@ -231,7 +228,6 @@ func (o *hostOp) powerSystem(ctx context.Context, h *object.HostSystem) (*mo.Hos
 	return p, err
 }
 
-// dvs returns the distributed switch that the op is about, and its configuration.
 func (o *hostOp) dvs(ctx context.Context) (*object.DistributedVirtualSwitch, *types.VMwareDVSConfigInfo, error) {
 	var ref types.ManagedObjectReference
 	if !ref.FromString(o.Of) {

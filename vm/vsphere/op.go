@@ -20,7 +20,7 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// Kinds makes the ops that a journal names, for a session.
+// Kinds returns the ops of journals, for a session.
 func Kinds(c *Conn) change.Kinds {
 	return change.Kinds{
 		kindClone:    func() change.Op { return &cloneOp{machine: machine{conn: c}} },
@@ -33,7 +33,6 @@ func Kinds(c *Conn) change.Kinds {
 	}
 }
 
-// Kinds of ops in the journal.
 const (
 	kindClone    = "vsphere-clone"
 	kindSettings = "vsphere-settings"
@@ -44,28 +43,25 @@ const (
 	kindCustomize = "vsphere-customize"
 )
 
-// markKey is the parameter of a virtual machine that says of which lab it is. Nothing without it is ever removed.
+// markKey is the parameter of a virtual machine that names its lab. Machines without it are never removed.
 const markKey = "rackless.lab"
 
-// absent is the state of a virtual machine that is not there.
 const absent = ""
 
-// A machine names a virtual machine of a lab.
 type machine struct {
 	Name       string `json:"name"`
 	Datacenter string `json:"datacenter,omitempty"`
-	Folder     string `json:"folder,omitempty"` // "" is that of the data centre
+	Folder     string `json:"folder,omitempty"` // "" means the data centre's
 	conn       *Conn
 }
 
-// machine names the virtual machine of a node.
 func (c *Conn) machine(l *lab.Lab, node string) machine {
 	return machine{Name: lab.VMName(l.Name, node), Datacenter: l.VSphere.Datacenter, Folder: l.VSphere.Folder, conn: c}
 }
 
 func (m *machine) Subject() string { return path.Join(m.Datacenter, m.Folder, m.Name) }
 
-// find returns the machine and its configuration; nil where it is not there.
+// find returns the machine and its configuration, or nil if it does not exist.
 func (m *machine) find(ctx context.Context) (*object.VirtualMachine, *mo.VirtualMachine, error) {
 	_, folder, err := m.conn.place(ctx, m.Datacenter, m.Folder)
 	if err != nil {
@@ -90,7 +86,7 @@ func (m *machine) find(ctx context.Context) (*object.VirtualMachine, *mo.Virtual
 	return vm, &have, err
 }
 
-// settled is find once vCenter has done what it does with the machine already.
+// settled is like find, after vCenter's pending tasks on the machine.
 func (m *machine) settled(ctx context.Context) (*object.VirtualMachine, *mo.VirtualMachine, error) {
 	vm, have, err := m.find(ctx)
 	if err == nil && have != nil {
@@ -102,7 +98,7 @@ func (m *machine) settled(ctx context.Context) (*object.VirtualMachine, *mo.Virt
 	return m.find(ctx)
 }
 
-// settle waits for what vCenter does with an object already: after a connection was lost, what was asked for goes on.
+// settle waits for vCenter's pending tasks on an object, because tasks continue after a connection was lost.
 func (c *Conn) settle(ctx context.Context, ref types.ManagedObjectReference) error {
 	var e mo.ManagedEntity
 	pc := property.DefaultCollector(c.client.Client)
@@ -113,7 +109,7 @@ func (c *Conn) settle(ctx context.Context, ref types.ManagedObjectReference) err
 		var t mo.Task
 		err := pc.RetrieveOne(ctx, ref, []string{"info.state"}, &t)
 		if err == nil && (t.Info.State == types.TaskInfoStateQueued || t.Info.State == types.TaskInfoStateRunning) {
-			// How it ends is seen in what there is afterwards.
+			// Ignore the task's error: the object's state afterwards shows the result.
 			if err := object.NewTask(c.client.Client, ref).WaitEx(ctx); err != nil && ctx.Err() != nil {
 				return err
 			}
@@ -122,7 +118,6 @@ func (c *Conn) settle(ctx context.Context, ref types.ManagedObjectReference) err
 	return nil
 }
 
-// finish returns what waits for a task that was asked for.
 func finish(ctx context.Context) func(*object.Task, error) error {
 	return func(t *object.Task, err error) error {
 		if err == nil {
@@ -132,7 +127,6 @@ func finish(ctx context.Context) func(*object.Task, error) error {
 	}
 }
 
-// explain says what a fault means where vCenter's words do not.
 func explain(err error) error {
 	switch {
 	case err == nil:
@@ -145,7 +139,7 @@ func explain(err error) error {
 	return err
 }
 
-// A cloneOp makes a virtual machine from a template, without starting it, or moves one that is on another host.
+// A cloneOp makes a virtual machine from a template, without starting it, or moves an existing one from another host.
 type cloneOp struct {
 	machine
 	Lab      string    `json:"lab"`
@@ -153,13 +147,13 @@ type cloneOp struct {
 	Host     string    `json:"host"`
 	Clone    lab.Clone `json:"clone"`
 
-	Datastore string `json:"datastore,omitempty"` // "" is that of the template
-	Pool      string `json:"pool,omitempty"`      // "" is that of the host
+	Datastore string `json:"datastore,omitempty"` // "" means the template's
+	Pool      string `json:"pool,omitempty"`      // "" means the host's
 }
 
 func (o *cloneOp) Kind() string { return kindClone }
 
-// Read returns the lab that the machine says it is of, with its host if that is another; "?" for one of nobody.
+// Read returns the machine's lab, with its host if that is another, or "?" if the machine belongs to no lab.
 func (o *cloneOp) Read(ctx context.Context, _ *change.System) (change.State, error) {
 	_, have, err := o.find(ctx)
 	if err != nil || have == nil {
@@ -180,10 +174,10 @@ func (o *cloneOp) Read(ctx context.Context, _ *change.System) (change.State, err
 	return change.State(mark), err
 }
 
-// elsewhere stands before the host of a machine that is to be on another.
+// elsewhere separates the lab from the host of a machine that must move.
 const elsewhere = " on "
 
-// from returns the host that a machine of the lab has to leave; "" for none.
+// from returns the host that a machine of the lab must leave, or "".
 func (o *cloneOp) from(s change.State) string {
 	mark, host, _ := strings.Cut(string(s), elsewhere)
 	if mark != o.Lab {
@@ -203,7 +197,7 @@ func (o *cloneOp) Do(ctx context.Context, s *change.System) error {
 	if err != nil {
 		return err
 	}
-	// A clone that was asked for before the connection was lost is awaited, and not made twice.
+	// If a clone was requested before the connection was lost, wait for it instead of making a second.
 	if err := o.conn.settle(ctx, template.Reference()); err != nil {
 		return err
 	}
@@ -239,7 +233,7 @@ func (o *cloneOp) Do(ctx context.Context, s *change.System) error {
 	return finish(ctx)(template.Clone(ctx, folder, o.Name, spec))
 }
 
-// move takes the machine to the host, and its disks to the datastore of the lab file, if it names one.
+// move moves the machine to the host, and its disks to the lab file's datastore, if any.
 func (o *cloneOp) move(ctx context.Context) error {
 	vm, have, err := o.settled(ctx)
 	if err != nil || have == nil {
@@ -255,7 +249,6 @@ func (o *cloneOp) move(ctx context.Context) error {
 	return finish(ctx)(vm.Relocate(ctx, *where, types.VirtualMachineMovePriorityDefaultPriority))
 }
 
-// location is where a clone goes: the host, a resource pool and a datastore.
 func (o *cloneOp) location(ctx context.Context) (*types.VirtualMachineRelocateSpec, error) {
 	h, err := o.conn.host(ctx, o.Host)
 	if err != nil {
@@ -283,13 +276,13 @@ func (o *cloneOp) location(ctx context.Context) (*types.VirtualMachineRelocateSp
 	return spec, nil
 }
 
-// Restore removes the machine, with its disks. One that is not the lab's is left alone.
+// Restore removes the machine with its disks, if it belongs to the lab.
 func (o *cloneOp) Restore(ctx context.Context, s *change.System, _ change.State) error {
 	f, _, err := o.conn.place(ctx, o.Datacenter, o.Folder)
 	if err != nil {
 		return err
 	}
-	// A template that is gone makes no clones any more.
+	// A removed template has no pending clones.
 	if template, err := f.VirtualMachine(ctx, o.Template); err == nil {
 		if err := o.conn.settle(ctx, template.Reference()); err != nil {
 			return err
@@ -307,7 +300,6 @@ func (o *cloneOp) Restore(ctx context.Context, s *change.System, _ change.State)
 	return finish(ctx)(vm.Destroy(ctx))
 }
 
-// A settingsOp gives a virtual machine what the plan wants of its settings.
 type settingsOp struct {
 	machine
 	Want map[string]string `json:"want"`
@@ -315,7 +307,7 @@ type settingsOp struct {
 
 func (o *settingsOp) Kind() string { return kindSettings }
 
-// Read returns the settings that the op is about, as they are.
+// Read returns the present values of the op's settings.
 func (o *settingsOp) Read(ctx context.Context, _ *change.System) (change.State, error) {
 	_, have, err := o.find(ctx)
 	if err != nil || have == nil {
@@ -351,10 +343,10 @@ func (o *settingsOp) Restore(ctx context.Context, _ *change.System, before chang
 	return o.write(ctx, want)
 }
 
-// Restored reports whether the settings are as before. A machine that is gone has none.
+// Restored reports whether the settings are as before. A missing machine has none.
 func (o *settingsOp) Restored(before, now change.State) bool { return now == absent || now == before }
 
-// write sets what differs, all at once; it refuses a machine that somebody changes meanwhile.
+// write changes all differing settings at once. It fails if somebody changes the machine meanwhile.
 func (o *settingsOp) write(ctx context.Context, want map[string]string) error {
 	vm, have, err := o.settled(ctx)
 	if err != nil || have == nil {
@@ -381,7 +373,6 @@ func (o *settingsOp) write(ctx context.Context, want map[string]string) error {
 	return finish(ctx)(vm.Reconfigure(ctx, spec))
 }
 
-// A powerOp starts a virtual machine.
 type powerOp struct{ machine }
 
 func (o *powerOp) Kind() string { return kindPower }
@@ -394,7 +385,6 @@ func (o *powerOp) Read(ctx context.Context, _ *change.System) (change.State, err
 	return change.State(have.Runtime.PowerState), nil
 }
 
-// poweredOn is the state of a machine that runs.
 const poweredOn = change.State(types.VirtualMachinePowerStatePoweredOn)
 
 func (o *powerOp) Done(s change.State) bool { return s == poweredOn }
@@ -420,5 +410,5 @@ func (o *powerOp) Restore(ctx context.Context, _ *change.System, before change.S
 	return finish(ctx)(vm.PowerOff(ctx))
 }
 
-// Restored reports whether it is off again, or gone.
+// Restored reports whether the machine is off again, or gone.
 func (o *powerOp) Restored(before, now change.State) bool { return now == absent || now == before }

@@ -19,15 +19,15 @@ type (
 	vmSpec   = types.VirtualMachineConfigSpec
 )
 
-// A setting is one thing of a virtual machine that a plan decides, as text; "" is unset.
+// A setting is a property of a virtual machine that a plan determines, as text; "" means unset.
 type setting struct {
 	name string
 	get  func(c *vmConfig) string
 	set  func(s *vmSpec, have *vmConfig, text string) error
 }
 
-// settings are all of them, in the order in which a diff shows them. What else has a name with a dot is a parameter of
-// the virtual machine's configuration file, and needs no line here.
+// settings lists all settings, in the order of a diff. Any other name with a dot is a parameter of the machine's
+// configuration file, and needs no entry.
 var settings = []setting{
 	number("cpus", func(c *vmConfig) int64 { return int64(c.Hardware.NumCPU) },
 		func(s *vmSpec, n int64) { s.NumCPUs = int32(n) }),
@@ -63,7 +63,7 @@ var settings = []setting{
 	{"cpu_affinity", func(c *vmConfig) string { return esxi.Affinity(c).String() },
 		func(s *vmSpec, _ *vmConfig, text string) error {
 			set, err := topology.ParseCPUSet(text)
-			// An empty set takes the affinity away.
+			// An empty set removes the affinity.
 			s.CpuAffinity = &types.VirtualMachineAffinityInfo{AffinitySet: []int32{}}
 			for cpu := range set.All() {
 				s.CpuAffinity.AffinitySet = append(s.CpuAffinity.AffinitySet, int32(cpu))
@@ -81,7 +81,6 @@ var settings = []setting{
 	devices("sriov", sriovText, sriovDevice),
 }
 
-// settingNamed returns the line of a setting.
 func settingNamed(name string) (setting, error) {
 	if i := slices.IndexFunc(settings, func(s setting) bool { return s.name == name }); i >= 0 {
 		return settings[i], nil
@@ -92,10 +91,10 @@ func settingNamed(name string) (setting, error) {
 	return setting{}, fmt.Errorf("setting %q is not known to this version of rackless", name)
 }
 
-// retired are settings that journals of earlier versions contain. They concern machines that are removed as a whole.
+// retired are settings in journals of earlier versions. Their machines are removed as a whole.
 var retired = []string{"pvrdma", "vgpu"}
 
-// recorded returns the line of a setting that a journal names. A retired one is always unset.
+// recorded returns the setting named in a journal. A retired one is always unset.
 func recorded(name string) (setting, error) {
 	if slices.Contains(retired, name) {
 		return setting{name, func(*vmConfig) string { return "" },
@@ -129,7 +128,7 @@ func truth(name string, get func(*vmConfig) *bool, set func(*vmSpec, bool)) sett
 	}}
 }
 
-// reservation makes a setting of the CPU time or memory that a virtual machine has to itself, with 0 for none.
+// reservation returns the setting of a machine's reserved CPU time or memory, with 0 for none.
 func reservation(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
 	of func(*vmSpec) **types.ResourceAllocationInfo) setting {
 	return number(name, func(c *vmConfig) int64 {
@@ -140,7 +139,7 @@ func reservation(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
 	}, func(s *vmSpec, n int64) { allocation(of(s)).Reservation = &n })
 }
 
-// shares are "normal", "high", "low", or a number.
+// shares returns a setting with the values "normal", "high", "low", or a number.
 func shares(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
 	of func(*vmSpec) **types.ResourceAllocationInfo) setting {
 	return setting{name, func(c *vmConfig) string {
@@ -162,7 +161,7 @@ func shares(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
 	}}
 }
 
-// parameter is a parameter of the configuration file. vSphere removes one that is set to nothing.
+// parameter returns the setting of a configuration file parameter. vSphere removes a parameter if it is set to "".
 func parameter(name string) setting {
 	return setting{name, func(c *vmConfig) string { return esxi.Parameter(c, name) },
 		func(s *vmSpec, _ *vmConfig, text string) error {
@@ -171,11 +170,10 @@ func parameter(name string) setting {
 		}}
 }
 
-// separator stands between the texts of devices of one kind.
 const separator = "; "
 
-// devices are all devices of one kind, each as text, in order. To set them is to remove those that are too many and to
-// add those that are missing.
+// devices returns a setting that lists all devices of one kind as text, in order. Setting it removes surplus devices
+// and adds missing ones.
 func devices(name string, text func(types.BaseVirtualDevice) (string, bool),
 	device func(string) (types.BaseVirtualDevice, error)) setting {
 	list := func(c *vmConfig) (texts []string, found []types.BaseVirtualDevice) {
@@ -211,7 +209,7 @@ func devices(name string, text func(types.BaseVirtualDevice) (string, bool),
 			if err != nil {
 				return err
 			}
-			// New devices of one request are told apart by negative keys.
+			// Negative keys identify the new devices of one request.
 			d.GetVirtualDevice().Key = int32(-1 - len(s.DeviceChange))
 			change(types.VirtualDeviceConfigSpecOperationAdd, d)
 		}
@@ -219,12 +217,11 @@ func devices(name string, text func(types.BaseVirtualDevice) (string, bool),
 	}}
 }
 
-// functionText writes a function of a host: its address, what it is, and the system that has it.
+// functionText formats a host's function: its address, its IDs, and its system.
 func functionText(b *types.VirtualPCIPassthroughDeviceBackingInfo) string {
 	return fmt.Sprintf("%s %04x:%s %s", b.Id, uint16(b.VendorId), b.DeviceId, b.SystemId)
 }
 
-// function reads what functionText wrote.
 func function(text string) (*types.VirtualPCIPassthroughDeviceBackingInfo, error) {
 	if words := strings.Fields(text); len(words) == 3 {
 		vendor, device, _ := strings.Cut(words[1], ":")
@@ -236,7 +233,7 @@ func function(text string) (*types.VirtualPCIPassthroughDeviceBackingInfo, error
 	return nil, fmt.Errorf("device %q: want an address, the numbers of vendor and device, and a system", text)
 }
 
-// cardText writes the network of an adapter that is no virtual function.
+// cardText returns the network of an adapter that is not a virtual function.
 func cardText(d types.BaseVirtualDevice) (string, bool) {
 	if _, vf := d.(*types.VirtualSriovEthernetCard); vf {
 		return "", false
@@ -318,7 +315,7 @@ func sriovDevice(text string) (types.BaseVirtualDevice, error) {
 	return card, err
 }
 
-// networkText writes a network: the name of a standard one, or the key and the switch of a distributed port group.
+// networkText formats a network: the name of a standard one, or key and switch of a distributed port group.
 func networkText(b types.BaseVirtualDeviceBackingInfo) string {
 	switch b := b.(type) {
 	case *types.VirtualEthernetCardDistributedVirtualPortBackingInfo:
@@ -338,7 +335,7 @@ func networkBacking(text string) types.BaseVirtualDeviceBackingInfo {
 		VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: text}}
 }
 
-// order sorts names of settings as the table has them, parameters after it.
+// order sorts names of settings by the table, then parameters.
 func order(names []string) []string {
 	all := lists.Map(settings, func(s setting) string { return s.name })
 	at := func(name string) int {

@@ -8,7 +8,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Journals of earlier versions name settings of vGPU and PVRDMA adapters. A lab that one of them made can be undone.
+// Journals of earlier versions contain settings of vGPU and PVRDMA adapters. Their labs can still be undone.
 func TestSettingsOfEarlierVersionsAreUndone(t *testing.T) {
 	have := &vmConfig{Hardware: types.VirtualHardware{NumCPU: 2}}
 	o := &settingsOp{Want: map[string]string{"cpus": "2", "vgpu": "", "pvrdma": ""}}

@@ -25,8 +25,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Steps returns what leads from what there is to the nodes of a lab as planned: first the host and its switches, then
-// each virtual machine, and the start of all of them last. It changes nothing. Pass them to [Make].
+// Steps returns the steps from the present state to the planned nodes of a lab, to be passed to [Make]: first the
+// host and its switches, then each virtual machine, and all starts last. It changes nothing.
 func Steps(ctx context.Context, c *Conn, l *lab.Lab, p *plan.Plan, h *topology.Host) ([]change.Step, error) {
 	m := &maker{conn: c, lab: l, plan: p, host: h}
 	if err := m.look(ctx); err != nil {
@@ -52,8 +52,8 @@ func Steps(ctx context.Context, c *Conn, l *lab.Lab, p *plan.Plan, h *topology.H
 	return append(steps, starts...), nil
 }
 
-// Make makes steps, as [change.Make] does. Nodes that move to another host first lose all that the old one gave them:
-// they are stopped, and what the lab has changed of that host is undone.
+// Make makes steps like [change.Make]. Nodes that move to another host first lose everything on the old one: they are
+// stopped, and the lab's changes of that host are undone.
 func Make(ctx context.Context, j *change.Journal, steps []change.Step, progress func(change.Result)) (
 	[]change.Result, error) {
 	begun := map[string]bool{}
@@ -82,7 +82,6 @@ func Make(ctx context.Context, j *change.Journal, steps []change.Step, progress 
 	return change.Make(ctx, new(change.System), j, steps, progress)
 }
 
-// A maker makes the steps of a lab.
 type maker struct {
 	conn *Conn
 	lab  *lab.Lab
@@ -91,23 +90,22 @@ type maker struct {
 
 	finder   *find.Finder // of the data centre
 	template *vmConfig
-	system   string   // what passthrough calls the host
-	network  string   // of the virtual functions, as networkText writes it; "" without any
-	networks []string // of other adapters, those of the template first
-	first    int      // which of them has the address that the lab file gives
-	late     bool     // some networks are to be made first
-	switches []dvs    // the distributed switches of those networks
-	restart  bool     // the host has to be restarted before a node starts
+	system   string   // passthrough's name of the host
+	network  string   // of the virtual functions, as from networkText; "" without any
+	networks []string // of other adapters, the template's first
+	first    int      // index of the one with the lab file's address
+	late     bool     // some networks do not exist yet
+	switches []dvs    // their distributed switches
+	restart  bool     // the host must restart before a node starts
 }
 
-// A dvs is a distributed switch.
 type dvs struct {
 	ref   string
-	group string // the port group that it was found by
+	group string // port group by which it was found
 	mtu   int32
 }
 
-// look finds what the lab names, so that nothing is begun that cannot end.
+// look finds all objects that the lab names, so that nothing starts that cannot finish.
 func (m *maker) look(ctx context.Context) error {
 	v := m.lab.VSphere
 	f, _, err := m.conn.place(ctx, v.Datacenter, v.Folder)
@@ -153,10 +151,10 @@ func (m *maker) look(ctx context.Context) error {
 	return nil
 }
 
-// toCome ends the text of a port group of a distributed switch that the lab has not made yet: nobody knows its key.
+// toCome marks a port group of a distributed switch that the lab has not made yet, because its key is unknown.
 const toCome = "@(to be made)"
 
-// lookNetworks finds the networks of adapters that are no virtual functions: those of the template, and new ones in the
+// lookNetworks finds the networks of adapters that are not virtual functions: the template's, and new ones in the
 // order in which settings adds them.
 func (m *maker) lookNetworks(ctx context.Context) error {
 	m.networks = nil
@@ -182,7 +180,6 @@ func (m *maker) lookNetworks(ctx context.Context) error {
 	return nil
 }
 
-// networkOf returns a network as networkText writes it.
 func (m *maker) networkOf(ctx context.Context, name string) (string, error) {
 	if name == "" {
 		return "", nil
@@ -205,8 +202,8 @@ func (m *maker) networkOf(ctx context.Context, name string) (string, error) {
 	return networkText(backing), nil
 }
 
-// noteSwitch takes note of the distributed switch of a network, whose MTU is to be that of the fabric. Those of the lab
-// have it.
+// noteSwitch records the distributed switch of a network, so that its MTU is set to the fabric's. The lab's own
+// switches already have it.
 func (m *maker) noteSwitch(ctx context.Context, name string) error {
 	if _, own := m.lab.VSphere.SwitchOf(name); own != nil || name == "" {
 		return nil
@@ -232,7 +229,7 @@ func (m *maker) noteSwitch(ctx context.Context, name string) error {
 	return err
 }
 
-// named reports whether the networks of a virtual machine are there, and writes their keys into its settings.
+// named reports whether the networks of a virtual machine exist, and writes their keys into its settings.
 func (m *maker) named(o *settingsOp) func(context.Context, *change.System) (bool, error) {
 	return func(ctx context.Context, _ *change.System) (bool, error) {
 		v := m.lab.VSphere
@@ -255,7 +252,6 @@ func (m *maker) named(o *settingsOp) func(context.Context, *change.System) (bool
 	}
 }
 
-// systemID asks what passthrough calls the host.
 func (m *maker) systemID(ctx context.Context) (string, error) {
 	h, err := m.conn.host(ctx, m.lab.VSphere.Host)
 	if err != nil {
@@ -279,7 +275,6 @@ func (m *maker) systemID(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// hostSteps are those of the host and of the switch.
 func (m *maker) hostSteps(ctx context.Context) (steps []change.Step, err error) {
 	add := func(setting, of, want, what, why, risk string) *change.Step {
 		steps = append(steps, change.Step{What: what, Why: why, Risk: risk,
@@ -326,7 +321,7 @@ func (m *maker) hostSteps(ctx context.Context) (steps []change.Step, err error) 
 	return steps, nil
 }
 
-// enabledVFs is how many virtual functions a function has: those that are there may be in use.
+// enabledVFs returns the present number of virtual functions of a PF, which may be in use.
 func (m *maker) enabledVFs(pf string) int {
 	for i := range m.host.PCI {
 		d := &m.host.PCI[i]
@@ -341,7 +336,7 @@ func (m *maker) enabledVFs(pf string) int {
 	return 0
 }
 
-// inForce reports whether the virtual functions that were asked for are there, or wait for a restart of the host.
+// inForce reports whether the requested virtual functions exist. Otherwise they wait for a restart of the host.
 func (m *maker) inForce(o *hostOp) func(context.Context, *change.System) (bool, error) {
 	return func(ctx context.Context, _ *change.System) (bool, error) {
 		h, err := m.conn.host(ctx, o.Host)
@@ -357,7 +352,6 @@ func (m *maker) inForce(o *hostOp) func(context.Context, *change.System) (bool, 
 	}
 }
 
-// nodeSteps make one node, and start it.
 func (m *maker) nodeSteps(ctx context.Context, i int) (steps []change.Step, start change.Step, err error) {
 	v, n := m.lab.VSphere, &m.plan.Nodes[i]
 	vm := m.conn.machine(m.lab, n.Name)
@@ -373,7 +367,7 @@ func (m *maker) nodeSteps(ctx context.Context, i int) (steps []change.Step, star
 	if have != nil {
 		config = have.Config
 	}
-	// A node without what it asks for would not start: the functions come first, and with a restart of the host.
+	// A node cannot start without its functions, so they come first, with any restart of the host.
 	var ready func(context.Context, *change.System) (bool, error)
 	if m.restart {
 		ready = func(context.Context, *change.System) (bool, error) { return false, nil }
@@ -417,13 +411,13 @@ func (m *maker) nodeSteps(ctx context.Context, i int) (steps []change.Step, star
 	return steps, change.Step{Op: &powerOp{vm}, What: "start " + vm.Name, Ready: ready}, nil
 }
 
-// diff lists what would change in a virtual machine, a line a setting.
+// diff lists the changes of a virtual machine, one line per setting.
 func diff(have *vmConfig, want map[string]string) string {
 	var lines []string
 	for _, name := range order(slices.Collect(maps.Keys(want))) {
 		s, err := settingNamed(name)
 		if err != nil {
-			continue // want refuses it
+			continue // want reports the error
 		}
 		was := s.get(have)
 		if was == want[name] {
@@ -435,7 +429,7 @@ func diff(have *vmConfig, want map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// PowerState returns whether the virtual machine of a node runs; "" where there is none.
+// PowerState returns the power state of a node's virtual machine, or "" if there is no machine.
 func (c *Conn) PowerState(ctx context.Context, l *lab.Lab, node string) (types.VirtualMachinePowerState, error) {
 	c.asking.Lock()
 	defer c.asking.Unlock()

@@ -23,27 +23,26 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A switchOp makes a virtual switch, with its uplinks and port groups. It never changes one that it has not made.
+// A switchOp makes a virtual switch, with its uplinks and port groups. It never changes a switch that it has not
+// made.
 type switchOp struct {
 	Lab        string         `json:"lab"`
 	Datacenter string         `json:"datacenter,omitempty"`
-	Host       string         `json:"host"` // of a standard switch
+	Host       string         `json:"host"` // for a standard switch
 	Name       string         `json:"name"`
 	Type       lab.SwitchKind `json:"type"`
 	Want       switchState    `json:"want"`
 	conn       *Conn
-	begun      bool // by an earlier up, which the journal tells
+	begun      bool // by an earlier up, according to the journal
 }
 
-// A switchState is what there is of a switch.
 type switchState struct {
-	Note       string              `json:"note,omitempty"` // the description of a distributed switch: whose it is
+	Note       string              `json:"note,omitempty"` // description of a distributed switch; names its owner
 	MTU        int                 `json:"mtu"`
 	Uplinks    map[string][]string `json:"uplinks"`     // NICs by host
-	PortGroups map[string]int      `json:"port_groups"` // VLANs by port group; 0 for none
+	PortGroups map[string]int      `json:"port_groups"` // VLANs by port group; 0 means none
 }
 
-// switchSteps make the switches of the lab.
 func (m *maker) switchSteps() (steps []change.Step, err error) {
 	v := m.lab.VSphere
 	for _, name := range slices.Sorted(maps.Keys(v.Switches)) {
@@ -80,7 +79,7 @@ func (m *maker) switchSteps() (steps []change.Step, err error) {
 	return steps, nil
 }
 
-// keepsUplinks refuses a plan that takes an uplink away from the host.
+// keepsUplinks refuses a plan that takes an uplink from the host.
 func (m *maker) keepsUplinks(s *lab.Switch) error {
 	for i := range m.host.NICs {
 		nic := &m.host.NICs[i]
@@ -102,7 +101,7 @@ func (o *switchOp) Kind() string { return kindSwitch }
 
 func (o *switchOp) standard() bool { return o.Type == lab.SwitchStandard }
 
-// Subject is the switch: a standard one is of its host.
+// Subject returns the switch; a standard one belongs to its host.
 func (o *switchOp) Subject() string {
 	if o.standard() {
 		return path.Join(o.Host, o.Name)
@@ -123,7 +122,6 @@ func (o *switchOp) Done(s change.State) bool {
 	return err == nil && s == want
 }
 
-// look returns what there is; nil for no such switch.
 func (o *switchOp) look(ctx context.Context) (*switchState, error) {
 	if o.standard() {
 		_, info, err := o.network(ctx, o.Host)
@@ -135,7 +133,6 @@ func (o *switchOp) look(ctx context.Context) (*switchState, error) {
 	return o.lookDistributed(ctx)
 }
 
-// standardState returns a standard switch of a host; nil for none.
 func standardState(info *types.HostNetworkInfo, host, name string) *switchState {
 	all, _ := esxi.Switches(info)
 	i := slices.IndexFunc(all[:len(info.Vswitch)], func(s topology.VirtualSwitch) bool { return s.Name == name })
@@ -150,7 +147,7 @@ func standardState(info *types.HostNetworkInfo, host, name string) *switchState 
 	return have
 }
 
-// network returns what makes standard switches of a host, and which it has.
+// network returns the object that makes standard switches of a host, and its present networks.
 func (o *switchOp) network(ctx context.Context, host string) (*object.HostNetworkSystem, *types.HostNetworkInfo,
 	error) {
 	h, err := o.conn.host(ctx, host)
@@ -169,7 +166,7 @@ func (o *switchOp) network(ctx context.Context, host string) (*object.HostNetwor
 	return n, have.NetworkInfo, err
 }
 
-// foreign returns an error where something of a switch is not the lab's.
+// foreign returns an error if a part of the switch is not the lab's.
 func (o *switchOp) foreign(have *switchState) error {
 	if have.Note != o.Want.Note {
 		return fmt.Errorf("switch %s is there, and not of lab %s: choose another name, or leave it out of "+
@@ -201,7 +198,7 @@ func (o *switchOp) foreign(have *switchState) error {
 		strings.Join(others, " and "), o.Lab)
 }
 
-// part reports whether what there is of the lab's switch is as it is to be. More of it may be missing.
+// part reports whether the existing parts of the lab's switch are as wanted. Further parts may be missing.
 func (o *switchOp) part(have *switchState) bool {
 	for group, vlan := range have.PortGroups {
 		if o.Want.PortGroups[group] != vlan {
@@ -216,14 +213,14 @@ func (o *switchOp) part(have *switchState) bool {
 	return have.MTU == o.Want.MTU
 }
 
-// guard refuses a switch whose name, uplinks or port groups are taken.
+// guard refuses a switch if its name, uplinks or port groups are taken.
 func (o *switchOp) guard(ctx context.Context, _ *change.System) error {
 	have, err := o.look(ctx)
 	switch {
 	case err != nil:
 		return err
 	case have != nil && o.standard() && !o.begun:
-		// Nothing in it tells whose it is, but the journal.
+		// Only the journal records the owner of a standard switch.
 		return fmt.Errorf("host %s has a switch %s that is not as the lab file says: choose another name", o.Host,
 			o.Name)
 	case have != nil:
@@ -257,7 +254,7 @@ func (o *switchOp) guard(ctx context.Context, _ *change.System) error {
 		if err != nil {
 			return err
 		}
-		// Standard port groups of several hosts share a name.
+		// Standard port groups of several hosts may share a name.
 		taken := found != nil && !(o.standard() && found.Reference().Type == "Network")
 		if o.standard() && !taken {
 			_, info, err := o.network(ctx, o.Host)
@@ -275,7 +272,7 @@ func (o *switchOp) guard(ctx context.Context, _ *change.System) error {
 	return nil
 }
 
-// freeUplink refuses a NIC that a host does not have, or that another switch has.
+// freeUplink refuses a NIC that the host lacks, or that another switch uses.
 func (o *switchOp) freeUplink(info *types.HostNetworkInfo, host, nic string) error {
 	i := slices.IndexFunc(info.Pnic, func(p types.PhysicalNic) bool { return p.Device == nic })
 	if i < 0 {
@@ -301,7 +298,7 @@ func (o *switchOp) freeUplink(info *types.HostNetworkInfo, host, nic string) err
 	return nil
 }
 
-// Do makes what is missing.
+// Do makes the missing parts.
 func (o *switchOp) Do(ctx context.Context, _ *change.System) error {
 	if o.standard() {
 		return o.makeStandard(ctx)
@@ -337,7 +334,7 @@ func (o *switchOp) makeStandard(ctx context.Context) error {
 	return nil
 }
 
-// Restore removes the switch if it was not there before, and if all of it is the lab's.
+// Restore removes the switch if it did not exist before and all of it is the lab's.
 func (o *switchOp) Restore(ctx context.Context, _ *change.System, before change.State) error {
 	if !o.standard() {
 		if err := o.settle(ctx); err != nil {
@@ -370,5 +367,5 @@ func (o *switchOp) removeStandard(ctx context.Context, have *switchState) error 
 	return explain(n.RemoveVirtualSwitch(ctx, o.Name))
 }
 
-// Restored reports whether the switch is gone, unless it was there before.
+// Restored reports whether the switch is gone, or existed before.
 func (o *switchOp) Restored(before, now change.State) bool { return now == absent || before != absent }

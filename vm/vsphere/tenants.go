@@ -11,13 +11,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// tenants returns the virtual machines of a host with what they hold.
 func (c *Conn) tenants(ctx context.Context, host types.ManagedObjectReference) ([]topology.Tenant, error) {
 	v, err := view.NewManager(c.client.Client).CreateContainerView(ctx, host, []string{"VirtualMachine"}, true)
 	if err != nil {
 		return nil, err
 	}
-	defer v.Destroy(context.WithoutCancel(ctx)) // it ends with the session, too
+	defer v.Destroy(context.WithoutCancel(ctx)) // it also ends with the session
 	var vms []mo.VirtualMachine
 	err = v.Retrieve(ctx, []string{"VirtualMachine"}, []string{"name", "config", "runtime.powerState"}, &vms)
 	if err != nil {

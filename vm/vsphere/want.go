@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// want is what a node's virtual machine has to be: the one place that says what becomes of a plan in vSphere.
+// want returns the settings of a node's virtual machine. It is the only place that translates a plan to vSphere.
 func (m *maker) want(n *plan.Node) (map[string]string, error) {
 	sockets, _, _, _ := n.Topology()
 	mib := strconv.FormatUint(n.MemoryBytes>>20, 10)
@@ -26,14 +26,14 @@ func (m *maker) want(n *plan.Node) (map[string]string, error) {
 		"cpus":             strconv.Itoa(len(n.VCPUs)),
 		"cores_per_socket": strconv.Itoa(len(n.VCPUs) / sockets),
 		"memory_mib":       mib,
-		// Passthrough needs all memory in place, and so does a memory node that is meant to stay the same.
+		// Passthrough needs all memory reserved, and so does a NUMA node that must stay the same.
 		"memory_reservation_mib":    mib,
 		"memory_reservation_locked": "true",
 		"cpu_reservation_mhz":       strconv.FormatInt(int64(n.Cores)*m.coreMHz(), 10),
 		"latency_sensitivity":       "normal",
 		"cpu_affinity":              n.CPUs().String(),
 	}
-	// ESXi gives each CPU of such a machine a core of its own, and chooses which itself.
+	// ESXi gives each CPU of such a machine its own core, and chooses the core itself.
 	if m.lab.Workload == lab.WorkloadRDMALatency && n.Threads == 1 {
 		w["latency_sensitivity"], w["cpu_affinity"] = "high", ""
 	}
@@ -65,7 +65,7 @@ func (m *maker) want(n *plan.Node) (map[string]string, error) {
 	w["passthrough"], w["sriov"] = strings.Join(through, separator), strings.Join(vfs, separator)
 	gpus := lists.Count(n.Cards, func(d plan.NodeDevice) bool { return d.Kind == plan.KindGPU })
 	if gpus > 0 {
-		// A power of two. ESXi does not tell how large the BARs of its devices are.
+		// A power of two, because ESXi does not report the size of devices' BARs.
 		w["pciPassthru.use64bitMMIO"] = "TRUE"
 		w["pciPassthru.64bitMMIOSizeGB"] = strconv.Itoa(gigabytesOfGPU << bits.Len(uint(gpus-1)))
 	}
@@ -78,16 +78,15 @@ func (m *maker) want(n *plan.Node) (map[string]string, error) {
 	return w, nil
 }
 
-// adapters writes the networks of adapters as the setting has them.
 func (m *maker) adapters() string {
 	return strings.Join(slices.Sorted(slices.Values(m.networks)), separator)
 }
 
-// maxVirtualNodes is how many virtual NUMA nodes may stand for one of the plan.
+// maxVirtualNodes limits the number of virtual NUMA nodes per planned one.
 const maxVirtualNodes = 8
 
-// virtualNodes gives a virtual machine the NUMA nodes of the plan. vSphere makes them of one size: where those of the
-// plan differ, several stand for one.
+// virtualNodes gives a virtual machine the planned NUMA nodes. vSphere's have one size, so nodes of different sizes
+// are represented by several.
 func virtualNodes(n *plan.Node, w map[string]string) error {
 	size, cells := 0, 0
 	for _, cell := range n.Cells {
@@ -116,7 +115,7 @@ func virtualNodes(n *plan.Node, w map[string]string) error {
 	return nil
 }
 
-// gcd returns the greatest common divisor of two numbers; the other where one is 0.
+// gcd returns the greatest common divisor, or the other number if one is 0.
 func gcd(a, b int) int {
 	for b != 0 {
 		a, b = b, a%b
@@ -124,10 +123,10 @@ func gcd(a, b int) int {
 	return a
 }
 
-// gigabytesOfGPU is what a GPU may take of the addresses of a virtual machine: more than its memory.
+// gigabytesOfGPU is the address space reserved per GPU in a virtual machine; it exceeds the GPU's memory.
 const gigabytesOfGPU = 256
 
-// numbers writes a set as vSphere's parameters do: "0,1".
+// numbers formats a set for vSphere's parameters: "0,1".
 func numbers(set topology.CPUSet) string {
 	var list []string
 	for n := range set.All() {
@@ -136,7 +135,7 @@ func numbers(set topology.CPUSet) string {
 	return strings.Join(list, ",")
 }
 
-// coreMHz is the frequency of a core, of which reservations are multiples.
+// coreMHz returns the frequency of a core; reservations are multiples of it.
 func (m *maker) coreMHz() int64 {
 	if len(m.host.Cores) == 0 || m.host.Cores[0].MaxKHz == nil {
 		return 0
@@ -144,7 +143,6 @@ func (m *maker) coreMHz() int64 {
 	return *m.host.Cores[0].MaxKHz / 1000
 }
 
-// function returns a function of the host as passthrough names it.
 func (m *maker) function(id string) (*types.VirtualPCIPassthroughDeviceBackingInfo, error) {
 	for i := range m.host.PCI {
 		d := &m.host.PCI[i]

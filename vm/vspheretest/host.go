@@ -10,7 +10,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Refused is the fault of an answer that has one. The result beside it is not sent.
+// Refused returns a fault as an answer. A result beside it is not sent.
 func Refused(fault types.BaseMethodFault) *soap.Fault {
 	if fault == nil {
 		return nil
@@ -18,7 +18,7 @@ func Refused(fault types.BaseMethodFault) *soap.Fault {
 	return simulator.Fault("", fault)
 }
 
-// A HostPciPassthruSystem sets the number of virtual functions. Its name is that of the managed object.
+// A HostPciPassthruSystem sets the number of virtual functions. Its name is the managed object's.
 type HostPciPassthruSystem struct {
 	mo.HostPciPassthruSystem
 	host   *simulator.HostSystem
@@ -56,12 +56,11 @@ func (p *HostPciPassthruSystem) update(c types.BaseHostPciPassthruConfig) bool {
 	return true
 }
 
-// inForce makes the virtual functions that were asked for.
 func inForce(s *types.HostSriovInfo) {
 	s.SriovActive, s.NumVirtualFunction = s.SriovEnabled, s.NumVirtualFunctionRequested
 }
 
-// A HostPowerSystem changes the power policy. Its name is that of the managed object.
+// A HostPowerSystem changes the power policy. Its name is the managed object's.
 type HostPowerSystem struct{ mo.HostPowerSystem }
 
 // ConfigurePowerPolicy changes the policy.
@@ -74,7 +73,7 @@ func (p *HostPowerSystem) ConfigurePowerPolicy(_ *simulator.Context, req *types.
 	return &methods.ConfigurePowerPolicyBody{Res: new(types.ConfigurePowerPolicyResponse)}
 }
 
-// A HostKernelModuleSystem has options of modules. Its name is that of the managed object.
+// A HostKernelModuleSystem has options of modules. Its name is the managed object's.
 type HostKernelModuleSystem struct {
 	mo.HostKernelModuleSystem
 	options map[string]string
@@ -91,7 +90,7 @@ func (m *HostKernelModuleSystem) QueryConfiguredModuleOptionString(_ *simulator.
 		Res: &types.QueryConfiguredModuleOptionStringResponse{Returnval: options}}
 }
 
-// UpdateModuleOptionString changes them.
+// UpdateModuleOptionString changes the options of a module.
 func (m *HostKernelModuleSystem) UpdateModuleOptionString(_ *simulator.Context,
 	req *types.UpdateModuleOptionString) soap.HasFault {
 	if _, ok := m.options[req.Name]; !ok {

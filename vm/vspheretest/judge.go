@@ -6,7 +6,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// judge refuses what a vCenter refuses and its simulator does not.
+// judge refuses calls that a vCenter refuses and its simulator accepts.
 func (s *Server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	object := ctx.Map.Get(m.This)
 	if req, ok := m.Body.(*types.ReconfigureDvs_Task); ok {
@@ -24,7 +24,7 @@ func (s *Server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Referenc
 			return nil, WrongPower(vm, types.VirtualMachinePowerStatePoweredOff)
 		}
 	case *types.ReconfigVM_Task:
-		if vm.Name != Running { // it is a clone, and the simulator's forget how they boot
+		if vm.Name != Running { // a clone; the simulator's clones lose the firmware setting
 			vm.Config.Firmware = s.VM(Template).Config.Firmware
 		}
 		return nil, s.judgeSpec(vm, &req.Spec)
@@ -34,10 +34,10 @@ func (s *Server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Referenc
 	return nil, nil
 }
 
-// What switches take, in bytes.
+// MinMTU and MaxMTU are the limits of switches, in bytes.
 const MinMTU, MaxMTU = 1280, 9000
 
-// judgeSwitch refuses a wrong version or MTU. It sets the MTU: the simulator accepts it, and forgets it.
+// judgeSwitch refuses a wrong version or MTU. It sets the MTU, because the simulator accepts but forgets it.
 func judgeSwitch(dvs *simulator.DistributedVirtualSwitch, change types.BaseDVSConfigSpec) types.BaseMethodFault {
 	spec, ok := change.(*types.VMwareDVSConfigSpec)
 	config, isVMware := dvs.Config.(*types.VMwareDVSConfigInfo)
@@ -51,12 +51,11 @@ func judgeSwitch(dvs *simulator.DistributedVirtualSwitch, change types.BaseDVSCo
 	return nil
 }
 
-// WrongPower is the fault of a virtual machine that is not in the state that a call needs.
+// WrongPower returns the fault for a virtual machine that is not in the power state that a call needs.
 func WrongPower(vm *simulator.VirtualMachine, need types.VirtualMachinePowerState) types.BaseMethodFault {
 	return &types.InvalidPowerState{ExistingState: vm.Runtime.PowerState, RequestedState: need}
 }
 
-// judgeSpec refuses a change of a virtual machine.
 func (s *Server) judgeSpec(vm *simulator.VirtualMachine, spec *types.VirtualMachineConfigSpec) types.BaseMethodFault {
 	on := vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn
 	switch {
@@ -76,7 +75,7 @@ func (s *Server) judgeSpec(vm *simulator.VirtualMachine, spec *types.VirtualMach
 	return nil
 }
 
-// possible reports whether the host of a virtual machine has what a device is to be.
+// possible reports whether the host of a virtual machine has the function for a device.
 func (s *Server) possible(vm *simulator.VirtualMachine, d types.BaseVirtualDevice) bool {
 	h := s.HostOf(vm)
 	switch d := d.(type) {
@@ -94,8 +93,8 @@ func (s *Server) possible(vm *simulator.VirtualMachine, d types.BaseVirtualDevic
 	return true
 }
 
-// judgePower refuses to start a virtual machine whose devices or virtual functions are not free, or whose memory and
-// CPUs are not reserved where they have to be. It chooses the devices that are ESXi's to choose.
+// judgePower refuses to start a virtual machine if its devices or virtual functions are taken, or required
+// reservations of memory and CPUs are missing. It chooses the devices that ESXi chooses.
 func (s *Server) judgePower(vm *simulator.VirtualMachine) types.BaseMethodFault {
 	h, vfs, taken := s.HostOf(vm), map[string]int32{}, map[string]bool{}
 	for _, e := range s.Model.Map().All("VirtualMachine") {
@@ -139,7 +138,7 @@ func (s *Server) judgePower(vm *simulator.VirtualMachine) types.BaseMethodFault 
 	return nil
 }
 
-// assigned is the function that a device is; "" where it is none.
+// assigned returns the function assigned to a device, or "".
 func assigned(d *types.VirtualPCIPassthrough) string {
 	switch b := d.Backing.(type) {
 	case *types.VirtualPCIPassthroughDeviceBackingInfo:
@@ -150,7 +149,7 @@ func assigned(d *types.VirtualPCIPassthrough) string {
 	return ""
 }
 
-// assign gives a function to a device, if one that it may be is active and not taken.
+// assign assigns a function to a device, if a suitable one is active and free.
 func assign(h *simulator.HostSystem, d *types.VirtualPCIPassthrough, taken map[string]bool) bool {
 	free := func(id string) bool {
 		info := function(h, id)
@@ -174,7 +173,7 @@ func assign(h *simulator.HostSystem, d *types.VirtualPCIPassthrough, taken map[s
 		}
 		return false
 	}
-	return true // shares a GPU
+	return true // it shares a GPU
 }
 
 // HostOf returns the host of a virtual machine.
@@ -182,7 +181,6 @@ func (s *Server) HostOf(vm *simulator.VirtualMachine) *simulator.HostSystem {
 	return s.Model.Map().Get(*vm.Runtime.Host).(*simulator.HostSystem)
 }
 
-// function returns what a host says about passing a function through, or nil.
 func function(h *simulator.HostSystem, id string) *types.HostPciPassthruInfo {
 	for _, p := range h.Config.PciPassthruInfo {
 		if info := p.GetHostPciPassthruInfo(); info.Id == id {
@@ -192,7 +190,6 @@ func function(h *simulator.HostSystem, id string) *types.HostPciPassthruInfo {
 	return nil
 }
 
-// pf returns what a host says about a physical function, or nil.
 func pf(h *simulator.HostSystem, id string) *types.HostSriovInfo {
 	for _, p := range h.Config.PciPassthruInfo {
 		if info, ok := p.(*types.HostSriovInfo); ok && info.Id == id {

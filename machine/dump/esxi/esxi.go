@@ -1,11 +1,11 @@
 // Package esxi reads a vSphere host into a topology.Host: from the properties of a HostSystem, as vCenter sends them
-// and as govc object.save writes them, one file an object.
+// and as govc object.save writes them, one file per object.
 //
-// # What vSphere does not say
+// # Limits of vSphere
 //
-// The API lists the CPUs of each socket and of each NUMA node, and no cores. ESXi numbers the threads of a core in a
-// row, so cores are cut from that order; Host.Inferred says so. Caches, distances of NUMA nodes, PCI Express links,
-// IOMMU groups and the sizes of BARs are not told at all.
+// The API lists the CPUs of each socket and of each NUMA node, but not the cores. ESXi numbers the threads of a core
+// consecutively, so cores are derived from that order; Host.Inferred says so. The API has no caches, distances of
+// NUMA nodes, PCI Express links, IOMMU groups, or sizes of BARs.
 package esxi
 
 import (
@@ -27,25 +27,24 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Properties are those of a HostSystem that Host reads.
+// Properties returns the properties of a HostSystem that Host reads.
 func Properties() []string { return []string{"name", "hardware", "config", "network"} }
 
-// Limits of a file, and of what is taken from it. vSphere 8 has at most 960 logical CPUs and 32 NUMA nodes a host; the
-// host of vCenter's simulator is 250 KiB, and its deepest element is the 9th.
+// Limits of a file and its content. vSphere 8 has at most 960 logical CPUs and 32 NUMA nodes per host. The host of
+// vCenter's simulator has 250 KiB, and its deepest element is at level 9.
 const (
 	maxBytes      = 16 << 20
 	maxDepth      = 64
 	maxNodes      = 1 << 8
 	maxDevices    = 1 << 14
 	maxNotes      = 100
-	maxTenants    = 1 << 10 // vSphere 8 runs at most as many on a host
+	maxTenants    = 1 << 10 // limit of vSphere 8 per host
 	maxPortGroups = 1 << 12
 )
 
-// objectType matches the type of the object that a file of govc is about.
 var objectType = lazyregexp.New(`<obj(?:\s[^>]*)?\stype="(\w+)"`)
 
-// Type returns the type of the object of vSphere that a file of govc object.save begins with; "" where it is none.
+// Type returns the type of the vSphere object in a file of govc object.save, from its beginning, or "".
 func Type(head []byte) string {
 	head = head[:min(len(head), 4<<10)]
 	if !bytes.Contains(head, []byte("<ObjectContent")) {
@@ -58,18 +57,18 @@ func Type(head []byte) string {
 	return m[1]
 }
 
-// Sniff reports whether a text is a host of vSphere as govc object.save writes it.
+// Sniff reports whether head is the beginning of a vSphere host as govc object.save writes it.
 func Sniff(head []byte) bool { return Type(head) == "HostSystem" }
 
-// An Object returns what govc object.save wrote about an object of the same inventory, by its type and its identifier:
-// VirtualMachine, vm-53. An error that is [fs.ErrNotExist] means that it wrote nothing.
+// An Object returns the file of govc object.save for another object of the same inventory, by type and identifier:
+// VirtualMachine, vm-53. If there is no such file, its error is [fs.ErrNotExist].
 type Object func(kind, id string) ([]byte, error)
 
-// Parse reads what govc object.save wrote about a host, without its virtual machines. The name is what messages and the
-// provenance call it.
+// Parse reads a host as written by govc object.save, without its virtual machines. name appears in messages and the
+// provenance.
 func Parse(b []byte, name string) (*topology.Host, error) { return Saved(b, name, nil) }
 
-// Saved reads what govc object.save wrote about a host and, if object is not nil, about its virtual machines.
+// Saved reads a host as written by govc object.save and, if object is not nil, its virtual machines.
 func Saved(b []byte, name string, object Object) (*topology.Host, error) {
 	o, err := decode(b)
 	if err != nil {
@@ -86,7 +85,6 @@ func Saved(b []byte, name string, object Object) (*topology.Host, error) {
 	})
 }
 
-// references returns the objects that a property names.
 func references(props []types.DynamicProperty, name string) []types.ManagedObjectReference {
 	for _, p := range props {
 		if refs, ok := p.Val.(types.ArrayOfManagedObjectReference); ok && p.Name == name {
@@ -96,7 +94,7 @@ func references(props []types.DynamicProperty, name string) []types.ManagedObjec
 	return nil
 }
 
-// saved returns what govc object.save wrote about some objects.
+// saved returns the content of the files of some objects. It skips missing files.
 func (o Object) saved(refs []types.ManagedObjectReference) (all []types.ObjectContent, err error) {
 	for _, ref := range refs {
 		text, err := o(ref.Type, ref.Value)
@@ -115,7 +113,6 @@ func (o Object) saved(refs []types.ManagedObjectReference) (all []types.ObjectCo
 	return all, nil
 }
 
-// decode reads a file of govc object.save.
 func decode(b []byte) (*types.ObjectContent, error) {
 	if err := bounded(b); err != nil {
 		return nil, err
@@ -129,7 +126,7 @@ func decode(b []byte) (*types.ObjectContent, error) {
 	return &o, nil
 }
 
-// bounded refuses what would take much memory or a deep stack to decode.
+// bounded returns an error if decoding would take much memory or a deep stack.
 func bounded(b []byte) error {
 	if len(b) > maxBytes {
 		return fmt.Errorf("larger than %d MiB: not an object of vSphere", maxBytes>>20)
@@ -155,14 +152,14 @@ func bounded(b []byte) error {
 	}
 }
 
-// Host reads the properties of a HostSystem with the virtual machines that are on it. The name is what messages and the
-// provenance call it.
+// Host reads the properties of a HostSystem, and adds its virtual machines as tenants. name appears in messages and
+// the provenance.
 func Host(props []types.DynamicProperty, tenants []topology.Tenant, objects Objects, name string) (*topology.Host,
 	error) {
 	return read(props, name, objects, func(r *reader) { r.h.Tenants = tenants })
 }
 
-// read reads a host, whose virtual machines addTenants adds.
+// read reads a host; addTenants adds its virtual machines.
 func read(props []types.DynamicProperty, name string, objects Objects, addTenants func(*reader)) (*topology.Host,
 	error) {
 	r := &reader{h: &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceVSphere, Name: name}}}
@@ -186,10 +183,9 @@ func read(props []types.DynamicProperty, name string, objects Objects, addTenant
 	return where.Finish(r.h, nil, name)
 }
 
-// A reader turns the properties of one host into a Host.
 type reader struct {
 	hardware *types.HostHardwareInfo
-	config   *types.HostConfigInfo // nil where the host is disconnected
+	config   *types.HostConfigInfo // nil if the host is disconnected
 	h        *topology.Host
 }
 
@@ -214,7 +210,7 @@ func (r *reader) read() error {
 	return nil
 }
 
-// cpuSet returns the CPUs of a list. Numbers are 16 bits wide in the API.
+// cpuSet returns the CPUs of a list. The API has numbers of 16 bits.
 func cpuSet(what string, list []int16) (set topology.CPUSet, err error) {
 	for _, c := range list {
 		if c < 0 || int(c) >= topology.MaxCPUs {
@@ -224,7 +220,6 @@ func cpuSet(what string, list []int16) (set topology.CPUSet, err error) {
 	return topology.UnionOf(list, func(c int16) topology.CPUSet { return topology.CPUs(int(c)) }), nil
 }
 
-// cpus reads sockets, and cuts their threads into cores.
 func (r *reader) cpus() error {
 	info, h := r.hardware.CpuInfo, r.h
 	threads := 1
@@ -275,14 +270,15 @@ func (r *reader) nodes() error {
 	return nil
 }
 
-// note adds a remark on something that could not be read. A hostile dump could have one on each line.
+// note adds a remark on something unreadable. The number of notes is limited, because a hostile dump could cause one
+// per line.
 func (r *reader) note(path, why string) {
 	if len(r.h.Unread) < maxNotes {
 		r.h.Unread = append(r.h.Unread, topology.Unread{Path: path, Why: why})
 	}
 }
 
-// address reads the address of a device. ESXi writes segment, bus, slot and function in hexadecimal.
+// address parses the address of a device. ESXi writes segment, bus, slot and function in hexadecimal.
 func (r *reader) address(what, id string) (topology.PCIAddr, bool) {
 	a, err := topology.ParsePCIAddr(id)
 	if err != nil {
@@ -291,7 +287,6 @@ func (r *reader) address(what, id string) (topology.PCIAddr, bool) {
 	return a, err == nil
 }
 
-// devices reads the PCI functions, and the NUMA nodes that name them.
 func (r *reader) devices() {
 	list := r.hardware.PciDevice
 	if len(list) > maxDevices {
@@ -313,7 +308,7 @@ func (r *reader) devices() {
 			continue
 		}
 		seen[a] = true
-		// Numbers of 16 bits come with a sign.
+		// The API's 16-bit numbers are signed.
 		p := topology.PCIDevice{Address: a, Class: new(topology.ID24(uint32(uint16(d.ClassId)) << 8)),
 			Vendor: new(topology.ID16(uint16(d.VendorId))), Device: new(topology.ID16(uint16(d.DeviceId))),
 			SubsystemVendor: new(topology.ID16(uint16(d.SubVendorId))),
@@ -331,12 +326,11 @@ func (r *reader) devices() {
 	}
 }
 
-// device returns the function of an address, or nil.
 func (r *reader) device(id string) *topology.PCIDevice {
 	return lists.Ref(r.h.PCI, func(d *topology.PCIDevice) bool { return d.Address.String() == strings.ToLower(id) })
 }
 
-// passthrough reads which functions have virtual ones. That a function can be passed through says that the IOMMU is on.
+// passthrough reads the SR-IOV state of functions. If a function can be passed through, the IOMMU is on.
 func (r *reader) passthrough() {
 	for _, p := range r.config.PciPassthruInfo {
 		info := p.GetHostPciPassthruInfo()
@@ -351,7 +345,7 @@ func (r *reader) passthrough() {
 	}
 }
 
-// nics reads the names, drivers and rates of NICs, and which of them carry the host's own traffic.
+// nics reads the names, drivers and rates of NICs, and finds the NICs that carry the host's own traffic.
 func (r *reader) nics() {
 	network := r.config.Network
 	if network == nil {
@@ -374,7 +368,7 @@ func (r *reader) nics() {
 		}
 		r.h.NICs = append(r.h.NICs, n)
 	}
-	// A NIC below a vmkernel adapter carries management, storage or vMotion: it must not leave the host.
+	// A NIC below a vmkernel adapter carries management, storage or vMotion traffic, so the host must keep it.
 	for _, v := range network.Vnic {
 		route := topology.Route{Family: "ipv4", Netdev: v.Device}
 		for _, key := range uplinks(network, v) {
@@ -390,7 +384,7 @@ func (r *reader) nics() {
 	}
 }
 
-// uplinks returns the keys of the NICs below the switch that a vmkernel adapter is on.
+// uplinks returns the keys of the NICs of a vmkernel adapter's switch.
 func uplinks(network *types.HostNetworkInfo, v types.HostVirtualNic) []string {
 	if port := v.Spec.DistributedVirtualPort; port != nil {
 		return lists.Find(network.ProxySwitch,

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Objects returns the property config of objects, of those that there are.
+// Objects returns the property config of the objects that exist.
 type Objects func(refs []types.ManagedObjectReference) ([]types.ObjectContent, error)
 
 // Kinds of virtual switches.
@@ -21,8 +21,8 @@ const (
 	distributedSwitch = "distributed"
 )
 
-// Switches returns the virtual switches of a host: the standard ones with their port groups, then the distributed ones
-// without, by their UUIDs.
+// Switches returns the virtual switches of a host: standard switches with their port groups, then distributed
+// switches without. uuids has the UUID of each distributed switch, and "" for standard ones.
 func Switches(network *types.HostNetworkInfo) (all []topology.VirtualSwitch, uuids []string) {
 	nics, groups := map[string]string{}, map[string][]topology.PortGroup{}
 	for _, p := range network.Pnic {
@@ -57,7 +57,7 @@ func Switches(network *types.HostNetworkInfo) (all []topology.VirtualSwitch, uui
 	return all, uuids
 }
 
-// VLAN returns the VLAN of a distributed port group, and what has more than one as text. 0 is none.
+// VLAN returns the VLAN of a distributed port group, or 0. more describes a private VLAN or a trunk.
 func VLAN(setting types.BaseDVPortSetting) (vlan int, more string) {
 	s, ok := setting.(*types.VMwareDVSPortSetting)
 	if !ok {
@@ -79,8 +79,8 @@ func VLAN(setting types.BaseDVPortSetting) (vlan int, more string) {
 	return 0, ""
 }
 
-// switches reads the virtual switches. The port groups of distributed ones are objects of their own, as are the
-// switches, which alone know their MTU for sure. Without objects they are left out.
+// switches reads the virtual switches. For distributed switches it needs objects, which have the port groups and the
+// certain MTU.
 func (r *reader) switches(networks []types.ManagedObjectReference, objects Objects) {
 	if r.config == nil || r.config.Network == nil {
 		return
@@ -127,7 +127,7 @@ func (r *reader) switches(networks []types.ManagedObjectReference, objects Objec
 				continue
 			}
 			i := slices.Index(uuids, c.Uuid)
-			if i < 0 { // the host has not joined it yet
+			if i < 0 { // the host has not joined it
 				i = len(all)
 				all = append(all, topology.VirtualSwitch{Name: c.Name, Kind: distributedSwitch, Uplinks: []string{}})
 				uuids = append(uuids, c.Uuid)

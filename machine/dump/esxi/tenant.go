@@ -11,17 +11,17 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Off is libvirt's word for a virtual machine that does not run, as states are for those of vSphere.
+// Off is libvirt's state for a virtual machine that does not run. Other vSphere states are also mapped to libvirt's.
 const Off = "shut off"
 
-// NodeAffinity is the parameter with the NUMA nodes that a virtual machine may use.
+// NodeAffinity is the parameter with the NUMA nodes of a virtual machine.
 const NodeAffinity = "numa.nodeAffinity"
 
 var states = map[types.VirtualMachinePowerState]string{types.VirtualMachinePowerStatePoweredOn: "running",
 	types.VirtualMachinePowerStatePoweredOff: Off, types.VirtualMachinePowerStateSuspended: "paused"}
 
-// Tenant reads a virtual machine. Of one whose configuration cannot be read only the name is known. It is false for a
-// template, which never runs.
+// Tenant reads a virtual machine. If its configuration cannot be read, only the name and state are set. ok is false
+// for a template, which never runs.
 func Tenant(vm *mo.VirtualMachine) (t topology.Tenant, ok bool) {
 	t = topology.Tenant{Name: vm.Name, State: states[vm.Runtime.PowerState]}
 	c := vm.Config
@@ -34,7 +34,7 @@ func Tenant(vm *mo.VirtualMachine) (t topology.Tenant, ok bool) {
 	t.UUID, t.VCPUs = c.InstanceUuid, int(c.Hardware.NumCPU)
 	t.MemoryBytes = new(uint64(max(c.Hardware.MemoryMB, 0)) << 20)
 	if set := Affinity(c); !set.IsEmpty() {
-		t.Floating = &set // each virtual CPU may run on any of them
+		t.Floating = &set // each virtual CPU may run on any of these
 	}
 	if set, err := topology.ParseCPUSet(Parameter(c, NodeAffinity)); err == nil && !set.IsEmpty() {
 		t.MemoryNodes, t.MemoryMode = &set, "strict"
@@ -49,7 +49,7 @@ func Tenant(vm *mo.VirtualMachine) (t topology.Tenant, ok bool) {
 	return t, true
 }
 
-// Affinity returns the CPUs that a virtual machine is bound to; none where it is not.
+// Affinity returns the CPUs that a virtual machine is bound to, or the empty set.
 func Affinity(c *types.VirtualMachineConfigInfo) (set topology.CPUSet) {
 	if c.CpuAffinity == nil {
 		return set
@@ -62,7 +62,7 @@ func Affinity(c *types.VirtualMachineConfigInfo) (set topology.CPUSet) {
 	return set
 }
 
-// Parameter returns a parameter of a virtual machine's configuration file; "" where it is not set.
+// Parameter returns a parameter of a virtual machine's configuration file, or "".
 func Parameter(c *types.VirtualMachineConfigInfo, name string) string {
 	for _, o := range c.ExtraConfig {
 		if v := o.GetOptionValue(); v.Key == name {
@@ -72,8 +72,8 @@ func Parameter(c *types.VirtualMachineConfigInfo, name string) string {
 	return ""
 }
 
-// functionOf returns the function that a device of a virtual machine is, or the one that it is a virtual function of.
-// What ESXi has yet to choose is nobody's.
+// functionOf returns the PCI function that a virtual machine's device uses, or "" if ESXi has not assigned one yet.
+// virtual means that the device is a virtual function of it.
 func functionOf(d types.BaseVirtualDevice) (id string, virtual bool) {
 	switch d := d.(type) {
 	case *types.VirtualSriovEthernetCard:
@@ -91,7 +91,7 @@ func functionOf(d types.BaseVirtualDevice) (id string, virtual bool) {
 	return "", false
 }
 
-// tenants reads the virtual machines of a host from what govc object.save wrote about them.
+// tenants reads the virtual machines of a host from their files of govc object.save.
 func (r *reader) tenants(refs []types.ManagedObjectReference, object Object) {
 	missing := 0
 	for _, ref := range refs[:min(len(refs), maxTenants)] {

@@ -22,11 +22,11 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// joined is the one file of the corpus that is refused: four machines in one tree.
+// joined is the only file of the corpus that is refused: four machines in one tree.
 const joined = "xml-v1/8em64t-2mi2ma2c.xml"
 
-// corpus lists the XML files below testdata that are copies; those of testdata/synthetic are made
-// by TestSyntheticAgainstLstopo.
+// corpus lists the XML files below testdata that are copies. TestSyntheticAgainstLstopo makes the files in
+// testdata/synthetic.
 func corpus(t testing.TB) []string {
 	t.Helper()
 	var files []string
@@ -45,7 +45,6 @@ func corpus(t testing.TB) []string {
 	return files
 }
 
-// parse reads a file of the corpus.
 func parse(t testing.TB, name string) *topology.Host {
 	t.Helper()
 	h, err := Parse(content(t, name), name)
@@ -64,7 +63,7 @@ func content(t testing.TB, name string) []byte {
 	return b
 }
 
-// TestProvenance keeps the copies as they were found.
+// TestProvenance checks that the copies are unchanged.
 func TestProvenance(t *testing.T) {
 	t.Parallel()
 	lines := strings.Split(strings.TrimSpace(string(content(t, "PROVENANCE.tsv"))), "\n")
@@ -85,7 +84,7 @@ func TestProvenance(t *testing.T) {
 	}
 }
 
-// TestCorpus reads every file, holds the result to what must be true of any machine, and to what was found before.
+// TestCorpus reads every file, checks that the result is consistent, and compares it with the golden summary.
 func TestCorpus(t *testing.T) {
 	t.Parallel()
 	var got bytes.Buffer
@@ -118,8 +117,8 @@ func TestCorpus(t *testing.T) {
 	golden.Check(t, filepath.Join("testdata", "golden", "corpus.txt"), got.Bytes())
 }
 
-// summary is a machine in one line: counts, then each node with CPUs, memory in MiB and distances,
-// then the nodes of GPUs and NICs.
+// summary returns a machine as one line: counts, then each node with CPUs, memory in MiB and distances, then the
+// nodes of GPUs and NICs.
 func summary(h *topology.Host) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s, %q: %d packages, %d dies, %d cores, %d L3, CPUs %s", h.Provenance.Name, h.Provenance.Tool,
@@ -171,7 +170,6 @@ func dies(h *topology.Host) int {
 	return n
 }
 
-// inconsistencies returns what cannot be true of a machine.
 func inconsistencies(h *topology.Host) []string {
 	var wrong []string
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
@@ -239,10 +237,10 @@ var (
 	attribute = regexp.MustCompile(` ([a-z_]+)="([^"]*)"`)
 )
 
-// miscounts counts the objects of a file in another way than the parser: tag by tag, without the tree.
+// miscounts compares h with counts of the file's objects, made tag by tag without the parser's tree.
 func miscounts(b []byte, h *topology.Host) []string {
 	count := map[string]int{}
-	addresses := map[string]bool{} // one is there twice in some files
+	addresses := map[string]bool{} // some files have an address twice
 	v3 := bytes.Contains(b, []byte(`<topology version="3`))
 	for _, tag := range objectTag.FindAllString(string(b), -1) {
 		attrs := map[string]string{}
@@ -265,7 +263,7 @@ func miscounts(b []byte, h *topology.Host) []string {
 		count[what]++
 	}
 	if !v3 && !bytes.Contains(b, []byte(`<topology version="2`)) {
-		count["NUMANode"] = max(count["NUMANode"], 1) // version 1 has no object for the only node
+		count["NUMANode"] = max(count["NUMANode"], 1) // version 1 has no object for a single node
 	}
 	count["function"] = len(addresses)
 	threads, netdevs, rdma := 0, 0, 0
@@ -277,7 +275,7 @@ func miscounts(b []byte, h *topology.Host) []string {
 		rdma += len(n.Devices)
 	}
 	if len(h.Cores) == 0 {
-		threads = count["PU"] // without cores CPUs are in none
+		threads = count["PU"] // without cores, no CPU is in one
 	}
 	var wrong []string
 	for _, c := range []struct {
@@ -295,7 +293,7 @@ func miscounts(b []byte, h *topology.Host) []string {
 	return wrong
 }
 
-// TestPairs reads machines that hwloc's own tests have in two versions of the format. The Hosts must agree.
+// TestPairs reads machines that hwloc's own tests have in two versions of the format. The Hosts must be equal.
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	pairs := [][2]string{
@@ -313,7 +311,7 @@ func TestPairs(t *testing.T) {
 	for _, name := range files {
 		dir, base := filepath.Split(name)
 		if base == "32em64t-2n8c2t-pci-normalio.xml" || base == "32em64t-2n8c2t-pci-wholeio.xml" {
-			continue // other devices were left out of the two
+			continue // the two files omit different devices
 		}
 		switch dir {
 		case "xml-v1/":
@@ -335,8 +333,8 @@ func TestPairs(t *testing.T) {
 			t.Parallel()
 			a, b := parse(t, pair[0]), parse(t, pair[1])
 			a.Provenance, b.Provenance = topology.Provenance{}, topology.Provenance{}
-			// Version 1 tells online CPUs from allowed ones, and describes nodes that are not
-			// allowed. Version 2 leaves both out, and says so.
+			// Version 1 distinguishes online from allowed CPUs, and describes nodes that are not allowed. Version 2
+			// omits both, which Unread notes.
 			a.Unread, b.Unread = nil, nil
 			a.CPUs.Offline, b.CPUs.Offline = nil, nil
 			if strings.HasSuffix(pair[0], "xml-v1/16amd64-8n2c-cpusets.xml") {
@@ -357,8 +355,8 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// forgetHidden removes from a what b cannot know: nodes that are not allowed, and which CPUs are
-// online beside those that are allowed.
+// forgetHidden removes data from a that b cannot have: nodes that are not allowed, and online CPUs that are not
+// allowed.
 func forgetHidden(a, b *topology.Host) {
 	a.CPUs.Online = b.CPUs.Online
 	a.NUMANodes = slices.DeleteFunc(a.NUMANodes, func(n topology.NUMANode) bool { return n.ID == 0 || n.ID > 5 })
@@ -401,7 +399,7 @@ func TestConsole(t *testing.T) {
 				want[m[1]]++
 			}
 		}
-		// hwloc 1 has no object for the only node.
+		// hwloc 1 has no object for a single node.
 		want["NUMANode"] = max(want["NUMANode"], 1)
 		h := parse(t, source)
 		bridges := 0
@@ -422,7 +420,7 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-// TestFilled names what each source could say.
+// TestFilled lists the fields that each source can fill.
 func TestFilled(t *testing.T) {
 	t.Parallel()
 	want := []string{"system", "packages", "numa_nodes", "numa_memory", "numa_distances", "l3", "cores", "cpus",

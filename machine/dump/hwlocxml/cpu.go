@@ -7,19 +7,18 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// readCPUStates finds which CPUs there are, and which are online.
 func (p *parser) readCPUStates() {
 	p.readPUs()
 	cpuset, _ := p.set(p.machine, "cpuset", p.pus)
 	if p.pus.IsEmpty() {
-		p.pus = cpuset // a file whose cores and PUs were filtered out still says how many there are
+		p.pus = cpuset // cores and PUs were filtered out, but cpuset has all CPUs
 	}
 	if cpuset.IsEmpty() {
 		cpuset = p.pus
 	}
-	// Version 1: cpuset has the CPUs that are online and allowed to whoever made the dump,
-	// online_cpuset all that are online, complete_cpuset all that may be. Version 2 has no
-	// online_cpuset, and hwloc 2, where it writes version 1, repeats cpuset there.
+	// In version 1, cpuset has the CPUs that are online and allowed to the dump's author, online_cpuset all online
+	// CPUs, complete_cpuset all possible ones. Version 2 has no online_cpuset, and hwloc 2 repeats cpuset there when
+	// it writes version 1.
 	online, hasOnline := p.set(p.machine, "online_cpuset", p.pus)
 	if !hasOnline || p.version > 1 {
 		online, hasOnline = cpuset, false
@@ -35,10 +34,10 @@ func (p *parser) readCPUStates() {
 	switch {
 	case rest.IsEmpty():
 		p.h.CPUs.Present, p.h.CPUs.Offline = &complete, &rest
-	// CPUs that are not shown are offline, unless the dump was made inside a cgroup: then they may
-	// be somebody else's. Where it does show CPUs that are not allowed, or tells online ones from
-	// allowed ones, those that remain are offline. They need not be present: hwloc counts those
-	// that the kernel thinks possible, as /sys/devices/system/cpu/offline does.
+	// CPUs that are not shown are offline, unless the dump was made inside a cgroup: then they may belong to others.
+	// If the file does show CPUs that are not allowed, or distinguishes online from allowed CPUs, the rest is
+	// offline. These CPUs need not be present: hwloc counts all possible CPUs, as /sys/devices/system/cpu/offline
+	// does.
 	case hasAllowed && !allowed.Equal(cpuset), hasOnline && (!online.Equal(cpuset) || p.wroteVersion1()):
 		p.h.CPUs.Offline = &rest
 	default:
@@ -47,9 +46,8 @@ func (p *parser) readCPUStates() {
 	}
 }
 
-// readPUs collects the numbers of all PU objects. A number that is there twice is the sign of a
-// file that joins machines (hwloc-assembler made such files, with a System above the Machines):
-// their CPUs could not be told apart.
+// readPUs collects the numbers of all PU objects. A duplicate number indicates a file that joins several machines,
+// whose CPUs could not be told apart (hwloc-assembler made such files, with a System above the Machines).
 func (p *parser) readPUs() {
 	var numbers []int
 	seen := map[int]*element{}
@@ -69,7 +67,6 @@ func (p *parser) readPUs() {
 	p.pus = topology.CPUs(numbers...)
 }
 
-// puNumber returns the number of a CPU.
 func (p *parser) puNumber(e *element) int {
 	n := p.indexOrSet(e, "cpuset", "CPU")
 	if n >= topology.MaxCPUs {
@@ -79,7 +76,7 @@ func (p *parser) puNumber(e *element) int {
 	return n
 }
 
-// cpus returns the online CPUs of an object: those of its cpuset, else those of the PUs in it.
+// cpus returns the online CPUs of an object: of its cpuset or, without one, of the PUs in it.
 func (p *parser) cpus(e *element) topology.CPUSet {
 	set, ok := p.set(e, "cpuset", p.pus)
 	if !ok {
@@ -92,9 +89,9 @@ func (p *parser) cpus(e *element) topology.CPUSet {
 	return set.Intersect(p.online)
 }
 
-// readCPUs fills packages, dies, L3 caches and cores. Host.Complete says which core is in which.
+// readCPUs fills packages, dies, L3 caches and cores. Host.Complete relates them.
 func (p *parser) readCPUs() {
-	p.h.System.CPUModel = infoOf(p.machine, "CPUModel") // hwloc 1.7 and before have it on the machine
+	p.h.System.CPUModel = infoOf(p.machine, "CPUModel") // hwloc 1.7 and before set it on the machine
 	const none = -1
 	var walk func(e *element, pkg int)
 	walk = func(e *element, pkg int) {
@@ -103,7 +100,7 @@ func (p *parser) readCPUs() {
 			pkg = len(p.h.Packages)
 			p.addPackage(e)
 		case "Die":
-			if pkg != none { // else it is not one that the model knows
+			if pkg != none { // the model only has dies in packages
 				p.addDie(e, &p.h.Packages[pkg])
 			}
 		case "L3Cache", "Cache":
@@ -118,7 +115,7 @@ func (p *parser) readCPUs() {
 	walk(p.machine, none)
 }
 
-// addPackage adds a package. One that the operating system does not number gets a number from Host.Complete.
+// addPackage adds a package. Host.Complete numbers packages without a number of the operating system.
 func (p *parser) addPackage(e *element) {
 	id, ok := p.osIndex(e)
 	if !ok {
@@ -129,7 +126,6 @@ func (p *parser) addPackage(e *element) {
 	p.h.Packages = append(p.h.Packages, topology.Package{ID: id, CPUs: p.cpus(e), Model: model})
 }
 
-// addDie adds a die to its package.
 func (p *parser) addDie(e *element, pkg *topology.Package) {
 	id, ok := p.osIndex(e)
 	if !ok {
@@ -138,8 +134,8 @@ func (p *parser) addDie(e *element, pkg *topology.Package) {
 	pkg.Dies = append(pkg.Dies, topology.Die{ID: id, CPUs: p.cpus(e)})
 }
 
-// addL3 adds a level-3 cache. Version 1 has one type for all caches, with depth for the level and 2
-// as the type of an instruction cache.
+// addL3 adds a level-3 cache. Version 1 has one type for all caches, with the level in depth, and cache_type 2 for
+// instruction caches.
 func (p *parser) addL3(e *element) {
 	if kindOf(e) == "Cache" {
 		if depth, _ := p.number(e, "depth"); depth != 3 || e.Attr("cache_type") == "2" {
@@ -151,13 +147,12 @@ func (p *parser) addL3(e *element) {
 		return
 	}
 	l3 := topology.L3{CPUs: cpus}
-	if size, ok := p.number(e, "cache_size"); ok && size > 0 { // 0 is "not known": POWER and virtual machines
+	if size, ok := p.number(e, "cache_size"); ok && size > 0 { // 0 means unknown: POWER and virtual machines
 		l3.SizeBytes = &size
 	}
 	p.h.L3 = append(p.h.L3, l3)
 }
 
-// addCore adds a core with at least one online CPU.
 func (p *parser) addCore(e *element) {
 	cpus := p.cpus(e)
 	if cpus.IsEmpty() || !p.claim(e, cpus, &p.inCore, "core") {
@@ -170,8 +165,8 @@ func (p *parser) addCore(e *element) {
 	p.h.Cores = append(p.h.Cores, core)
 }
 
-// claim adds CPUs to those in objects of a type, each of which has CPUs of its own. That also
-// bounds how many there can be.
+// claim adds CPUs to the ones claimed by objects of a type. Objects of one type must not share CPUs, which also
+// bounds their number.
 func (p *parser) claim(e *element, cpus topology.CPUSet, claimed *topology.CPUSet, what string) bool {
 	if cpus.Overlaps(*claimed) {
 		p.fail(e, "CPUs %s are in another %s too", cpus.Intersect(*claimed), what)
@@ -181,19 +176,19 @@ func (p *parser) claim(e *element, cpus topology.CPUSet, claimed *topology.CPUSe
 	return true
 }
 
-// A cpuKind is CPUs that are alike, and unlike others (version 2.4 and later).
+// A cpuKind is a set of CPUs of the same kind (version 2.4 and later).
 type cpuKind struct {
 	cpus       topology.CPUSet
-	coreType   string  // of Intel: IntelCore, IntelAtom
-	maxMHz     *uint64 // the highest frequency, with turbo
-	capacity   *uint64 // of Linux on ARM: 1024 is the fastest CPU
-	efficiency *uint64 // as somebody forced it: higher is faster, and takes more power
+	coreType   string  // Intel: IntelCore, IntelAtom
+	maxMHz     *uint64 // highest frequency, with turbo
+	capacity   *uint64 // Linux on ARM: 1024 is the fastest CPU
+	efficiency *uint64 // set by the user: higher is faster, and takes more power
 }
 
-// maxMHz bounds a frequency that is believed.
+// maxMHz bounds a plausible frequency.
 const maxMHz = 1e6
 
-// readKinds reads the kinds of CPUs and tells performance from efficiency cores.
+// readKinds reads the kinds of CPUs and distinguishes performance from efficiency cores.
 func (p *parser) readKinds() {
 	var kinds []cpuKind
 	for e := range p.top.All("cpukind") {
@@ -225,10 +220,11 @@ func (p *parser) readKinds() {
 	}
 }
 
-// fastest tells for each kind whether it is one of performance cores; it returns nil where the file
-// does not make two sorts of them. What Intel's CPUs say of themselves comes first, then the
-// capacity that Linux gives CPUs on ARM, then an efficiency that was forced. A higher frequency
-// alone is no sort: on many machines some cores turbo higher than others that are the same.
+// fastest reports for each kind whether its cores are performance cores. It returns nil if the file does not
+// distinguish two sorts. It tries Intel's core types first, then the capacity that Linux gives CPUs on ARM, then a
+// forced efficiency.
+//
+// A higher frequency alone does not count: on many machines some cores turbo higher than identical others.
 //
 // Source: hwloc's documentation, "Kinds of CPU cores" and "Object attributes".
 func fastest(kinds []cpuKind) []bool {
@@ -251,7 +247,7 @@ func fastest(kinds []cpuKind) []bool {
 	return nil
 }
 
-// highest marks the kinds with the highest value. It returns nil where a kind has no value or all have the same.
+// highest marks the kinds with the highest value. It returns nil if a kind has no value or all values are equal.
 func highest(kinds []cpuKind, value func(cpuKind) *uint64) []bool {
 	values := make([]uint64, len(kinds))
 	for i, k := range kinds {

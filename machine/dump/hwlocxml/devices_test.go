@@ -10,7 +10,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Devices of small files. A host bridge leads to a root bus, a bridge to the buses below it.
+// hostBridge and the functions below write the devices of small files. A host bridge leads to a root bus, a bridge to
+// the buses below it.
 func hostBridge(buses string, inside ...string) string {
 	return object("Bridge", fmt.Sprintf(`bridge_type="0-1" depth="0" bridge_pci=%q`, buses), inside...)
 }
@@ -31,14 +32,14 @@ func osDevice(name string, kind int, inside ...string) string {
 	return object("OSDev", fmt.Sprintf(`name=%q osdev_type="%d"`, name, kind), inside...)
 }
 
-// twoNodes is a machine with two packages, and devices below the machine and below each package.
+// twoNodes writes a machine with two packages, with devices below the machine and below each package.
 func twoNodes(machine, first, second string) string {
 	return object("Machine", nodes("0xf", "0x3"),
 		object("Package", `os_index="0" `+nodes("0x3", "0x1"), numa(0, "0x3", ""), first),
 		object("Package", `os_index="1" `+nodes("0xc", "0x2"), numa(1, "0xc", ""), second), machine)
 }
 
-// tree shows the functions, one a line: parent, root, node, and what is not known.
+// tree returns the functions, one per line: parent, root, node, and unknown parts.
 func tree(h *topology.Host) []string {
 	var lines []string
 	for i := range h.PCI {
@@ -171,7 +172,7 @@ func TestPathsWhereBridgesAreMissing(t *testing.T) {
 		{"0000:05:00.0", "0000:00:1f.0", topology.PathUnknown},
 		{"0000:05:00.0", "0000:20:00.0", topology.PathNODE},
 		{"0000:05:00.0", "0000:86:00.0", topology.PathSYS},
-		{"0000:85:00.0", "0000:86:00.0", topology.PathUnknown}, // no root is known
+		{"0000:85:00.0", "0000:86:00.0", topology.PathUnknown}, // the root is unknown
 	} {
 		if got := h.Path(c.a, c.b).Class; got != c.want {
 			t.Errorf("%s to %s: got %q, want %q", c.a, c.b, got, c.want)
@@ -242,7 +243,7 @@ func TestLinksThatAreClear(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		rate  string
-		speed float64 // 0: no link
+		speed float64 // 0 for no link
 		width int
 	}{
 		{"0.000000", 0, 0},
@@ -254,7 +255,7 @@ func TestLinksThatAreClear(t *testing.T) {
 		{"15.753846", 0, 0}, // 8 x16, 16 x8, 32 x4
 		{"63.015385", 0, 0}, // 32 x16, 64 x8
 		{"126.030769", 64, 16},
-		{"0.615385", 0, 0}, // 5 GT/s reckoned with the coding of 8, by some versions
+		{"0.615385", 0, 0}, // some versions compute 5 GT/s with the line coding of 8 GT/s
 		{"31.000000", 0, 0},
 		{"-1", 0, 0},
 	} {

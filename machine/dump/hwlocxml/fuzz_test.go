@@ -11,8 +11,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// FuzzParse holds that a file is either read or refused with its place, that what is read is a
-// machine that can be written as JSON, and that reading it again gives the same.
+// FuzzParse checks that a file is either read or refused with a position, that a result can be encoded as JSON, and
+// that reading is deterministic.
 func FuzzParse(f *testing.F) {
 	gpu := device("0000:01:00.0", "0302", object("OSDev", `name="nvml0" subtype="NVML" osdev_type="1" gp_index="7"`,
 		info("GPUModel", "A100")))

@@ -1,21 +1,24 @@
 // Package hwlocxml reads the XML that hwloc and lstopo export into a topology.Host.
 //
-// Three versions of the format are read. Version 1 is a topology element without a version: NUMA
-// nodes stand in the tree of CPUs, caches are one type, and matrices of distances are lists of
-// floats. In version 2 NUMA nodes hang beside the tree, and matrices, kinds of CPUs and more follow
-// the objects. Version 3 changes how PCI classes, types of devices and sizes are written.
+// It reads three versions of the format. Version 1 is a topology element without a version: NUMA nodes are in the
+// tree of CPUs, all caches have one type, and matrices of distances are lists of floats. In version 2 NUMA nodes hang
+// beside the tree, and matrices, kinds of CPUs and more follow the objects. Version 3 writes PCI classes, device
+// types and sizes differently.
 //
-// # What is not taken as it stands
+// # Corrections
 //
-// hwloc gives a NUMA node without CPUs the CPUs of its neighbours, so that several nodes have the
-// same CPUs; the kernel says that it has none, and so does hwloc where it writes version 1. Here
-// each CPU belongs to one node (see ownCPUs). A speed of a PCI link is one number for rate and
-// width: it is kept only where a single pair gives it (see linkOf). CPUs that are known and not
-// shown may be offline or merely not allowed to whoever made the dump: where the file does not
-// tell, Host.Unread says so.
+// hwloc gives a NUMA node without CPUs the CPUs of its neighbours, so that several nodes have the same CPUs. The
+// kernel reports no CPUs for such a node, and so does hwloc when it writes version 1. Here each CPU belongs to one
+// node (see ownCPUs).
 //
-// Sources: hwloc's documentation (interoperability with older releases; object attributes),
-// hwloc2.dtd and hwloc.dtd, and the exports of lstopo.
+// The speed of a PCI link is one number for rate and width. It is kept only if a single pair of rate and width
+// results in that number (see linkOf).
+//
+// Known CPUs that are not shown may be offline, or merely not allowed to the dump's author. If the file does not
+// distinguish these cases, Host.Unread says so.
+//
+// Sources: hwloc's documentation (interoperability with older releases; object attributes), hwloc2.dtd and hwloc.dtd,
+// and the exports of lstopo.
 package hwlocxml
 
 import (
@@ -29,18 +32,17 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Limits of a file. A machine of 2048 CPUs makes 10 MB of version 1; hwloc's trees are at most some
-// 30 levels deep, PCI bridges included.
+// Limits of a file. A machine of 2048 CPUs makes 10 MB of version 1. hwloc's trees have at most about 30 levels, PCI
+// bridges included.
 const (
-	maxNodes = 1 << 12 // the largest kernels are built for 1024
-	maxPCI   = 1 << 14 // functions; 4096 virtual ones have been seen
+	maxNodes = 1 << 12 // the largest kernel configurations have 1024
+	maxPCI   = 1 << 14 // functions; machines with 4096 virtual functions exist
 )
 
 var limits = xmltree.Limits{Bytes: 64 << 20, Elements: 1 << 20, Depth: 256}
 
-// Sniff reports whether head, the beginning of a file, is that of hwloc's XML. It looks past a byte
-// order mark, the XML declaration, comments and the DOCTYPE for the first element, so head should
-// hold 4 KiB where the file is that long.
+// Sniff reports whether head, the beginning of a file, is hwloc's XML. It skips a byte order mark, the XML
+// declaration, comments and the DOCTYPE, so head should have at least 4 KiB if the file does.
 func Sniff(head []byte) bool {
 	rest := bytes.TrimPrefix(head, []byte("\xef\xbb\xbf"))
 	for {
@@ -53,7 +55,7 @@ func Sniff(head []byte) bool {
 			end = "-->"
 		case bytes.HasPrefix(rest, []byte("<!")):
 			end = ">"
-			// A DOCTYPE that defines things itself goes on to "]>". Parse refuses it, by name.
+			// A DOCTYPE with definitions ends with "]>". Parse refuses it with a specific error.
 			if open, closed := bytes.IndexByte(rest, '['), bytes.IndexByte(rest, '>'); open >= 0 && open < closed {
 				end = "]>"
 			}
@@ -69,11 +71,10 @@ func Sniff(head []byte) bool {
 	}
 }
 
-// Parse reads an export of hwloc. The name is what messages and the provenance call it.
+// Parse reads an export of hwloc. name appears in messages and the provenance.
 //
-// What describes CPUs and memory must be right: an error, of type *Error, names file, line and
-// element. A device that is described oddly is left out, or a fact of it is, and Host.Unread says
-// which.
+// CPUs and memory must be right: otherwise Parse returns an *Error with file, line and element. Odd devices, or odd
+// facts about a device, are left out, and listed in Host.Unread.
 func Parse(b []byte, name string) (*topology.Host, error) {
 	root, err := xmltree.Read(b, limits)
 	if err != nil {
@@ -84,27 +85,26 @@ func Parse(b []byte, name string) (*topology.Host, error) {
 	return where.Finish(p.h, p.read(root), name)
 }
 
-// A parser turns the elements of one file into a Host.
 type parser struct {
 	name    string
 	version int      // 1, 2 or 3
-	top     *element // topology
-	machine *element // the root object: Machine, System, or whatever was left when others were filtered out
+	top     *element // the topology element
+	machine *element // the root object: Machine, System, or another type if these were filtered out
 	h       *topology.Host
 	err     error // the first failure
 
-	pus    topology.CPUSet // numbers of all PU objects, or the machine's cpuset where the file has none
+	pus    topology.CPUSet // numbers of all PU objects or, without these, the machine's cpuset
 	online topology.CPUSet
-	nodes  []*node         // in the order of the file, which is hwloc's logical order
-	hidden topology.CPUSet // nodes that the machine has and the file does not describe
+	nodes  []*node         // in the order of the file: hwloc's logical order
+	hidden topology.CPUSet // nodes of the machine that the file does not describe
 
-	inL3, inCore topology.CPUSet     // CPUs of the L3 caches and cores so far
-	byIndex      map[string]*element // objects by gpIndex; made when first asked for
+	inL3, inCore topology.CPUSet     // CPUs of the L3 caches and cores read so far
+	byIndex      map[string]*element // objects by index, built on first use
 
-	functions map[*element]*topology.PCIAddr // of the devices of the operating system that libraries for GPUs made
+	functions map[*element]*topology.PCIAddr // PCI functions of the OS devices of GPU libraries
 }
 
-// read takes the parts in the order in which they need each other: CPUs, nodes that have CPUs, devices near nodes.
+// read reads the parts in the order of their dependencies: CPUs, then nodes, then devices.
 func (p *parser) read(root *element) error {
 	p.top = root
 	if root.Name != "topology" {
@@ -150,8 +150,8 @@ func (p *parser) readVersion() {
 	}
 }
 
-// info returns what the machine is said to be called, made by, run by. Version 3 has these beside
-// the objects, earlier ones inside the root.
+// info returns an info of the machine, such as its model or kernel. Version 3 has these beside the objects, earlier
+// versions inside the root.
 func (p *parser) info(name string) string {
 	if v := infoOf(p.machine, name); v != "" {
 		return v
@@ -159,11 +159,11 @@ func (p *parser) info(name string) string {
 	return infoOf(p.top, name)
 }
 
-// readSystem takes what describes the machine as a whole. The host name and serial numbers are not kept.
+// readSystem reads the facts about the machine as a whole. It drops the host name and serial numbers.
 func (p *parser) readSystem() {
 	s := &p.h.System
 	s.Vendor = p.info("DMISysVendor")
-	s.Product = cmp.Or(p.info("DMIProductName"), p.info("PlatformModel")) // of DMI, or of a device tree
+	s.Product = cmp.Or(p.info("DMIProductName"), p.info("PlatformModel")) // from DMI, or from a device tree
 	s.Board = p.info("DMIBoardName")
 	s.BIOS = strings.TrimSpace(p.info("DMIBIOSVersion") + " " + p.info("DMIBIOSDate"))
 	s.Arch = p.info("Architecture")
@@ -175,21 +175,20 @@ func (p *parser) readSystem() {
 	}
 }
 
-// wroteVersion1 reports whether hwloc 1 is known to have written the file. hwloc 2 can write
-// version 1 too, and fills in less.
+// wroteVersion1 reports whether hwloc 1 wrote the file. hwloc 2 can also write version 1, with fewer attributes.
 func (p *parser) wroteVersion1() bool {
 	return p.version == 1 && strings.HasPrefix(strings.TrimPrefix(p.info("hwlocVersion"), "v"), "1.")
 }
 
-// fail makes the file an error at an element. The first stays; what is read after it is thrown
-// away, so a step may go on to its end.
+// fail records an error at an element, unless there is one. A step may continue after an error, because its results
+// are discarded.
 func (p *parser) fail(e *element, format string, args ...any) {
 	if p.err == nil {
 		p.err = where.At(e.Line, "%s: "+format, append([]any{label(e)}, args...)...)
 	}
 }
 
-// unread notes a fact at an element that is there and cannot be used. The file is read without it.
+// unread notes a fact at an element that cannot be used. The file is read without it.
 func (p *parser) unread(e *element, format string, args ...any) {
 	p.h.Unread = append(p.h.Unread, topology.Unread{
 		Path: fmt.Sprintf("%s:%d: %s", p.name, e.Line, label(e)),

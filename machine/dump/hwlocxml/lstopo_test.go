@@ -13,9 +13,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// TestAgainstLstopo lets hwloc read the files and write them again as version 2. What is read from
-// both must agree: so hwloc's reading of version 1 is compared with this one's. It runs where hwloc
-// 2 is installed.
+// TestAgainstLstopo lets hwloc read the files and rewrite them as version 2. Parsing both must give the same result,
+// which compares hwloc's reading of version 1 with ours. It needs hwloc 2.
 func TestAgainstLstopo(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -38,13 +37,13 @@ func TestAgainstLstopo(t *testing.T) {
 		}
 		t.Run(strings.ReplaceAll(name, "/", "_"), func(t *testing.T) {
 			t.Parallel()
-			// Without the flag for I/O lstopo would leave out what it finds unimportant.
+			// Without the I/O flag lstopo omits devices that it considers unimportant.
 			cmd := exec.Command(program, "-i", filepath.Join("testdata", name), "--whole-io", "--of", "xml", "-")
 			var complaints strings.Builder
 			cmd.Stderr = &complaints
 			out, err := cmd.Output()
 			if err != nil && strings.Contains(complaints.String(), "minimalistic parser") {
-				// Debian 13 builds hwloc-nox without libxml2; what is left reads only what hwloc itself has written.
+				// Debian 13 builds hwloc-nox without libxml2; its fallback only reads files written by hwloc itself.
 				t.Skipf("%s cannot read this file: %s", bytes.TrimSpace(version), complaints.String())
 			}
 			if err != nil {
@@ -61,20 +60,20 @@ func TestAgainstLstopo(t *testing.T) {
 	}
 }
 
-// undecided are files that hwloc reads differently, with the reason why it is not followed.
+// undecided lists files that hwloc reads differently, with the reason for the difference.
 var undecided = map[string]string{
 	"xml-v1/16amd64-8n2c-cpusets.xml": "hwloc drops nodes that are not allowed; the file describes them",
 }
 
-// comparable leaves of a Host what does not depend on how it was read.
+// comparable returns the parts of a Host that do not depend on the version of the format.
 func comparable(h *topology.Host) *topology.Host {
 	h.Provenance, h.Unread = topology.Provenance{}, nil
-	h.CPUs = topology.CPUStates{} // hwloc 2 does not keep what version 1 says of online CPUs
+	h.CPUs = topology.CPUStates{} // hwloc 2 drops version 1's data on online CPUs
 	for i := range h.PCI {
 		h.PCI[i].LocalCPUs = nil
 	}
 	for i := range h.NUMANodes {
-		h.NUMANodes[i].Kind, h.NUMANodes[i].MemoryMode = "", "" // later releases guess them
+		h.NUMANodes[i].Kind, h.NUMANodes[i].MemoryMode = "", "" // later releases guess these
 	}
 	return h
 }

@@ -9,34 +9,32 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A node is a NUMA node as the file has it.
 type node struct {
 	e     *element
 	id    int
-	near  topology.CPUSet // its cpuset: for a node without CPUs, those of its neighbours
-	kind  string          // as topology.NUMANode.Kind
-	cpus  topology.CPUSet // its own
-	built bool            // made up for a file of version 1 without nodes
+	near  topology.CPUSet // its cpuset, which for a node without CPUs has the CPUs of its neighbours
+	kind  string          // values as in topology.NUMANode.Kind
+	cpus  topology.CPUSet
+	built bool // synthesized for a file of version 1 without nodes
 }
 
-// memoryKinds are the kinds of nodes by their subtypes.
+// memoryKinds maps the subtypes of nodes to kinds.
 var memoryKinds = map[string]string{"DRAM": "dram", "HBM": "hbm", "MCDRAM": "hbm", "NVM": "nvdimm", "CXL-DRAM": "cxl",
 	"CXL-NVM": "cxl", "GPUMemory": "gpu"}
 
-// memoryKind tells a node's kind by its subtype (hwloc: "NUMA nodes: subtype") or by the device that
-// its memory was before it became a node.
+// memoryKind returns a node's kind from its subtype (hwloc: "NUMA nodes: subtype"), or from the DAX device that its
+// memory was before it became a node.
 func memoryKind(e *element) string {
 	if kind := memoryKinds[subtypeOf(e)]; kind != "" {
 		return kind
 	}
-	// Specific-purpose memory (SPM) may be HBM or CXL: not told.
+	// Specific-purpose memory (SPM) may be HBM or CXL, so its kind is unknown.
 	if infoOf(e, "DAXType") == "NVM" || strings.Contains(infoOf(e, "DAXParent"), "/ndbus") {
 		return "nvdimm"
 	}
 	return ""
 }
 
-// readNodes reads the NUMA nodes.
 func (p *parser) readNodes() {
 	byID := map[int]*element{}
 	for e := range objectsOf(p.machine) {
@@ -55,8 +53,8 @@ func (p *parser) readNodes() {
 		}
 		p.nodes = append(p.nodes, n)
 	}
-	// hwloc 1.x makes no node where the machine is one: memory is the machine's. hwloc 2 reads such
-	// a file as one node, number 0.
+	// hwloc 1.x makes no node object for a machine with a single node; the memory is the machine's. hwloc 2 reads
+	// such a file as one node, number 0.
 	if len(p.nodes) == 0 && p.version == 1 {
 		p.nodes = []*node{{e: p.machine, near: p.online, built: true}}
 	}
@@ -70,18 +68,16 @@ func (p *parser) readNodes() {
 	p.sumMemory()
 }
 
-// ownCPUs gives each CPU to one node.
+// ownCPUs assigns each CPU to one node.
 //
-// The CPUs of an object of hwloc 2 are those it is near: a node of HBM, of persistent memory or on
-// a CXL card has no CPUs and stands beside the node that has them, with the same cpuset. The kernel
-// gives a CPU one node and those none; so does hwloc where it writes version 1 (its fakeKNL and
-// rootattachednumas dumps, in both versions, show it). So the first node takes its CPUs, and one
-// that would share some has none.
+// In hwloc 2 an object's cpuset has the nearby CPUs. A node of HBM, of persistent memory or on a CXL card has no CPUs
+// and has the same cpuset as its neighbour with CPUs. The kernel assigns a CPU to one node; so does hwloc when it
+// writes version 1 (its fakeKNL and rootattachednumas dumps, in both versions, show it). So here the first node takes
+// its CPUs, and a node that would share some has none.
 //
-// Ordinary memory comes first, then smaller sets, since what is near a whole machine is not near
-// one part; then lower numbers: on x86 the kernel numbers the nodes with CPUs before those without,
-// because it reads the CPUs of the SRAT table first (drivers/acpi/numa/srat.c, acpi_numa_init); on
-// POWER GPU memory has the highest numbers.
+// Ordinary memory comes first, then smaller sets, since memory near the whole machine is not near one part, then
+// lower numbers. On x86 the kernel numbers the nodes with CPUs before the others, because it reads the CPUs of the
+// SRAT table first (drivers/acpi/numa/srat.c, acpi_numa_init); on POWER GPU memory has the highest numbers.
 func ownCPUs(nodes []*node) {
 	order := slices.Clone(nodes)
 	slices.SortFunc(order, func(a, b *node) int {
@@ -97,8 +93,7 @@ func ownCPUs(nodes []*node) {
 	}
 }
 
-// special returns 1 for memory that comes beside ordinary memory: of another kind, or once a device
-// (DAX) that was made a node.
+// special returns 1 for memory other than ordinary memory: of another kind, or a former DAX device.
 func special(n *node) int {
 	ordinary := n.kind == "" || n.kind == "dram"
 	if !ordinary || subtypeOf(n.e) == "SPM" || infoOf(n.e, "DAXDevice") != "" {
@@ -107,8 +102,8 @@ func special(n *node) int {
 	return 0
 }
 
-// memoryMode returns how Knights Landing uses its MCDRAM, which the machine or the package says:
-// "flat", "cache", "hybrid50".
+// memoryMode returns how Knights Landing uses its MCDRAM: "flat", "cache", "hybrid50". The info is at the machine or
+// the package.
 func (p *parser) memoryMode() string {
 	for e := range objectsOf(p.machine) {
 		if mode := infoOf(e, "MemoryMode"); mode != "" {
@@ -118,11 +113,10 @@ func (p *parser) memoryMode() string {
 	return ""
 }
 
-// addNode adds a node to the host.
 func (p *parser) addNode(n *node, mode string) {
 	out := topology.NUMANode{ID: n.id, CPUs: n.cpus, Kind: n.kind}
-	// hwloc leaves local_memory out where it is 0, and where it was not read: not known. Then the
-	// counts of pages were not read either.
+	// hwloc omits local_memory both if it is 0 and if it was not read, so it is unknown. Then the counts of pages
+	// were not read either.
 	if size, ok := p.number(n.e, "local_memory"); ok {
 		out.MemoryBytes = &size
 		out.Hugepages = p.hugepages(n.e)
@@ -138,8 +132,8 @@ func (p *parser) addNode(n *node, mode string) {
 	p.h.NUMANodes = append(p.h.NUMANodes, out)
 }
 
-// hugepages returns the pools of a node. The smallest pages are the ordinary ones, of 4 KiB or on
-// other architectures 16 or 64 KiB.
+// hugepages returns the pools of a node. The smallest pages are the base pages (4 KiB, on other architectures also 16
+// or 64 KiB), and are left out.
 func (p *parser) hugepages(e *element) []topology.HugepagePool {
 	var pools []topology.HugepagePool
 	for k := range e.All("page_type") {
@@ -157,7 +151,7 @@ func (p *parser) hugepages(e *element) []topology.HugepagePool {
 	return pools[1:]
 }
 
-// findHidden finds the nodes that the machine has and the file does not describe: a cgroup may hide them.
+// findHidden finds nodes of the machine that the file does not describe, for example because of a cgroup.
 func (p *parser) findHidden() {
 	described := lists.Map(lists.Filter(p.nodes, func(n *node) bool { return n.id < topology.MaxCPUs }),
 		func(n *node) int { return n.id })
@@ -169,7 +163,7 @@ func (p *parser) findHidden() {
 	}
 }
 
-// sumMemory adds up the nodes where all of the machine's are there. The kernel's MemTotal is that sum.
+// sumMemory sets the machine's memory to the sum over its nodes, like the kernel's MemTotal, if all nodes are known.
 func (p *parser) sumMemory() {
 	var sum uint64
 	for i := range p.h.NUMANodes {

@@ -10,7 +10,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// nodeLines shows the nodes of a host, one a line.
 func nodeLines(h *topology.Host) []string {
 	var lines []string
 	for _, n := range h.NUMANodes {
@@ -161,7 +160,7 @@ func TestDistances(t *testing.T) {
 		want     [][]int
 	}{
 		"none":                            {"", nil},
-		"in another order than the nodes": {slit(latency, "4 0 2", "10 40 42 4 10 2 24 20 10"), nil}, // less than 10
+		"in another order than the nodes": {slit(latency, "4 0 2", "10 40 42 4 10 2 24 20 10"), nil}, // smaller than 10
 		"rows follow the nodes": {slit(latency, "4 0 2", "10 40 42 14 10 12 24 20 10"),
 			[][]int{{10, 12, 14}, {20, 10, 24}, {40, 42, 10}}},
 		"by hwloc's numbers": {slit(`kind="5" indexing="gp"`, "44 40 42", "10 40 42 14 10 12 24 20 10"),

@@ -24,15 +24,12 @@ func v3(body string) string {
 	return strings.Replace(v1(body), "<topology>", `<topology version="3.0">`, 1)
 }
 
-// object writes an object with attributes as they stand.
 func object(kind, attrs string, inside ...string) string {
 	return fmt.Sprintf("<object type=%q %s>%s</object>", kind, attrs, strings.Join(inside, ""))
 }
 
-// sets are the attributes that say which CPUs an object has.
 func sets(cpus string) string { return fmt.Sprintf("cpuset=%q complete_cpuset=%q", cpus, cpus) }
 
-// nodes adds a nodeset to them.
 func nodes(cpus, nodes string) string {
 	return sets(cpus) + fmt.Sprintf(" nodeset=%q complete_nodeset=%q", nodes, nodes)
 }
@@ -49,7 +46,6 @@ func numa(id int, cpus, more string, inside ...string) string {
 		nodes(cpus, fmt.Sprintf("0x%x", 1<<id)), more), inside...)
 }
 
-// read parses a small file that must be right.
 func read(t *testing.T, file string) *topology.Host {
 	t.Helper()
 	h, err := Parse([]byte(file), "t.xml")

@@ -10,27 +10,26 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A slot is where in the tree of devices an object stands.
+// A slot is the position of an object in the tree of devices.
 type slot struct {
-	near *element // the nearest object above that has CPUs, and what it says
+	near *element // the nearest ancestor with CPUs; locality is derived from it
 	locality
 
-	root     string            // "pci0000:40"; "" where no host bridge is above
+	root     string            // "pci0000:40"; "" if there is no host bridge above
 	parent   *topology.PCIAddr // the bridge above; nil on a root bus
-	known    bool              // a bridge is above, and what follows is known
-	domain   uint32            // of the bus that the bridge leads to
-	first    uint8             // that bus
-	last     uint8             // the last bus below it
-	function *topology.PCIAddr // the nearest PCI function above or at the object
+	known    bool              // there is a bridge above, and domain, first and last are known
+	domain   uint32            // of the bus below the bridge
+	first    uint8             // the bus right below the bridge
+	last     uint8             // the last bus below the bridge
+	function *topology.PCIAddr // the nearest PCI function, of the object or above
 }
 
-// A locality is which CPUs a device is near.
+// A locality is the CPUs near a device.
 type locality struct {
 	cpus *topology.CPUSet
-	node *int // the one node that has them
+	node *int // the node of these CPUs, if only one
 }
 
-// readDevices walks the tree for PCI functions and what the operating system made of them.
 func (p *parser) readDevices() {
 	d := &devices{parser: p, addresses: map[topology.PCIAddr]int{}, nics: map[string]*topology.NIC{},
 		gpus: map[string]*gpu{}}
@@ -38,7 +37,6 @@ func (p *parser) readDevices() {
 	d.finish()
 }
 
-// walk takes e and what is below it.
 func (d *devices) walk(e *element, at slot) {
 	switch kind := kindOf(e); kind {
 	case "Bridge", "PCIDev", "OSDev":
@@ -65,11 +63,12 @@ func (d *devices) walk(e *element, at slot) {
 	}
 }
 
-// localityOf says what is known about devices below an object with CPUs. hwloc puts a device below the
-// object whose CPUs are the device's local_cpus; where it does not know them, below the machine.
-// CPUs of several nodes, or of nodes that are not all described, give no node. Where there is one
-// node there is nothing to tell, and version 1 and 2 put devices below different objects:
-// Host.Complete gives them that node.
+// localityOf returns the locality of devices below an object with CPUs. hwloc puts a device below the object that has
+// the device's local_cpus as its CPUs, or below the machine if they are unknown. The node is nil if the CPUs belong
+// to several nodes, or to nodes that are not all described.
+//
+// On a machine with one node the result is empty, because versions 1 and 2 put devices below different objects;
+// Host.Complete sets the node.
 func (d *devices) localityOf(near *element) (l locality) {
 	if near == nil || near == d.machine || len(d.h.NUMANodes) == 1 {
 		return l
@@ -96,8 +95,8 @@ func (d *devices) localityOf(near *element) (l locality) {
 	return l
 }
 
-// bridge returns where what is below a bridge stands. Types of bridges are "0-1" from the host to
-// PCI, which hwloc makes up for each root bus, and "1-1" from PCI to PCI, which are functions too.
+// bridge returns the slot of objects below a bridge. Bridge types are "0-1" from the host to PCI, which hwloc
+// synthesizes for each root bus, and "1-1" from PCI to PCI, which are also functions.
 func (d *devices) bridge(e *element, at slot) slot {
 	domain, first, last, ok := d.buses(e)
 	if _, isFunction := e.Lookup("pci_busid"); !isFunction {
@@ -126,7 +125,7 @@ func (d *devices) bridge(e *element, at slot) slot {
 	return at
 }
 
-// buses parses bridge_pci, "0000:[02-03]": the domain, the bus that the bridge leads to, and the last one below it.
+// buses parses bridge_pci, "0000:[02-03]": the domain, the bus below the bridge, and the last bus below it.
 func (d *devices) buses(e *element) (domain uint32, first, last uint8, ok bool) {
 	text, has := e.Lookup("bridge_pci")
 	if !has {
@@ -144,8 +143,8 @@ func (d *devices) buses(e *element) (domain uint32, first, last uint8, ok bool) 
 	return uint32(v), uint8(f), uint8(l), true
 }
 
-// function adds a PCI function. Where its address cannot be read, none is returned; where one has
-// it already, no function is.
+// function adds a PCI function. It returns no address if that cannot be parsed, and no function if the address is a
+// duplicate.
 func (d *devices) function(e *element, at slot) (*topology.PCIAddr, *topology.PCIDevice) {
 	text := e.Attr("pci_busid")
 	address, err := topology.ParsePCIAddr(text)
@@ -181,9 +180,9 @@ func (d *devices) function(e *element, at slot) (*topology.PCIAddr, *topology.PC
 	return &address, &d.h.PCI[len(d.h.PCI)-1]
 }
 
-// types parses pci_type: class and subclass, [vendor:device], [subsystem vendor:device], revision,
-// and since version 3 the programming interface: "0302 [10de:1eb8] [10de:12a2] a1 00". Before, that
-// is not known, and is 0 here. A subsystem of 0 is none.
+// types parses pci_type: class and subclass, [vendor:device], [subsystem vendor:device], revision, and since version
+// 3 the programming interface: "0302 [10de:1eb8] [10de:12a2] a1 00". Before version 3 the interface is unknown, and 0
+// here. A subsystem of 0 means no subsystem.
 func (d *devices) types(e *element, f *topology.PCIDevice) {
 	text, ok := e.Lookup("pci_type")
 	if !ok {
@@ -225,13 +224,13 @@ func pair(s string) (a, b topology.ID16, ok bool) {
 	return a, b, okEnd && okBegin && okMid && err1 == nil && err2 == nil
 }
 
-// linkOf returns a function's link where pci_link_speed leaves no doubt of it.
+// linkOf returns a function's link if pci_link_speed is unambiguous, else nil.
 //
-// The number is the rate of all lanes after line coding, in 10^9 bytes per second: 7.876923 is 8
-// GT/s on 8 lanes, and 16 GT/s on 4, and 32 on 2. Widths of 1 to 16 lanes are considered; a few
-// numbers have one pair. 0 stands for "not known". Below a function that NVML knows, hwloc (2.x and
-// before) replaces the number with the most that the GPU can do, and reckons that as if 8 GT/s were
-// the highest rate: nothing is kept.
+// The number is the rate of all lanes after line coding, in 10^9 bytes per second: 7.876923 is 8 GT/s on 8 lanes, 16
+// GT/s on 4, and 32 on 2. Widths of 1 to 16 lanes are considered; few numbers have just one pair. 0 means unknown.
+//
+// For a function that NVML knows, hwloc (2.x and before) replaces the number with the maximum of the GPU, computed as
+// if 8 GT/s were the highest rate, so it is ignored.
 func (d *devices) linkOf(e *element) *topology.Link {
 	text, ok := e.Lookup("pci_link_speed")
 	if !ok {

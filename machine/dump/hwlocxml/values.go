@@ -14,15 +14,14 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The methods here read one attribute. What cannot be read fails the file (see parser.fail) and
-// comes back as if it were missing.
+// The methods here parse one attribute. If parsing fails, they fail the file (see parser.fail) and return the result
+// for a missing attribute.
 
-// infinite is how hwloc begins a set that has every number above the words that follow.
+// infinite is the prefix of a set that includes all numbers above its words.
 const infinite = "0xf...f"
 
-// set returns a set of CPUs or nodes: words of 32 bits in hexadecimal, highest first, those that
-// are 0 left empty. ok is false where the attribute is missing. Of the numbers above its words an
-// infinite set has those that are in all.
+// set parses a set of CPUs or nodes: hexadecimal words of 32 bits, highest first; a word of 0 may be empty. An
+// infinite set also includes all members of all above its words. ok is false if the attribute is missing.
 //
 // Source: hwloc_bitmap_snprintf in hwloc/bitmap.h.
 func (p *parser) set(e *element, attr string, all topology.CPUSet) (s topology.CPUSet, ok bool) {
@@ -49,7 +48,6 @@ func (p *parser) set(e *element, attr string, all topology.CPUSet) (s topology.C
 	return s, true
 }
 
-// A setError is an attribute whose set cannot be parsed.
 type setError struct {
 	attr string
 	err  error
@@ -64,8 +62,8 @@ func (e *setError) Error() string {
 
 func (e *setError) Unwrap() error { return e.err }
 
-// number returns a decimal number that is not negative. ok is false where the attribute is missing
-// or -1, which is "not known" in the DTD.
+// number parses a non-negative decimal number. ok is false if the attribute is missing or -1, which means unknown in
+// the DTD.
 func (p *parser) number(e *element, attr string) (v uint64, ok bool) {
 	text, ok := e.Lookup(attr)
 	if !ok || text == "-1" {
@@ -80,15 +78,15 @@ func (p *parser) number(e *element, attr string) (v uint64, ok bool) {
 }
 
 const (
-	// unknownIndex is os_index of an object that the operating system does not number: hwloc's
-	// unsigned -1, as it prints.
+	// unknownIndex is the os_index of an object without a number of the operating system: hwloc prints -1 as
+	// unsigned.
 	unknownIndex = 1<<32 - 1
-	// maxIndex bounds numbers of packages, dies, cores and nodes. Firmware numbers with gaps: a
-	// package 983297 has been seen.
+	// maxIndex bounds numbers of packages, dies, cores and nodes. Firmware leaves gaps: a real machine has package
+	// 983297.
 	maxIndex = 1<<31 - 1
 )
 
-// osIndex returns the operating system's number of an object. ok is false where it has none.
+// osIndex returns the operating system's number of an object. ok is false if there is no number.
 func (p *parser) osIndex(e *element) (int, bool) {
 	v, ok := p.number(e, "os_index")
 	if !ok || v == unknownIndex {
@@ -101,7 +99,7 @@ func (p *parser) osIndex(e *element) (int, bool) {
 	return int(v), true
 }
 
-// indexOrSet returns the number of a PU or a node: os_index or, where there is none, the only member of its own set.
+// indexOrSet returns the number of a PU or a node: os_index or, if that is missing, the only member of its own set.
 func (p *parser) indexOrSet(e *element, attr, what string) int {
 	if n, ok := p.osIndex(e); ok {
 		return n
@@ -114,7 +112,7 @@ func (p *parser) indexOrSet(e *element, attr, what string) int {
 	return set.Min()
 }
 
-// float returns a number with a fraction, 0 where the attribute is missing.
+// float parses a number with a fraction, or returns 0 if the attribute is missing.
 func (p *parser) float(e *element, attr string) float64 {
 	text, ok := e.Lookup(attr)
 	if !ok {
@@ -128,15 +126,15 @@ func (p *parser) float(e *element, attr string) float64 {
 	return v
 }
 
-// kibibytes parses a size that hwloc states in KiB, as an info. Version 3 writes the unit. ok is
-// false for anything else: infos never fail a file.
+// kibibytes parses an info with a size in KiB; version 3 appends the unit. ok is false for other text, because infos
+// never fail a file.
 func kibibytes(s string) (size uint64, ok bool) {
 	v, err := strconv.ParseUint(strings.TrimSuffix(s, "KiB"), 10, 64)
 	hi, lo := bits.Mul64(v, 1024)
 	return lo, err == nil && hi == 0
 }
 
-// decimal parses an info that is a number, nil if it is none.
+// decimal parses an info with a number, or returns nil.
 func decimal(s string) *uint64 {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
@@ -145,13 +143,12 @@ func decimal(s string) *uint64 {
 	return &n
 }
 
-// An Error is a file that cannot be read, and where.
+// An Error is a file that cannot be read, with the position.
 type Error = where.Error
 
-// An element is an object of hwloc, or what is said about one or beside them.
+// An element is an object of hwloc, or an element of data about an object.
 type element = xmltree.Element
 
-// label names an element in messages.
 func label(e *element) string {
 	if t := e.Attr("type"); t != "" && e.Name == "object" {
 		return "object " + t
@@ -159,7 +156,7 @@ func label(e *element) string {
 	return e.Name
 }
 
-// kindOf returns the object's type, in the words of version 2 where a word was changed.
+// kindOf returns the object's type, with the type names of version 2.
 func kindOf(e *element) string {
 	t := e.Attr("type")
 	switch t {
@@ -170,7 +167,7 @@ func kindOf(e *element) string {
 	case "Proc": // before 1.0
 		return "PU"
 	case "Group":
-		// A die was a group before hwloc 2.1; 104 is the kind of such a group.
+		// Before hwloc 2.1 a die was a group of kind 104.
 		if e.Attr("subtype") == "Die" || e.Attr("kind") == "104" {
 			return "Die"
 		}
@@ -178,8 +175,8 @@ func kindOf(e *element) string {
 	return t
 }
 
-// infoOf returns the value of the element's info of that name, "" where there is none. DMI strings
-// come with spaces at their ends.
+// infoOf returns the value of the element's info with that name, or "". It trims spaces, which DMI strings have at
+// their ends.
 func infoOf(e *element, name string) string {
 	for k := range e.All("info") {
 		if k.Attr("name") == name {
@@ -189,7 +186,7 @@ func infoOf(e *element, name string) string {
 	return ""
 }
 
-// subtypeOf returns the object's subtype. Version 1 has it as an info.
+// subtypeOf returns the object's subtype. In version 1 the subtype is an info.
 func subtypeOf(e *element) string {
 	if s, ok := e.Lookup("subtype"); ok {
 		return s
@@ -197,7 +194,7 @@ func subtypeOf(e *element) string {
 	return cmp.Or(infoOf(e, "Type"), infoOf(e, "CoProcType"))
 }
 
-// objectsOf yields the object itself and all objects below it, in the order of the file.
+// objectsOf yields the object and all objects below it, in the order of the file.
 func objectsOf(e *element) iter.Seq[*element] {
 	return func(yield func(*element) bool) { walk(e, yield) }
 }

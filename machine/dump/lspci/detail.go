@@ -29,11 +29,11 @@ var (
 	flagGroup  = lazyregexp.New(`\bIOMMU group ([0-9]+)`)
 )
 
-// strayText is what is wrong with the lines of a link that stand below no function.
+// strayText is the error for lines of a link without a function above.
 const strayText = "the state of a link, and no function above it"
 
-// detail reads a line that belongs to the current function. Lines that it does not know say nothing
-// that the model has a place for.
+// detail reads a line that belongs to the current function. It ignores unknown lines, because the model has no place
+// for their data.
 func (p *parser) detail(s string, n int) {
 	d := p.current
 	if d == nil && strings.HasPrefix(s, "LnkSta:") && aLink.MatchString(s) {
@@ -65,7 +65,7 @@ func (p *parser) detail(s string, n int) {
 	case "IOMMU group":
 		d.IOMMUGroup = p.number(key, value, n)
 	case "Flags":
-		// With a single -v, what has lines of its own otherwise is here.
+		// With a single -v, this line has data that otherwise has lines of its own.
 		if m := flagNode.FindStringSubmatch(value); m != nil {
 			d.NUMANode = p.number(key, m[1], n)
 		}
@@ -101,7 +101,7 @@ func (p *parser) detail(s string, n int) {
 	}
 }
 
-// number parses the value of a line, nil where it is none that a node or a group can have.
+// number parses a number in the range of nodes and groups, or returns nil.
 func (p *parser) number(key, value string, n int) *int {
 	v, err := strconv.Atoi(value)
 	if err != nil || v < 0 || v >= topology.MaxCPUs {
@@ -111,7 +111,6 @@ func (p *parser) number(key, value string, n int) *int {
 	return &v
 }
 
-// extended reads the lines of extended capabilities.
 func (d *device) extended(s, key, value string) {
 	switch {
 	case key == "ACSCtl":
@@ -150,7 +149,7 @@ func (d *device) sriov() *topology.SRIOV {
 	return d.SRIOV
 }
 
-// rid returns a number that fits a register of 16 bits, nil for others.
+// rid parses a number that fits a 16-bit register, or returns nil.
 func rid(s string) *int {
 	if v, err := strconv.ParseUint(s, 10, 16); err == nil {
 		return new(int(v))
@@ -158,7 +157,6 @@ func rid(s string) *int {
 	return nil
 }
 
-// capability reads the line that starts a capability.
 func (p *parser) capability(d *device, s string, n int) {
 	if strings.HasSuffix(s, "<access denied>") {
 		if p.denied++; p.denied == 1 {
@@ -178,7 +176,7 @@ func (p *parser) capability(d *device, s string, n int) {
 	} else if strings.HasPrefix(what, "Single Root I/O Virtualization") {
 		d.section = "SR-IOV"
 		d.sriov()
-	} else if name, ok := strings.CutPrefix(what, "Subsystem: "); ok { // of a bridge
+	} else if name, ok := strings.CutPrefix(what, "Subsystem: "); ok { // a bridge's subsystem
 		d.subsystem(name)
 	} else if e := express.FindStringSubmatch(what); e != nil {
 		d.section = "Express"
@@ -196,12 +194,12 @@ func (d *device) port(what string) {
 		port = pci.PortUpstream
 	case strings.HasPrefix(what, "Downstream Port"):
 		port = pci.PortDownstream
-	case strings.Contains(what, "Bridge"): // "PCI-Express to PCI/PCI-X Bridge", and the other way round
+	case strings.Contains(what, "Bridge"): // "PCI-Express to PCI/PCI-X Bridge", or the reverse
 		port = pci.PortBridge
 	default:
-		return // endpoints
+		return // an endpoint
 	}
-	// Host bridges of some processors have the capability of a root port, and no bus behind them.
+	// Host bridges of some processors have the capability of a root port, but no bus behind them.
 	if d.Bridge == nil && d.Class != nil && d.Class.Sub() == topology.SubHostBridge {
 		return
 	}
@@ -222,20 +220,20 @@ func (d *device) buses(s string) {
 	d.tellsBuses = true
 	secondary, subordinate := hex8(m[2]), hex8(m[3])
 	if secondary == 0 || subordinate < secondary {
-		return // the firmware has not set it up
+		return // not set up by the firmware
 	}
 	b := d.bridge()
 	b.Secondary, b.Subordinate = secondary, subordinate
 }
 
-// hex8 returns the number of two hexadecimal digits, which an expression has matched.
+// hex8 returns the value of two hexadecimal digits that a regular expression has matched.
 func hex8(digits string) uint8 {
 	v, _ := strconv.ParseUint(digits, 16, 8)
 	return uint8(v)
 }
 
-// link returns the link to fill in, nil outside of the capability that has it. Of the lines that grep leaves of a text,
-// none may say which capability it is.
+// link returns the link to fill in, or nil outside of the PCI Express capability. Text filtered by grep may not name
+// any capability; then the link is filled in.
 func (d *device) link() *topology.Link {
 	if d.section != "Express" && d.section != "" {
 		return nil
@@ -244,16 +242,15 @@ func (d *device) link() *topology.Link {
 	return d.Link
 }
 
-// dropEmptyLink takes away a link that nothing is known about: functions inside of the processor have
-// the capability as well.
+// dropEmptyLink removes a link without data: functions inside the processor have the capability as well.
 func (d *device) dropEmptyLink() {
 	if *d.Link == (topology.Link{}) {
 		d.Link = nil
 	}
 }
 
-// speedAndWidth parses "Port #0, Speed 16GT/s, Width x16, ASPM L1" and "Speed 2.5GT/s (downgraded),
-// Width x8 (ok)". A link without lanes is down: the speed beside it says nothing.
+// speedAndWidth parses "Port #0, Speed 16GT/s, Width x16, ASPM L1" and "Speed 2.5GT/s (downgraded), Width x8 (ok)".
+// It returns no speed for a width of 0, because such a link is down.
 func speedAndWidth(s string) (speed *float64, width *int) {
 	if m := linkWidth.FindStringSubmatch(s); m != nil {
 		v, err := strconv.Atoi(m[1])
@@ -278,15 +275,14 @@ func (d *device) subsystem(s string) {
 	d.setSubsystem(vendor, device)
 }
 
-// Numbers of BARs, as topology.BAR has them.
+// Numbers of BARs as in topology.BAR.
 const (
 	romBAR = 6
 	vfBAR  = 7
 )
 
-// region reads a range of addresses: "Region 1: Memory at 3f000000000 (64-bit, prefetchable)
-// [size=64G]". Without a size there is nothing to tell: the range has no address, or lspci worked
-// from a dump.
+// region reads a range of addresses: "Region 1: Memory at 3f000000000 (64-bit, prefetchable) [size=64G]". It skips a
+// range without a size: the range has no address, or lspci read a dump.
 func (d *device) region(s string) {
 	m := region.FindStringSubmatch(s)
 	if m == nil {
@@ -329,7 +325,7 @@ func (d *device) region(s string) {
 		}
 		b.SizeBytes = v << (10 * strings.Index(" KMGT", cmp.Or(size[2], " ")))
 	}
-	// A second listing of the function replaces what the first one said.
+	// A second listing of the function replaces the first.
 	for i := range d.BARs {
 		if d.BARs[i].Index == b.Index {
 			d.BARs[i] = b
@@ -339,16 +335,15 @@ func (d *device) region(s string) {
 	d.BARs = append(d.BARs, b)
 }
 
-// hex keeps a line of a dump (-x): "10: 08 00 70 fd 08 00 80 fd ...". Extended configuration space,
-// behind the first 256 bytes, is not read: what the model has of it is in the text of -vv, and a
-// dump of it alone is rare.
+// hex keeps a line of a dump (-x): "10: 08 00 70 fd 08 00 80 fd ...". It skips the extended configuration space after
+// the first 256 bytes: the text of -vv has all of it that the model needs, and a dump without that text is rare.
 func (p *parser) hex(offset, digits string) {
 	if p.current == nil {
 		return
 	}
 	at, err := strconv.ParseUint(offset, 16, 16)
 	if err != nil || int(at) != len(p.current.config) || at >= pci.StandardSize {
-		return // a gap, or a second dump of the same function
+		return // a gap, or a second dump of the function
 	}
 	b, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
 	if err == nil {
@@ -356,12 +351,12 @@ func (p *parser) hex(offset, digits string) {
 	}
 }
 
-// readConfig takes from the dump what the text does not say: numbers, above all, which a list has only with -n.
+// readConfig adds facts from the dump that the text lacks, mainly numbers, which a list only has with -n.
 func (d *device) readConfig() {
 	if len(d.config) < pci.HeaderSize {
 		return
 	}
-	// What is in memory can be read to its end.
+	// A read from memory cannot fail.
 	c, _ := pci.Parse(bytes.NewReader(d.config), pci.Identity|pci.Subsystem|pci.Buses|pci.LinkState|pci.Capabilities)
 	d.Dead = d.Dead || c.Dead
 	if c.Vendor == nil || *c.Vendor == 0 {

@@ -11,36 +11,35 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A drawing is the state between its lines: what the branches that are still open hang on, by the
-// column of their + or \.
+// A drawing is the parser's state between lines of a drawn tree: the bus of each open branch, by the column of the
+// branch's + or \.
 //
 //	-+-[0000:20]-+-00.0  Host bridge
 //	 |           \-03.1-[21]--+-00.0  NIC
 //	 |                        \-00.1  NIC
 //	 \-[0000:40]---00.0-[41]--
 //
-// Source: ls-tree.c of pciutils. A bus with one function has no branch, one with none ends after its number.
+// Source: ls-tree.c of pciutils. A bus with one function has no branch, an empty one ends after its number.
 type drawing struct {
-	open []branch // by rising column
+	open []branch // in ascending order of columns
 }
 
-// maxBranches bounds how deep a drawing is nested: there are 256 buses in a domain.
 const maxBranches = 256
 
 type branch struct {
 	col int
-	bus *bus // nil: the roots
+	bus *bus // nil for the root buses
 }
 
-// A bus is what functions are drawn on.
+// A bus is the bus of the functions of a branch.
 type bus struct {
 	domain uint32
 	number uint8
-	above  *topology.PCIAddr // the bridge; nil for a root bus, and for one whose bridge was cut off
+	above  *topology.PCIAddr // the bridge; nil for a root bus, or if the bridge was cut off
 	root   string
 }
 
-// cutOff is the bus of bridges at the upper edge of a piece: its number is not in the piece.
+// cutOff is the bus of bridges at the edge of a cut-out piece: the piece does not have its number.
 var cutOff = &bus{}
 
 var (
@@ -50,16 +49,15 @@ var (
 	behind    = lazyregexp.New(`^-\[(?:[0-9a-f]{4,8}:)?([0-9a-f]{2})(?:-([0-9a-f]{2}))?\]`)
 )
 
-// draw reads one line of a drawing.
 func (p *parser) draw(line string, n int) error {
 	if line[0] == '-' {
 		p.drawing.open = nil
 		return p.drawBus(line, 0, nil, n)
 	}
-	// The first + or \ of a line is the branch that it continues; what is right of it is new. A branch that
-	// is further right than this one has ended, since lines are drawn from top to bottom.
+	// The first + or \ of a line is the branch that the line continues; text to the right of it is new. A branch
+	// further right has ended, since lines are drawn from top to bottom.
 	col := strings.IndexAny(line, `+\`)
-	// A piece that was cut out has lost the first character of some lines. Branches are further apart than that.
+	// A cut-out piece may have lost the first character of some lines. Branches are further apart than that.
 	for _, off := range []int{0, 1, -1} {
 		for i := len(p.drawing.open) - 1; i >= 0; i-- {
 			if b := p.drawing.open[i]; b.col == col+off {
@@ -72,7 +70,7 @@ func (p *parser) draw(line string, n int) error {
 		}
 	}
 	if rootBus.MatchString(line[min(col+2, len(line)):]) {
-		// The first root of the piece is not the first of the machine.
+		// The first root of the piece is not the machine's first root.
 		p.drawing.open = []branch{{col, nil}}
 		return p.drawItem(line, col+2, nil, n)
 	}
@@ -83,8 +81,8 @@ func (p *parser) draw(line string, n int) error {
 	return where.At(n, "the branch in column %d hangs on nothing that is drawn above it", col+1)
 }
 
-// drawCut reads what is on a bus whose number was cut off: of a bridge, what is behind it is known; of another function
-// not even the address.
+// drawCut reads an item on a bus with its number cut off. For a bridge it reads the buses behind it; other functions
+// have no known address, and are noted.
 func (p *parser) drawCut(line string, at, n int) error {
 	m := cutBridge.FindStringSubmatch(line[min(at, len(line)):])
 	if m == nil {
@@ -95,8 +93,7 @@ func (p *parser) drawCut(line string, at, n int) error {
 	return p.drawBus(line, at+len(m[0]), &bus{domain: uint32(domain), number: hex8(m[2])}, n)
 }
 
-// drawBus reads what is on a bus, from the column behind its number: dashes, then a branch, a
-// single function, or nothing.
+// drawBus reads the text after the number of a bus: dashes, then a branch, a single function, or nothing.
 func (p *parser) drawBus(line string, at int, b *bus, n int) error {
 	dashes := at
 	for at < len(line) && line[at] == '-' {
@@ -118,7 +115,6 @@ func (p *parser) drawBus(line string, at int, b *bus, n int) error {
 	return p.drawItem(line, at, b, n)
 }
 
-// drawItem reads a root bus or a function, and what is behind it.
 func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 	at = min(at, len(line))
 	if b == nil {
@@ -126,7 +122,7 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 		if m == nil {
 			return where.At(n, "column %d: want the number of a root bus, such as [0000:40]", at+1)
 		}
-		domain, _ := strconv.ParseUint(m[1], 16, 32) // 0 where there is none
+		domain, _ := strconv.ParseUint(m[1], 16, 32) // 0 if missing
 		root := &bus{domain: uint32(domain), number: hex8(m[2])}
 		root.root = pci.RootName(topology.PCIAddr{Domain: root.domain, Bus: root.number})
 		return p.drawBus(line, at+len(m[0]), root, n)
@@ -142,7 +138,7 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 	rest := line[at+len(m[0]):]
 	if m := behind.FindStringSubmatch(rest); m != nil {
 		first, last := hex8(m[1]), hex8(cmp.Or(m[2], m[1]))
-		// A bus that is not numbered higher than the bridge's own is not behind it: numbers rise on the way down.
+		// Bus numbers rise on the way down, so a bus behind a bridge has a higher number than the bridge's own bus.
 		if first <= b.number || last < first {
 			return where.At(n, "bus %02x cannot lead to the buses %s", b.number, m[0][1:])
 		}

@@ -17,23 +17,22 @@ var (
 	revision = lazyregexp.New(` ?\(rev ([0-9a-f]{2})\)`)
 	progIf   = lazyregexp.New(` ?\(prog-if ([0-9a-f]{2})(?: \[[^\]]*\])?\)`)
 
-	// A class: "Host bridge [0600]", "0600", "Class 0600", "Class [0600]", "Host bridge".
+	// classNumber matches a class: "Host bridge [0600]", "0600", "Class 0600", "Class [0600]".
 	classNumber = lazyregexp.New(`^(?:(.*?) ?\[([0-9a-f]{4})\]|(?:Class )?([0-9a-f]{4}))$`)
 
-	// A name: "8086:1237", "Device 8086:1237", "Intel Corporation Device [8086:0d57]".
+	// nameNumbers matches a name: "8086:1237", "Device 8086:1237", "Intel Corporation Device [8086:0d57]".
 	nameNumbers = lazyregexp.New(`^(?:(.*?) ?\[([0-9a-f]{4}):([0-9a-f]{4})\]|(?:Device )?([0-9a-f]{4}):([0-9a-f]{4}))$`)
 
-	// The end of a name that pci.ids does not have.
+	// unknownDevice matches a name that ends with a device number, because pci.ids does not have the device.
 	unknownDevice = lazyregexp.New(`^(.*?):? ?(?:Unknown d|D)evice ([0-9a-f]{4})$`)
 
-	// spaced matches a class and a name with no colon between them, as tools that list IOMMU groups print them: behind
-	// the class its number or a wide gap.
+	// spaced matches a class and a name without a colon, as tools that list IOMMU groups print them. The class ends
+	// with its number or a wide gap.
 	spaced = lazyregexp.New(`^(\S.*?\[[0-9a-f]{4}\]) +(\S.*)$|^(\S.*?) {2,}(\S.*)$`)
-	// Fields of a record on one line (-mm): "Host bridge" "Intel Corporation" "440FX" -r02 -p00 "" "".
+	// field matches a field of a record on one line (-mm): "Host bridge" "Intel Corporation" "440FX" -r02 -p00 "" "".
 	field = lazyregexp.New(`"(?:[^"\\]|\\.)*"|-[rp][0-9a-f]{2}|\S+`)
 )
 
-// header reads the line that starts a function in a list.
 func (p *parser) header(address, rest string, n int) error {
 	d, err := p.at(address, n)
 	if err != nil {
@@ -68,7 +67,7 @@ func (p *parser) listed(rest string, n int) (id topology.PCIDevice, err error) {
 		rest = revision.ReplaceAllString(rest, "")
 	}
 	if iface == 0xff && id.Revision != nil && *id.Revision == 0xff {
-		iface = 0 // the function answers every read with ones: this is none of it
+		iface = 0 // the function reads as all ones, so the interface is meaningless
 	}
 	class, name, ok := strings.Cut(rest, ": ")
 	if m := spaced.FindStringSubmatch(rest); !ok && m != nil && p.group != nil {
@@ -82,7 +81,6 @@ func (p *parser) listed(rest string, n int) (id topology.PCIDevice, err error) {
 	return id, nil
 }
 
-// class reads a class by number or name.
 func (p *parser) class(id *topology.PCIDevice, s string, iface uint8) {
 	if m := classNumber.FindStringSubmatch(s); m != nil {
 		v, _ := strconv.ParseUint(m[2]+m[3], 16, 16)
@@ -95,7 +93,6 @@ func (p *parser) class(id *topology.PCIDevice, s string, iface uint8) {
 	}
 }
 
-// parseName parses the vendor and device of a function or subsystem.
 func parseName(s string) (vendor, device *topology.ID16, vendorName, deviceName string) {
 	id := func(s string) *topology.ID16 {
 		n, err := topology.ParseID16(s)
@@ -161,7 +158,7 @@ func numbered(s string) (*topology.ID16, string) {
 	return &v, m[1]
 }
 
-// numberedVendor is numbered for vendors, which have a number by their names too.
+// numberedVendor is like numbered, but also finds a vendor's number by its name.
 func numberedVendor(s string) (*topology.ID16, string) {
 	v, name := numbered(s)
 	if v == nil {
@@ -170,7 +167,7 @@ func numberedVendor(s string) (*topology.ID16, string) {
 	return v, name
 }
 
-// identify adds to a function what a line says of it, and makes it the current one.
+// identify adds the facts of a line to a function, and makes it the current one.
 func (p *parser) identify(d *device, id *topology.PCIDevice, n int) {
 	p.current = d
 	if differ(d.Vendor, id.Vendor) || differ(d.Device, id.Device) {
@@ -179,15 +176,15 @@ func (p *parser) identify(d *device, id *topology.PCIDevice, n int) {
 		p.current = nil
 		return
 	}
-	// A class with its programming interface replaces one without. Other facts are kept as they were first
-	// stated: a later part of a text is often shorter, and has nothing to add.
+	// A class with a programming interface replaces one without. For other facts the first value wins, because later
+	// parts of a text are often shorter.
 	if id.Class != nil && (d.Class == nil || *d.Class&0xff == 0 && d.Class.Sub() == id.Class.Sub()) {
 		d.Class = id.Class
 	}
 	d.Vendor, d.Device = cmp.Or(d.Vendor, id.Vendor), cmp.Or(d.Device, id.Device)
 	d.setSubsystem(id.SubsystemVendor, id.SubsystemDevice)
 	if id.Revision != nil {
-		// A function that answers every read with ones has a revision of ff, whatever it is.
+		// Revision ff means that the function reads as all ones.
 		if *id.Revision == 0xff {
 			d.Dead = true
 		} else {
@@ -201,7 +198,7 @@ func (p *parser) identify(d *device, id *topology.PCIDevice, n int) {
 
 func differ(a, b *topology.ID16) bool { return a != nil && b != nil && *a != *b }
 
-// setSubsystem sets the subsystem, unless it is set or the numbers say that there is none.
+// setSubsystem sets the subsystem, unless it is already set or the numbers mean that it is missing.
 func (d *device) setSubsystem(vendor, device *topology.ID16) {
 	if d.SubsystemVendor != nil || vendor == nil || device == nil || *vendor == 0 || *vendor == 0xffff {
 		return
@@ -221,7 +218,7 @@ func (p *parser) record(key, value string, n int) error {
 	}
 	d := p.current
 	if d == nil {
-		return nil // of a record that is not read
+		return nil // of a skipped record
 	}
 	var id topology.PCIDevice
 	switch key {
@@ -233,7 +230,7 @@ func (p *parser) record(key, value string, n int) error {
 		id.Device, id.DeviceName = numbered(value)
 	case "SVendor":
 		d.SubsystemVendor, _ = numberedVendor(value)
-	// The number of a device means nothing without that of its vendor, which comes first.
+	// A device number is meaningless without the vendor, which comes first.
 	case "SDevice":
 		d.SubsystemDevice, _ = numbered(value)
 		if d.SubsystemVendor == nil {
@@ -264,7 +261,7 @@ func (p *parser) record(key, value string, n int) error {
 	return nil
 }
 
-// addCandidates adds modules: "nouveau, nvidia_drm, nvidia".
+// addCandidates adds kernel modules: "nouveau, nvidia_drm, nvidia".
 func (d *device) addCandidates(list string) {
 	for m := range strings.SplitSeq(list, ",") {
 		if m = strings.TrimSpace(m); m != "" && len(d.Candidates) < 32 && !slices.Contains(d.Candidates, m) {
@@ -273,9 +270,8 @@ func (d *device) addCandidates(list string) {
 	}
 }
 
-// vendors are names that stand for one number in pci.ids, of those whose devices matter here. lspci
-// writes a device's name behind the vendor's without anything between them. A longer name comes
-// before one that it starts with.
+// vendors lists the vendors of relevant devices whose names have a single number in pci.ids. lspci prints the name of
+// a device right after the vendor's, so a longer vendor name comes before its own prefix.
 var vendors = []struct {
 	name string
 	id   topology.ID16
@@ -321,12 +317,11 @@ var vendors = []struct {
 	{"VMware", 0x15ad},
 }
 
-// redHat is the vendor of QEMU's own devices; both numbers have the same name, and are told apart
-// by what the device is called.
+// redHatQEMU is the vendor number of QEMU's own devices. Both of Red Hat's numbers have the same name, so the
+// device's name decides.
 const redHatQEMU topology.ID16 = 0x1b36
 
-// splitName splits the name of a device with that of its vendor before it. For a vendor that is not
-// known all is the device's name.
+// splitName splits a name into vendor and device. If the vendor is unknown, all of it is the device's name.
 func splitName(s string) (vendor *topology.ID16, vendorName, deviceName string) {
 	for _, v := range vendors {
 		if rest, ok := strings.CutPrefix(s, v.name); ok && (rest == "" || rest[0] == ' ') {
@@ -342,12 +337,11 @@ func splitName(s string) (vendor *topology.ID16, vendorName, deviceName string) 
 	return nil, "", s
 }
 
-// classNames are the names that lspci prints for classes, in small letters. The list is long, and is gone through once.
+// classNames maps lspci's class names, in lower case, to classes. It is built once, because the list is long.
 var classNames = sync.OnceValue(func() map[string]topology.ID24 {
 	names := map[string]topology.ID24{}
 	for base := range 256 {
-		// The list gives the name of the class for a subclass that it does not know; subclass 80 is the one that
-		// bears it.
+		// For an unknown subclass pciids returns the name of the base class, which belongs to subclass 80.
 		whole := strings.ToLower(pciids.Class(uint32(base)<<16 | 0x7f00))
 		for sub := range 256 {
 			class := uint32(base)<<16 | uint32(sub)<<8
@@ -363,15 +357,14 @@ var classNames = sync.OnceValue(func() map[string]topology.ID24 {
 	return names
 })
 
-// classByName returns a class by the name that lspci prints for it.
 func classByName(name string) (topology.ID24, bool) {
 	c, ok := classNames()[strings.ToLower(name)]
 	return c, ok
 }
 
 var (
-	// NVIDIA's GPUs are called by their chip, with or without the card in brackets. Audio, USB and
-	// switches have more words in the name.
+	// NVIDIA's GPUs have the name of their chip, with or without the card in brackets. Names of audio, USB and switch
+	// functions have more words.
 	nvidiaGPU = lazyregexp.New(`^(?:G[A-Z]?|AD|TU)[0-9]{2,3}[A-Z]{0,3}(?: \[[^\]]*\])?$`)
 	otherGPU  = lazyregexp.New(
 		`\[(?:AMD )?(?:Radeon|Instinct|FirePro)|\bGraphics\b|\bMI[0-9]{3}X?\b|Data Center GPU|` +
@@ -382,7 +375,7 @@ var (
 	notDevice = lazyregexp.New(`Audio|USB|UCSI|NVSwitch|Bridge|Switch|Port|DMA|Management|Secure|Crypto|SMBus|SoC`)
 )
 
-// guess tells GPUs and NICs of a drawing by their names: it has no classes. The function's class stays unknown.
+// guess recognizes GPUs and NICs of a drawing by name, because it has no classes. The function's class stays unknown.
 func (p *parser) guess(d *device) {
 	switch name := d.DeviceName; {
 	case d.IsBridge() || name == "" || notDevice.MatchString(name):

@@ -106,7 +106,7 @@ func TestDetailsThatSayNothingStayUnknown(t *testing.T) {
 		// outside of its capability
 		"Capabilities: [60] Power Management version 3\n\t\tLnkSta:\tSpeed 8GT/s, Width x8",
 		"Region 9: Memory at 0 (64-bit, prefetchable) [size=16M]",     // no such BAR
-		"Region 0: Memory at 0 (64-bit) [size=99999999999999999999G]", // a size that cannot be
+		"Region 0: Memory at 0 (64-bit) [size=99999999999999999999G]", // impossible size
 		"Bus: primary=00, secondary=00, subordinate=00, sec-latency=0",
 		"Subsystem: Device 0000:0000",
 		"Status: D7",
@@ -231,7 +231,7 @@ func TestLimits(t *testing.T) {
 	if len(notes.Unread) != 100 {
 		t.Errorf("%d notes; want 100", len(notes.Unread))
 	}
-	// A bus has at most one place, so a bridge that claims all costs no more.
+	// Each bus is placed once, so a bridge that claims all buses costs no more.
 	b.Reset()
 	for i := range 256 {
 		fmt.Fprintf(&b, "%02x:00.0 PCI bridge [0604]: X [8086:1234]\n\tBus: primary=00, secondary=01, "+
@@ -240,7 +240,7 @@ func TestLimits(t *testing.T) {
 	parse(t, b.String())
 }
 
-// TestCutOffAnywhere cuts the fixtures at every 17th byte: never a panic, and no function that is not in the whole.
+// TestCutOffAnywhere cuts the fixtures at every 17th byte. The parser must not panic or invent functions.
 func TestCutOffAnywhere(t *testing.T) {
 	t.Parallel()
 	for _, f := range []string{"server-vvnn.txt", "server-tv.txt", "corpus/insights-lspci_vmmkn.txt"} {

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// TestPastedListsSayTheSame turns the list of the invented server into what terminals and web pages make of it.
+// TestPastedListsSayTheSame changes the list of the invented server as terminals and web pages do.
 func TestPastedListsSayTheSame(t *testing.T) {
 	t.Parallel()
 	text := readFile(t, "server-vvnn.txt")
@@ -51,12 +51,12 @@ func TestPastedListsSayTheSame(t *testing.T) {
 
 var heads = regexp.MustCompile(`(?m)^[0-9a-f]+:[0-9a-f:.]+ .*$`)
 
-// shortList is what lspci -nn prints.
+// shortList converts the list to the form of lspci -nn.
 func shortList(text string) string {
 	return strings.Join(heads.FindAllString(text, -1), "\n") + "\n"
 }
 
-// TestOtherLayoutsSayTheSame makes other layouts of the list, and compares what they have in common.
+// TestOtherLayoutsSayTheSame converts the list to other layouts, and compares the common fields.
 func TestOtherLayoutsSayTheSame(t *testing.T) {
 	t.Parallel()
 	text := readFile(t, "server-vvnn.txt")
@@ -65,7 +65,7 @@ func TestOtherLayoutsSayTheSame(t *testing.T) {
 	names := []string{"Class", "Revision", "ClassName", "Dead"}
 	for _, c := range []struct {
 		name, text string
-		fields     []string // that the layout has
+		fields     []string // the fields of the layout
 	}{
 		{"-nn", shortList(text), identity},
 		{"-n", numbersOnly(shortList(text)), identity},
@@ -95,7 +95,6 @@ func TestOtherLayoutsSayTheSame(t *testing.T) {
 	}
 }
 
-// project keeps the named fields of each function.
 func project(devices []topology.PCIDevice, fields []string) []string {
 	var out []string
 	for i := range devices {
@@ -107,7 +106,7 @@ func project(devices []topology.PCIDevice, fields []string) []string {
 			case "Class":
 				v = orUnknown(d.Class)
 				if d.Class != nil {
-					v = fmt.Sprintf("%04x", d.Class.Sub()) // the interface is in verbose lists only
+					v = fmt.Sprintf("%04x", d.Class.Sub()) // only verbose lists have the interface
 				}
 			case "Vendor":
 				v = orUnknown(d.Vendor)
@@ -178,7 +177,7 @@ func namesOnly(list string) string {
 	return eachHead(list, func(m []string) string { return m[1] + " " + m[2] + ": " + m[4] + m[7] })
 }
 
-// quoted is -mm. The vendor's name ends before the device's in the fixture's own words.
+// quoted converts the list to -mm. It splits vendor and device by the fixture's own names.
 func quoted(list string) string {
 	return eachHead(list, func(m []string) string {
 		vendor, device := m[4], ""
@@ -194,7 +193,6 @@ func quoted(list string) string {
 	})
 }
 
-// blocks splits the list into functions.
 func blocks(text string) []string { return strings.Split(strings.TrimSpace(text), "\n\n") }
 
 var detailValue = regexp.MustCompile(
@@ -222,11 +220,11 @@ func records(text string) string {
 		}
 		b.WriteString("\n")
 	}
-	// pci.ids has names for all but these, which are then those of the text.
+	// pci.ids has names for all but these, so they keep the names of the text.
 	return strings.NewReplacer("y [09a2]", "Device [09a2]", "y [347a]", "Device [347a]").Replace(b.String())
 }
 
-// drivers is lspci -k without numbers.
+// drivers converts the list to lspci -k, without numbers.
 func drivers(text string) string {
 	var b strings.Builder
 	for _, block := range blocks(text) {
@@ -241,7 +239,7 @@ func drivers(text string) string {
 	return b.String()
 }
 
-// denied is the list as a user sees it who is not root.
+// denied converts the list to the output for a user other than root.
 func denied(text string) string {
 	var b strings.Builder
 	for _, block := range blocks(text) {
@@ -265,7 +263,7 @@ func denied(text string) string {
 	return b.String()
 }
 
-// brief is the list with a single -v.
+// brief converts the list to a single -v.
 func brief(text string) string {
 	text = denied(text)
 	node := regexp.MustCompile(`(?m)^\tNUMA node: (\d+)$`)
@@ -285,7 +283,7 @@ func brief(text string) string {
 	return strings.Join(out, "\n\n")
 }
 
-// paths is -PP: the bridges above stand before the address.
+// paths converts the list to -PP: the bridges above precede the address.
 func paths(h *topology.Host, list string) string {
 	tree := topology.NewTree(h)
 	return eachHead(list, func(m []string) string {
@@ -350,7 +348,7 @@ func TestClassesAndNames(t *testing.T) {
 		d := &parse(t, c.line+"\n").PCI[0]
 		got := fmt.Sprintf("%s %s:%s %q %q %q", orUnknown(d.Class), orUnknown(d.Vendor), orUnknown(d.Device),
 			d.ClassName, d.VendorName, d.DeviceName)
-		// pci.ids may learn names; then the text's is not the one that is kept.
+		// If pci.ids gets a name, it replaces the text's.
 		if got != c.want && !strings.Contains(c.line, "Device [") && !strings.Contains(c.line, "Device 8086") {
 			t.Errorf("%s\ngot  %s\nwant %s", c.line, got, c.want)
 		}

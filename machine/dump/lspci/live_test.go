@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/machine/dump/lspci"
 )
 
-// TestLiveListAgreesWithSysfs reads what lspci prints on this machine, and compares it with what the kernel says.
+// TestLiveListAgreesWithSysfs compares this machine's lspci output with sysfs.
 func TestLiveListAgreesWithSysfs(t *testing.T) {
 	t.Parallel()
 	const sysfs = "/sys/bus/pci/devices"
@@ -52,12 +52,12 @@ func TestLiveListAgreesWithSysfs(t *testing.T) {
 				{"subsystem_vendor", orUnknown(d.SubsystemVendor)}, {"subsystem_device", orUnknown(d.SubsystemDevice)},
 				{"revision", orUnknown(d.Revision)}, {"numa_node", orUnknown(d.NUMANode)},
 			} {
-				// What lspci leaves out is not known here; what it prints must be right.
+				// Omitted facts are unknown; printed ones must be right.
 				if want := file(id.name); id.got != "?" && id.got != want {
 					t.Errorf("lspci %s: %s %s is %s; the kernel says %s", flags, d.Address, id.name, id.got, want)
 				}
 			}
-			// lspci reads the class from the device, as far as it prints it; the kernel may correct it.
+			// lspci reads the class from the device; the kernel may correct it.
 			if class := file("class"); d.Class != nil && len(class) == 8 && d.Class.String()[:6] != class[:6] {
 				t.Logf("lspci %s: %s class %s; the kernel says %s", flags, d.Address, d.Class, class)
 			}

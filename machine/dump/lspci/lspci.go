@@ -12,48 +12,47 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Limits on what is read. A dump of a machine with a thousand functions (-vvxxxx) has some 25 MB.
+// Limits of a text. A dump of a machine with a thousand functions (-vvxxxx) has some 25 MB.
 const (
 	maxText    = 64 << 20
 	maxDevices = 1 << 14
 )
 
-// groupText is how scripts name an IOMMU group.
+// groupText matches the name of an IOMMU group in the output of scripts.
 const groupText = `(?i:IOMMU[ _]?)?(?i:Group):?[ \t]*([0-9]+)[ \t]*[:\-]?(?:[ \t]+\[[^\]\n]*\])*`
 
-// idText is the ID of a function and the mark of one that can be reset, as scripts print them before its address.
+// idText matches the ID of a function and the mark of a resettable one, which scripts print before the address.
 const idText = `\[[0-9a-f]{4}:[0-9a-f]{4}\][ \t]+(?:\[R\][ \t]+)?`
 
-// startForm matches how a text of lspci starts: a function, a record for programs, a drawing. Quotes and indentation
-// may stand before it.
+// startForm matches the start of a text of lspci: a function, a record for programs, a drawing. Quotes and
+// indentation may precede it.
 const startForm = `(?m)^([> \t]*)(?:[*\-]+>?[ \t]+)?(?:` +
 	`(?:` + groupText + `[ \t]+)?(?:` + idText + `)?` +
 	`(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7][0-9a-f:./]* (?:"|Class |[0-9a-f]{4}: |[A-Z0-9][^:\n]*: )|` +
-	// Tools that list IOMMU groups leave the colon behind the class out.
+	// Tools that list IOMMU groups omit the colon after the class.
 	`(?:` + groupText + `[ \t]+|` + idText + `)(?:` + idText + `)?` +
 	`(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7][ \t]+[A-Z0-9]|` +
 	`(?:Slot|Device):[ \t]+(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]|` +
 	`(?:-(?:\+-)?|[+\\]-)\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-|` +
-	// A piece of a drawing begins anywhere: with a bridge that leads to other buses.
+	// A cut-out piece of a drawing begins anywhere, with a bridge that leads to other buses.
 	`[+\\]-[01][0-9a-f]\.[0-7]-\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}(?:-[0-9a-f]{2})?\]-)`
 
 var (
 	start = lazyregexp.New(startForm)
-	// group matches a line of a list of IOMMU groups, as scripts that walk /sys/kernel/iommu_groups
-	// print it: a heading above the functions of a group, or the group before each. Between it and
-	// the function, scripts print IDs and marks.
+	// group matches a line of a list of IOMMU groups, from scripts that walk /sys/kernel/iommu_groups: a heading
+	// above the functions of a group, or the group before each function, possibly with IDs and marks in between.
 	group = lazyregexp.New(`^[*#=\- \t]*` + groupText + `(?:[*#=\- \t]*|[ \t]+(\S.*))$`)
-	// function matches the line that starts a function in a list.
+	// function matches the first line of a function in a list.
 	function = lazyregexp.New(`^((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])[ \t]+(\S.*)$`)
-	// named matches what names the function of the lines below where grep left only these: a command line that asks
-	// for one function, or its address alone, as a loop over functions prints it.
+	// named matches the line that names the function of the lines below, in text filtered by grep: a command line for
+	// one function, or an address alone.
 	named = lazyregexp.New(`(?m)^(?:.*\blspci\b.* -\w*s[ \t]*|[> \t]*)` +
 		`((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7])(?::?[ \t]*\r?$|[ \t].*\blspci\b|[ \t]*[|>])`)
 	aLink = lazyregexp.New(`(?m)^[> \t]*Lnk(?:Cap|Sta):[ \t]+(?:Port #\d+, )?Speed `)
-	// path matches one with the bridges above (-PP): "00:01.0/01:00.0 VGA compatible controller: ...".
+	// path matches a function with the bridges above (-PP): "00:01.0/01:00.0 VGA compatible controller: ...".
 	path = lazyregexp.New(`^((?:[0-9a-f]{4,8}:)?)` +
 		`([0-9a-f]{2}:[01][0-9a-f]\.[0-7](?:/[0-9a-f]{2}:[01][0-9a-f]\.[0-7])+)[ \t]+(\S.*)$`)
-	// almost matches a line that looks like one and is not.
+	// almost matches a line that looks like the start of a function but is not.
 	almost = lazyregexp.New(`^[0-9a-fA-F]{1,8}:[0-9a-fA-F:./]*\.[0-9a-fA-F]+[ \t]`)
 	// record matches a line of a record for programs.
 	record = lazyregexp.New(
@@ -63,49 +62,47 @@ var (
 	drawn = lazyregexp.New(`^(?:-(?:\+-)?\[|[ |]*[+\\]-)`)
 )
 
-// Line matches a line with which a text of lspci in a longer text begins, without indentation: those by which Sniff
-// tells a text, and the heading of an IOMMU group.
+// Line matches a line that may begin a text of lspci within a longer text, without indentation: the lines that Sniff
+// recognizes, and the heading of an IOMMU group.
 var Line = lazyregexp.New(startForm + `|^(?i:IOMMU group) \d+:?$`)
 
-// Sniff reports whether head, the start of a text, looks like lspci's.
+// Sniff reports whether head, the start of a text, looks like the output of lspci.
 func Sniff(head []byte) bool { return start.Match(head) || aLink.Match(head) }
 
-// Parse reads the text in b. name is what messages and the provenance call it. The error is an *Error.
+// Parse reads the output of lspci. name appears in messages and the provenance. The error is an *Error.
 func Parse(b []byte, name string) (*topology.Host, error) {
 	h, err := parse(b, name)
 	return where.Finish(h, err, name)
 }
 
-// A device is a function while it is being read.
 type device struct {
 	topology.PCIDevice
 	line    int
-	section string // the capability that the lines are in
+	section string // the capability of the following lines
 
-	listsCapabilities bool // and they could be read
-	drawn             bool // it is in a drawing, so its place is known
-	tellsBuses        bool // it is a bridge, and its buses are stated, if only to say that there are none
-	nextBAR           int  // the lowest number that the next BAR without one can have
+	listsCapabilities bool // the text lists its capabilities, and they were readable
+	drawn             bool // a drawing or path gives its place
+	tellsBuses        bool // it is a bridge and the text states its buses, or their absence
+	nextBAR           int  // the lowest possible number of the next BAR without one
 	config            []byte
-	vfsOff            bool // virtual functions are not enabled, whatever their number
+	vfsOff            bool // virtual functions are disabled, whatever their number
 }
 
-// A parser collects the functions of a text.
 type parser struct {
 	h        *topology.Host
 	devices  map[topology.PCIAddr]*device
-	current  *device // that detail lines belong to
-	inRecord bool    // current is of records for programs
-	group    *int    // IOMMU group whose functions a list names
+	current  *device // the function of the following detail lines
+	inRecord bool    // current is from a record for programs
+	group    *int    // IOMMU group of the listed functions
 
 	notes   where.Notes
 	drawing drawing
 
-	paths      bool // a path from a root bus was seen (-PP): what has none stands on one
-	anyDriver  bool // a line on a driver or module was seen: those without one have none
-	strayLink  int  // line of the first link that is of no function
-	denied     int  // functions whose capabilities could not be read
-	deniedLine int  // the first of them
+	paths      bool // paths from a root bus were seen (-PP): a function without one is on a root bus
+	anyDriver  bool
+	strayLink  int // line of the first link without a function
+	denied     int // number of functions with unreadable capabilities
+	deniedLine int // line of the first of them
 }
 
 func parse(b []byte, name string) (*topology.Host, error) {
@@ -115,8 +112,8 @@ func parse(b []byte, name string) (*topology.Host, error) {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceLspci, Name: name, Tool: "lspci"}}
 	p := &parser{h: h, devices: map[topology.PCIAddr]*device{},
 		notes: where.Notes{Host: h, File: cmp.Or(name, "lspci")}}
-	// Text that was quoted in a mail or indented in a report has the same characters before each line.
-	// The first line that is surely lspci's shows which.
+	// Text that was quoted in a mail or indented in a report has a common prefix on each line. The first line that is
+	// surely lspci's shows this prefix.
 	text := string(b)
 	prefix := ""
 	if m := start.FindStringSubmatch(text); m != nil {
@@ -144,10 +141,10 @@ func parse(b []byte, name string) (*topology.Host, error) {
 	return p.h, nil
 }
 
-// line reads one line, without what all lines have at their start.
+// line reads one line, without the common prefix.
 func (p *parser) line(line string, n int) error {
-	// The order of the questions matters: a line of a drawing may begin with a space, as details do.
-	// A line of a function's details, "IOMMU group: 12", is no heading, unless there have been headings.
+	// The order of the checks matters: a line of a drawing may begin with a space, like details. The detail line
+	// "IOMMU group: 12" is not a heading, unless there have been headings.
 	if m := heading(line); m != nil && (p.current == nil || p.group != nil || m[2] != "") {
 		p.current = nil
 		p.group = p.number("IOMMU group", m[1], n)
@@ -185,7 +182,7 @@ func (p *parser) line(line string, n int) error {
 		return p.path(m[1], strings.Split(m[2], "/"), m[3], n)
 	}
 	if m := record.FindStringSubmatch(line); m != nil {
-		// "Device:" is a device's name, or in the older records (-vm) the address.
+		// "Device:" is a device's name or, in older records (-vm), the address.
 		if p.inRecord || m[1] == "Slot" || m[1] == "Device" && function.MatchString(m[2]+" x") {
 			return p.record(m[1], m[2], n)
 		}
@@ -194,12 +191,13 @@ func (p *parser) line(line string, n int) error {
 		address, _, _ := strings.Cut(line, " ")
 		return p.badAddress(address, n)
 	}
-	// Web pages take indentation away. What is no detail is not known to detail, so other text does no harm.
+	// Web pages remove indentation. detail ignores unknown lines, so other text does no harm.
 	p.detail(line, n)
 	return nil
 }
 
-// heading matches a line of a list of IOMMU groups. Most lines have no such word, and no expression is needed for them.
+// heading matches a line of a list of IOMMU groups. It looks for the word first, because a regular expression is
+// slower.
 func heading(line string) []string {
 	if !strings.Contains(line, "roup") && !strings.Contains(line, "ROUP") {
 		return nil
@@ -207,9 +205,8 @@ func heading(line string) []string {
 	return group.FindStringSubmatch(line)
 }
 
-// unmarked returns the line of a function below the heading of its group without indentation, IDs
-// and marks: "\t[10de:1b80] [R] 04:00.0 VGA compatible controller: ...". Other lines stay as they
-// are.
+// unmarked returns the line of a function below a group's heading without indentation, IDs and marks: "\t[10de:1b80]
+// [R] 04:00.0 VGA compatible controller: ...". It does not change other lines.
 func unmarked(line string) string {
 	rest := strings.TrimLeft(line, " \t*->")
 	for strings.HasPrefix(rest, "[") {
@@ -225,10 +222,9 @@ func unmarked(line string) string {
 	return line
 }
 
-// shownID matches the ID of a function.
 var shownID = lazyregexp.New(`\[[0-9a-f]{4}:[0-9a-f]{4}\]`)
 
-// withID returns the line of a function with the ID that stands before it at its end, where lspci has it.
+// withID appends the ID in before to the line of a function, at its place in lspci's output.
 func withID(line, before string) string {
 	if ids := shownID.FindAllString(before, 1); ids != nil && !shownID.MatchString(line) {
 		return line + " " + ids[0]
@@ -236,7 +232,6 @@ func withID(line, before string) string {
 	return line
 }
 
-// badAddress explains an address that cannot be read.
 func (p *parser) badAddress(s string, n int) error {
 	if strings.Contains(s, "/") {
 		return where.At(n, "%q is a path without buses (lspci -P); run lspci with -PP, or without", where.Clip(s))
@@ -247,7 +242,7 @@ func (p *parser) badAddress(s string, n int) error {
 	return where.At(n, "%q is not followed by a class and a name", where.Clip(s))
 }
 
-// path reads a function whose bridges are stated, from the root bus down.
+// path reads a function with its bridges, from the root bus down.
 func (p *parser) path(domain string, steps []string, rest string, n int) error {
 	p.paths = true
 	var above *topology.PCIAddr
@@ -270,8 +265,8 @@ func (p *parser) path(domain string, steps []string, rest string, n int) error {
 	return p.header(domain+steps[len(steps)-1], rest, n)
 }
 
-// at returns the function at an address, which may have been seen before: in a drawing, or in a
-// shorter list in the same text.
+// at returns the function at an address. Another part of the text, such as a drawing or a shorter list, may already
+// have added it.
 func (p *parser) at(address string, n int) (*device, error) {
 	a, err := topology.ParsePCIAddr(address)
 	if err != nil {
@@ -281,8 +276,7 @@ func (p *parser) at(address string, n int) (*device, error) {
 }
 
 func (p *parser) function(a topology.PCIAddr, n int) *device {
-	// A text may describe a function in several parts, such as a drawing and a list. Their facts add up,
-	// but capabilities and BARs are counted again in each.
+	// The facts of all parts of a text add up, but each part lists capabilities and BARs from the start.
 	d := p.devices[a]
 	if d == nil {
 		d = &device{line: n}
@@ -293,13 +287,12 @@ func (p *parser) function(a topology.PCIAddr, n int) *device {
 	return d
 }
 
-// finish makes the Host of what was collected.
 func (p *parser) finish() {
 	if p.denied > 0 {
 		p.notes.Note(p.deniedLine, "capabilities of %d functions: access denied; run lspci as root", p.denied)
 	}
-	// Whatever depends on other functions waits until all are known: what is above a function, and whether
-	// a missing driver means that there is none.
+	// Facts that depend on other functions wait until all are known: the parent of a function, and whether a missing
+	// driver line means that there is no driver.
 	order := slices.SortedFunc(maps.Keys(p.devices), topology.PCIAddr.Compare)
 	found := make([]*device, 0, len(order))
 	for _, a := range order {
@@ -307,10 +300,10 @@ func (p *parser) finish() {
 		d.readConfig()
 		pci.Name(&d.PCIDevice)
 		if d.IsBridge() && d.Bridge == nil {
-			d.Bridge = &topology.Bridge{} // its buses are not known
+			d.Bridge = &topology.Bridge{} // with unknown buses
 		}
 		if d.Bridge != nil && d.Bridge.Port == "" && d.listsCapabilities {
-			d.Bridge.Port = pci.PortBridge // all capabilities are known, and PCI Express is not among them
+			d.Bridge.Port = pci.PortBridge // all capabilities are known, without PCI Express
 		}
 		if p.anyDriver {
 			d.DriverKnown = true
@@ -333,13 +326,13 @@ func (p *parser) finish() {
 	}
 }
 
-// place finds what is above the functions that no drawing or path has placed.
+// place finds the parents of the functions that no drawing or path has placed.
 //
-// Bus 0 is always a root bus. Another bus is one if the bridges of its domain are there and none of
-// them leads to it; where they are not, as in plain lists and lists of single functions, it is not
-// known what is above, unless the text states paths.
+// Bus 0 is always a root bus. Another bus is a root bus if the text has the bridges of its domain and none of them
+// leads to it. If the bridges are missing, as in plain lists and lists of single functions, the parent is unknown,
+// unless the text has paths.
 func (p *parser) place(found []*device) {
-	// The domains with a bridge that leads somewhere, and those with one that does not tell.
+	// leads has the domains with a bridge that states its buses, unknown the domains with a bridge that does not.
 	leads, unknown := map[uint32]bool{}, map[uint32]bool{}
 	all := make([]*topology.PCIDevice, len(found))
 	for i, d := range found {
@@ -352,12 +345,12 @@ func (p *parser) place(found []*device) {
 	}
 	pci.Place(all, func(d *topology.PCIDevice) bool {
 		domain := d.Address.Domain
-		if d.ParentUnknown { // its bridge was cut off a drawing
+		if d.ParentUnknown { // a drawing without its bridge
 			return false
 		}
 		return d.Address.Bus == 0 || p.paths || leads[domain] && !unknown[domain]
 	})
 }
 
-// An Error is a text that is not of lspci, or one that cannot be right.
+// An Error is a text that is not from lspci, or that is inconsistent.
 type Error = where.Error

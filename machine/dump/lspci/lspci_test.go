@@ -33,7 +33,6 @@ func parse(t testing.TB, text string) *topology.Host {
 	return h
 }
 
-// fixtures are the texts in testdata: of real machines, and of one that is invented, as a list and as a drawing.
 func fixtures(t testing.TB) []string {
 	t.Helper()
 	var names []string
@@ -59,7 +58,6 @@ func orUnknown[T any](v *T) string {
 	return fmt.Sprint(*v)
 }
 
-// describe tells all facts of a function on one line.
 func describe(d *topology.PCIDevice) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s class %s %s:%s", d.Address, orUnknown(d.Class), orUnknown(d.Vendor), orUnknown(d.Device))
@@ -166,7 +164,7 @@ func device(t testing.TB, h *topology.Host, address string) *topology.PCIDevice 
 	return d
 }
 
-// TestFactsOfAServer checks all that a list with details says, function by function.
+// TestFactsOfAServer checks all facts of a list with details, function by function.
 func TestFactsOfAServer(t *testing.T) {
 	t.Parallel()
 	h := parse(t, readFile(t, "server-vvnn.txt"))
@@ -207,7 +205,7 @@ func TestFactsOfAServer(t *testing.T) {
 				{Index: 3, SizeBytes: 32 << 20, Prefetchable: true, Bits64: true},
 				{Index: 6, SizeBytes: 512 << 10},
 			},
-			// "Number of VFs: 20" stands in the register, but "IOVCtl: Enable-" says that there are none.
+			// The register has "Number of VFs: 20", but "IOVCtl: Enable-" means that there are no VFs.
 			SRIOV: &topology.SRIOV{Total: new(20), Enabled: new(0), Offset: new(4), Stride: new(1),
 				VFs: []topology.VF{}},
 			PowerState: "D3hot",
@@ -252,7 +250,7 @@ func TestFactsOfAServer(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", want.Address, diff)
 		}
 	}
-	// A link without lanes is down: neither speed nor width is a fact.
+	// A link without lanes is down, so its speed and width are unknown.
 	if l := device(t, h, "0000:18:02.0").Link; l == nil || l.Width != nil || l.SpeedGTs != nil || *l.MaxWidth != 16 {
 		t.Errorf("link of an empty slot: %+v", l)
 	}

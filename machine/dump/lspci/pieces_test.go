@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// People cut a root out of a drawing, and web pages take the first character of some lines.
+// People cut one root out of a drawing, and web pages drop the first character of some lines.
 func TestPiecesOfADrawing(t *testing.T) {
 	t.Parallel()
 	const piece = `+-[0000:97]-+-00.0  Intel Corporation Ice Lake Memory Map/VT-d
@@ -22,7 +22,7 @@ func TestPiecesOfADrawing(t *testing.T) {
 	lines := strings.SplitAfter(piece, "\n")
 	for _, tt := range []struct {
 		name, text string
-		want       []string // functions with what is above them
+		want       []string // functions with their parents
 	}{
 		{"out of the middle", piece, []string{"0000:00:00.0 pci0000:00", "0000:97:00.0 pci0000:97",
 			"0000:97:02.0 pci0000:97",
@@ -63,13 +63,13 @@ func TestPiecesOfADrawing(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
-	// A branch that nothing is drawn above is still an error.
+	// A branch without anything drawn above it is still an error.
 	if _, err := Parse([]byte(lines[0]+"                  \\-00.1  X\n"), "x"); err == nil {
 		t.Error("a branch hangs on nothing, and that is no error")
 	}
 }
 
-// Scripts that walk /sys/kernel/iommu_groups print the functions of a group below its number, or beside it.
+// Scripts over /sys/kernel/iommu_groups print a group's functions below its number, or beside it.
 func TestListsOfIOMMUGroups(t *testing.T) {
 	t.Parallel()
 	const gpu, audio, nic = "04:00.0 VGA compatible controller [0300]: NVIDIA Corporation GP104 [10de:1b80] (rev a1)",
@@ -121,7 +121,7 @@ func TestListsOfIOMMUGroups(t *testing.T) {
 	}
 }
 
-// Where grep has left only the lines of a link, the command line or the output of a loop says whose they are.
+// In text filtered by grep, the command line or the output of a loop names the function of a link's lines.
 func TestLinesOfALinkBelowAnAddress(t *testing.T) {
 	t.Parallel()
 	const lines = "\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM not supported\n" +
@@ -154,7 +154,7 @@ func TestLinesOfALinkBelowAnAddress(t *testing.T) {
 	}
 }
 
-// grep leaves the lines of a link without the capability that they are in.
+// grep may drop the capability above the lines of a link.
 func TestLinksThatGrepLeaves(t *testing.T) {
 	t.Parallel()
 	h, err := Parse([]byte("04:00.0 3D controller: NVIDIA Corporation GA102 (rev a1)\n\t\tLnkCap:\tPort #0, Speed "+

@@ -102,7 +102,7 @@ func TestOddValuesAreNoted(t *testing.T) {
 	}
 }
 
-// They are named, each once.
+// Unknown elements are noted, each name once.
 func TestUnknownElementsAreLeftOut(t *testing.T) {
 	t.Parallel()
 	h := parse(t, one(`<pci busid="0000:01:00.0" class="0x030200"><gpu dev="0" sm="90"><c2c bw="1"/></gpu>`+
@@ -142,7 +142,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestCutOffAnywhere cuts a topology at every byte: each piece is an error.
+// TestCutOffAnywhere cuts a topology at every byte. Each piece must be an error.
 func TestCutOffAnywhere(t *testing.T) {
 	t.Parallel()
 	b := strings.TrimSpace(string(readFile(t, "hgx-nvswitch.xml")))

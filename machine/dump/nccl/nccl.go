@@ -15,17 +15,16 @@ import (
 
 var sniffRoot = lazyregexp.New(`<(?:system\s+version\s*=|graphs\s)`)
 
-// Sniff reports whether head, the start of a file, looks like a topology or a graph of NCCL. Parse
-// tells graphs apart, with an error that says what to give.
+// Sniff reports whether head, the start of a file, looks like a topology or a graph of NCCL. Parse refuses graphs,
+// with advice.
 func Sniff(head []byte) bool { return sniffRoot.Match(head) }
 
-// Parse reads a topology. name is what messages and the provenance call the file. The error is an *Error.
+// Parse reads a topology. name appears in messages and the provenance. The error is an *Error.
 func Parse(b []byte, name string) (*topology.Host, error) {
 	h, err := parse(b, name)
 	return where.Finish(h, err, name)
 }
 
-// A parser makes a Host of the elements.
 type parser struct {
 	h     *topology.Host
 	seen  map[topology.PCIAddr]int // line of each PCI function
@@ -34,7 +33,7 @@ type parser struct {
 	notes where.Notes
 }
 
-// A gpu is a GPU and its links, until all GPUs are known.
+// A gpu is a GPU with its links, kept until all GPUs are known.
 type gpu struct {
 	address topology.PCIAddr
 	links   []*element
@@ -74,8 +73,8 @@ func parse(b []byte, name string) (*topology.Host, error) {
 	return p.h, nil
 }
 
-// oneHost returns the cpu elements of one machine. Dumps of systems whose NVLinks join several hold
-// all of them, told apart by host_hash; addresses repeat there. The first machine is read.
+// oneHost returns the cpu elements of the first machine. A dump of machines joined by NVLink has the elements of all,
+// with different host_hash.
 func (p *parser) oneHost(root *element) []*element {
 	var cpus []*element
 	others := 0
@@ -93,16 +92,16 @@ func (p *parser) oneHost(root *element) []*element {
 	return cpus
 }
 
-// A place is where an element stands: below which node, root and switch.
+// A place is the position of an element: its node, root and switch.
 type place struct {
 	node   *int
 	root   string
 	parent *topology.PCIAddr
 }
 
-// cpu reads a NUMA node, number i in the file, and the devices on it.
+// cpu reads NUMA node number i of the file, and its devices.
 func (p *parser) cpu(e *element, i int) error {
-	at := place{root: fmt.Sprintf("cpu%d", i)} // for virtual machines whose devices are on no node: numaid="-1"
+	at := place{root: fmt.Sprintf("cpu%d", i)} // numaid="-1": a virtual machine with devices on no node
 	if n := p.count(e, "numaid", topology.MaxCPUs-1); n != nil {
 		id := int(*n)
 		at = place{node: &id, root: fmt.Sprintf("numa%d", id)}
@@ -123,19 +122,18 @@ func (p *parser) cpu(e *element, i int) error {
 	return nil
 }
 
-// isArch reports whether s is an architecture as the kernel names them.
 func isArch(s string) bool {
 	return s == "x86_64" || s == "arm64" || s == "ppc64" || s == "loongarch64"
 }
 
-// addNode adds a NUMA node. Its affinity is the node's cpumap.
+// addNode adds a NUMA node. affinity is the node's cpumap.
 func (p *parser) addNode(e *element, id int) error {
 	if p.h.NUMANode(id) != nil {
 		return where.At(e.Line, "a second <cpu> with numaid=\"%d\"", id)
 	}
 	mask := e.Attr("affinity")
 	if mask == "" {
-		return nil // a node whose CPUs are not known is not one without CPUs
+		return nil // leave out the node: unknown CPUs are not the same as no CPUs
 	}
 	cpus, err := topology.ParseCPUMask(mask)
 	if err != nil {
@@ -151,10 +149,9 @@ func (p *parser) addNode(e *element, id int) error {
 	return nil
 }
 
-// secondDomain is where switches are shown whose address is that of another one. No machine has such a domain.
+// secondDomain is the domain for switches with the address of another switch. No machine has this domain.
 const secondDomain = 0xfffe0000
 
-// pci reads a PCI function and what is in it.
 func (p *parser) pci(e *element, at place) error {
 	a, err := address(e, "busid")
 	if err != nil {
@@ -167,7 +164,7 @@ func (p *parser) pci(e *element, at place) error {
 		p.note(e, "busid=\"%s\" is that of line %d as well; this one is not read", a, line)
 		return nil
 	} else if twice {
-		// NCCL makes a switch of each element, whatever it is called.
+		// NCCL makes a switch of each element, even if two have the same address.
 		second := topology.PCIAddr{Domain: secondDomain, Bus: a.Bus, Device: a.Device, Function: a.Function}
 		for p.seen[second] > 0 {
 			second.Domain++
@@ -202,9 +199,8 @@ func (p *parser) pci(e *element, at place) error {
 	return nil
 }
 
-// gpu reads the GPU of a PCI function.
 func (p *parser) gpu(e *element, a topology.PCIAddr) {
-	// Partitions of one GPU (mlopart) are ranks of their own, and one device.
+	// Partitions of a GPU (mlopart) are separate ranks but one device.
 	for _, have := range p.h.GPUs {
 		if have.Address != nil && *have.Address == a {
 			p.note(e, "dev=%q mlopart=%q is a part of the GPU at %s, which is shown once", where.Clip(e.Attr("dev")),
@@ -220,7 +216,7 @@ func (p *parser) gpu(e *element, a topology.PCIAddr) {
 		p.rccl = true
 	}
 	for _, l := range e.Kids {
-		// Megabytes per second of one link.
+		// bw is in megabytes per second per link.
 		if bw, n := p.count(l, "bw", 1<<24), p.count(l, "count", maxCount); l.Name == "c2c" && bw != nil && n != nil {
 			g.C2CGBps = new(float64(*bw**n) / 1000)
 		}
@@ -229,17 +225,16 @@ func (p *parser) gpu(e *element, a topology.PCIAddr) {
 	p.gpus = append(p.gpus, gpu{a, e.Kids})
 }
 
-// An Error is a file that is not a topology, or one that cannot be right.
+// An Error is a file that is not a topology, or that is inconsistent.
 type Error = where.Error
 
-// limits of what is read. A machine has some hundred elements.
+// limits bound a file. A machine has some hundred elements.
 var limits = xmltree.Limits{Bytes: 16 << 20, Elements: 100_000, Depth: 64}
 
 type element = xmltree.Element
 
-// parents lists where the elements that are read may stand. An element in another place would be
-// lost without a word, so it is an error. Elements of other names are left out with all they hold, and a note says so:
-// newer versions have more (the nodes of plugins).
+// parents maps each known element to its allowed parents. A misplaced element is an error, because its data would be
+// lost silently. Unknown elements are skipped with a note: newer versions have more (for plugins).
 var parents = map[string][]string{
 	"cpu":    {"system"},
 	"pci":    {"cpu", "pci"},
@@ -251,7 +246,7 @@ var parents = map[string][]string{
 	"c2c":    {"gpu"},
 }
 
-// parseTree reads the elements that are known, and returns the first of each other name.
+// parseTree parses the known elements, and returns the first element of each unknown name.
 func parseTree(b []byte) (root *element, unknown []*element, err error) {
 	root, err = xmltree.Read(b, limits)
 	if err == nil {
@@ -263,7 +258,7 @@ func parseTree(b []byte) (root *element, unknown []*element, err error) {
 	return root, unknown, err
 }
 
-// keepKnown leaves out elements of other names, and reports one that stands where it cannot.
+// keepKnown removes elements with unknown names, and returns an error for an element in a wrong place.
 func keepKnown(e *element, unknown *[]*element) error {
 	e.Kids = slices.DeleteFunc(e.Kids, func(k *element) bool {
 		isUnknown := parents[k.Name] == nil
@@ -283,7 +278,7 @@ func keepKnown(e *element, unknown *[]*element) error {
 	return nil
 }
 
-// checkRoot tells a topology from what else is given in its place.
+// checkRoot returns an error if the file is not a topology.
 func checkRoot(e *element) error {
 	switch e.Name {
 	case "system":
@@ -298,7 +293,8 @@ func checkRoot(e *element) error {
 		"writes it", where.Clip(e.Name))
 }
 
-// count returns an attribute that is a number from 0 up; nil where it is not there, not known (-1) or not one.
+// count parses an attribute with a number from 0 to most. It returns nil if the attribute is missing, unknown (-1) or
+// invalid.
 func (p *parser) count(e *element, name string, most int64) *int64 {
 	s := e.Attr(name)
 	if s == "" {
@@ -310,7 +306,7 @@ func (p *parser) count(e *element, name string, most int64) *int64 {
 		p.note(e, "%s=%q is not a number", name, where.Clip(s))
 		return nil
 	case n < 0:
-		return nil // NCCL's "not known"
+		return nil // unknown to NCCL
 	case n > most:
 		p.note(e, "%s=%q is too large to be right", name, where.Clip(s))
 		return nil
@@ -318,8 +314,7 @@ func (p *parser) count(e *element, name string, most int64) *int64 {
 	return &n
 }
 
-// attr returns what parse makes of an attribute. It is nil where the attribute is missing, and where
-// parse fails; that is noted.
+// attr returns an attribute parsed by parse, or nil if it is missing or invalid. An invalid one is noted.
 func attr[T any](p *parser, e *element, name string, parse func(s string) (T, error)) *T {
 	s := e.Attr(name)
 	if s == "" {
@@ -333,7 +328,7 @@ func attr[T any](p *parser, e *element, name string, parse func(s string) (T, er
 	return &v
 }
 
-// id16 returns a vendor or device ID. All ones and all zeros are stand-ins of files written by hand.
+// id16 returns a vendor or device ID, or nil for all ones or zeros, which are placeholders in handwritten files.
 func (p *parser) id16(e *element, name string) *topology.ID16 {
 	id := attr(p, e, name, topology.ParseID16)
 	if id != nil && (*id == 0xffff || *id == 0) {
@@ -342,8 +337,8 @@ func (p *parser) id16(e *element, name string) *topology.ID16 {
 	return id
 }
 
-// speed returns a link speed in GT/s: "16 GT/s", "16.0 GT/s PCIe" as sysfs has it. "Unknown" and
-// nothing at all are not known.
+// speed returns a link speed in GT/s: "16 GT/s", or in sysfs's form "16.0 GT/s PCIe". It returns nil if the speed is
+// "Unknown" or missing.
 func (p *parser) speed(e *element) *float64 {
 	s := e.Attr("link_speed")
 	if s == "" || strings.HasPrefix(s, "Unknown") {
@@ -361,8 +356,8 @@ func (p *parser) speed(e *element) *float64 {
 	return &gts
 }
 
-// link returns what the link can do. NCCL writes the highest speed and width that device and port
-// have in common. A width of 0 is not known, nor is 255, which sysfs has for it.
+// link returns the maximum rate of a link: NCCL writes the highest speed and width that both device and port support.
+// Widths of 0 and 255 (sysfs's value) mean unknown.
 func (p *parser) link(e *element) *topology.Link {
 	l := topology.Link{MaxSpeedGTs: p.speed(e)}
 	if w := p.count(e, "link_width", 255); w != nil && *w > 0 && *w < 255 {
@@ -374,7 +369,7 @@ func (p *parser) link(e *element) *topology.Link {
 	return &l
 }
 
-// address returns an address; addresses tie a topology together, so a wrong one is an error.
+// address parses an address. An invalid one is an error, because addresses tie a topology together.
 func address(e *element, name string) (topology.PCIAddr, error) {
 	s, ok := e.Lookup(name)
 	if !ok {
@@ -387,9 +382,10 @@ func address(e *element, name string) (topology.PCIAddr, error) {
 	return a, nil
 }
 
-// arch returns the instruction set of a GPU in the words of its compiler: "sm_90", "gfx90a". RCCL
-// has a gcn beside sm, whose sm is a number of compute units; gcn is a number in older versions, in
-// which 910 was gfx90a, and a name with features ("gfx942:sramecc+:xnack-") in newer ones.
+// arch returns the instruction set of a GPU in the compiler's terms: "sm_90", "gfx90a".
+//
+// RCCL has gcn, and uses sm for the number of compute units. In older versions gcn is a number, with 910 for gfx90a;
+// in newer ones it is a name with features ("gfx942:sramecc+:xnack-").
 func arch(e *element) string {
 	if gcn, ok := e.Lookup("gcn"); ok {
 		gcn, _, _ = strings.Cut(gcn, ":")
@@ -408,7 +404,6 @@ func arch(e *element) string {
 	return ""
 }
 
-// isWord reports whether s is a short run of digits and letters.
 func isWord(s string) bool {
 	return s != "" && len(s) <= 8 && strings.Trim(s, "0123456789abcdefghijklmnopqrstuvwxyz") == ""
 }

@@ -34,7 +34,6 @@ func parse(t testing.TB, text string) *topology.Host {
 	return h
 }
 
-// fixtures are the topologies in testdata: real ones of clouds, dumps and models, and one that is invented.
 func fixtures(t testing.TB) []string {
 	t.Helper()
 	var names []string
@@ -50,7 +49,6 @@ func fixtures(t testing.TB) []string {
 	return names
 }
 
-// summary tells a Host in some lines.
 func summary(h *topology.Host) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  %s %s %s: %d PCI, %d GPUs, %d NICs, filled %s\n", h.Provenance.Kind, h.Provenance.Tool,
@@ -116,7 +114,7 @@ func TestSummariesOfFixtures(t *testing.T) {
 	golden.Check(t, filepath.Join("testdata", "summaries.golden"), got.Bytes())
 }
 
-// matrix writes the paths between the devices as nvidia-smi does.
+// matrix formats the paths between devices as nvidia-smi does.
 func matrix(h *topology.Host, ids ...string) string {
 	tree := topology.NewTree(h)
 	var b strings.Builder
@@ -136,7 +134,7 @@ func matrix(h *topology.Host, ids ...string) string {
 	return b.String()
 }
 
-// TestPathsFollowNCCL checks every path of a machine with all kinds of them.
+// TestPathsFollowNCCL checks every path of a machine with all classes of paths.
 func TestPathsFollowNCCL(t *testing.T) {
 	t.Parallel()
 	h := parse(t, string(readFile(t, "hgx-nvswitch.xml")))
@@ -192,7 +190,7 @@ func TestFactsOfAMachine(t *testing.T) {
 	if diff := cmp.Diff(wantNIC, h.NICs[0]); diff != "" {
 		t.Errorf("NIC (-want +got):\n%s", diff)
 	}
-	// Two ports used as one are two RDMA devices, whose own rates are not told.
+	// Two ports used as one are two RDMA devices, with unknown individual rates.
 	if n := h.NICs[1]; fmt.Sprint(n.RDMA) != "[mlx5_1 mlx5_2]" || *n.SpeedMbps != 200000 ||
 		n.Devices[0].Ports[0].RateGbps != nil {
 		t.Errorf("merged NIC %+v", n)
@@ -208,7 +206,7 @@ func TestFactsOfAMachine(t *testing.T) {
 	}
 }
 
-// one wraps elements as a topology of one node.
+// one wraps elements into a topology of one node.
 func one(inner string) string {
 	return `<system version="1"><cpu numaid="0" affinity="ff" arch="x86_64">` + inner + `</cpu></system>`
 }
@@ -301,7 +299,7 @@ func TestNodesAndAffinity(t *testing.T) {
 			if got := strings.Join(nodes, " "); got != c.nodes || node != c.node {
 				t.Errorf("nodes %q, device on %q; want %q, %q", got, node, c.nodes, c.node)
 			}
-			// One cpu element is one host bridge, whatever is known about its node.
+			// One cpu element is one host bridge, even if its node is unknown.
 			if got := matrix(h, "0000:01:00.0", "0000:02:00.0"); got != "X PHB\nPHB X\n" {
 				t.Errorf("paths\n%s", got)
 			}
@@ -461,8 +459,8 @@ func TestSniff(t *testing.T) {
 	}
 }
 
-// NCCL makes a switch of each element that holds others, so that two of one name stay apart: their devices do not
-// share a switch. A device that is named twice is one.
+// NCCL makes a switch of each element with children, so two elements with the same name stay separate, and their
+// devices do not share a switch. A device that occurs twice is one device.
 func TestASwitchThatIsNamedTwiceIsTwo(t *testing.T) {
 	for _, tt := range []struct{ second, want string }{
 		{"0000:17:00.0", "2 switches, path PHB"},

@@ -10,18 +10,18 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// maxMbps bounds the speed of a NIC: 10 Tb/s. Some dumps have kb/s in place of Mb/s.
+// maxMbps bounds the speed of a NIC: 10 Tb/s. Some dumps have kb/s instead of Mb/s.
 const maxMbps = 10_000_000
 
-// nic reads the network devices of the PCI function at a, or of none where a is nil. NCCL hangs
-// what has no PCI function on the first cpu, so such a NIC is on no node.
+// nic reads the network devices of the PCI function at a; a may be nil. NCCL puts devices without a PCI function on
+// the first cpu, so such a NIC has no node.
 func (p *parser) nic(e *element, at place, a *topology.PCIAddr) {
 	n := topology.NIC{Address: a}
 	if a != nil {
 		n.NUMANode = at.node
 	}
-	// Each port, and each network interface of a port, is a net of its own: of a function, all are one NIC,
-	// as fast as the fastest of them. Without a function nothing tells which belong together.
+	// All nets of a function (one per port or network interface) are one NIC, as fast as the fastest. Without a
+	// function, each net is a NIC.
 	for _, net := range e.Kids {
 		one := p.net(net)
 		if a != nil {
@@ -44,7 +44,7 @@ func (p *parser) nic(e *element, at place, a *topology.PCIAddr) {
 	}
 }
 
-// net reads one network device. Name is empty for those that software made.
+// net reads one network device. Name is empty for software devices.
 func (p *parser) net(e *element) topology.NIC {
 	var n topology.NIC
 	name := e.Attr("name")
@@ -65,7 +65,7 @@ func (p *parser) net(e *element) topology.NIC {
 		return n
 	}
 	n.Name = name
-	// Newer versions use several ports of a NIC as one: "mlx5_0+mlx5_1". The speed is that of all.
+	// Newer versions join several ports of a NIC: "mlx5_0+mlx5_1". The speed is the total.
 	names := strings.Split(name, "+")
 	for _, rdma := range names {
 		if rdma == "" {
@@ -81,7 +81,7 @@ func (p *parser) net(e *element) topology.NIC {
 	return n
 }
 
-// mergeDevices joins the ports of one RDMA device, each of which is a net of its own.
+// mergeDevices merges devices with the same name, because each port of an RDMA device is a separate net.
 func mergeDevices(devices []topology.RDMADevice) []topology.RDMADevice {
 	var out []topology.RDMADevice
 	for _, d := range devices {
@@ -105,34 +105,33 @@ func mergeDevices(devices []topology.RDMADevice) []topology.RDMADevice {
 	return out
 }
 
-// virtual are the starts of names that container engines, virtual machines and tunnels give to what they make.
+// virtual lists name prefixes of interfaces that container engines, virtual machines and tunnels create.
 var virtual = []string{"br-", "veth", "cali", "docker", "virbr", "tunl", "tun", "tap", "vnet", "flannel", "cni", "lxc",
 	"lxd", "vxlan", "cilium", "kube", "dummy", "lo", "genev", "wg"}
 
-// classNVSwitch is the class of what is behind a link that leads to a switch. NCCL writes it as
-// well where a virtual machine does not see the other end.
+// classNVSwitch is the class of a link's other end if that is a switch. NCCL also writes it if a virtual machine does
+// not see the other end.
 const classNVSwitch = "0x0680"
 
-// maxCount bounds the links from one GPU to one place.
+// maxCount bounds the links between a GPU and one other end.
 const maxCount = 1024
 
-// A pair is two GPUs by address.
 type pair struct{ a, b topology.PCIAddr }
 
-// A link is what one GPU says of its links to another.
+// A link is the links to another GPU as one GPU reports them.
 type link struct {
 	count int
-	from  *element // that said it last
+	from  *element // the last element that reported them
 }
 
-// addLinks turns links of GPUs into paths between them, and counts them.
+// addLinks converts links of GPUs into paths, and counts them.
 //
-// Links to a GPU are stated at both ends; where the ends differ, the lower number is taken and the
-// difference noted. Links to switches make a path to every other GPU that has some: NCCL's model is
-// one switch that joins all, and a path is as wide as the end with fewer links.
+// Both ends of a link between GPUs report it. If they differ, the lower number is used and the difference noted.
+// Links to switches make a path to every other GPU with such links: in NCCL's model one switch joins all, and a path
+// has as many links as the end with fewer.
 //
-// xGMI, the links of AMD's GPUs, are read the same way, as RCCL does: they are paths of the same
-// class. They are not counted as NVLinks of the GPU.
+// xGMI, the links of AMD's GPUs, are read the same way, as in RCCL, and make paths of the same class. They do not
+// count as NVLinks of the GPU.
 func (p *parser) addLinks() error {
 	direct := map[pair]link{}
 	switched := map[topology.PCIAddr]int{}
@@ -155,11 +154,11 @@ func (p *parser) addLinks() error {
 			if !ok {
 				return where.At(l.Line, "<%s> has no target", l.Name)
 			}
-			// What is not a GPU of the dump is no path in it: a GPU of another process, or the
-			// processor ("fffffff:ffff:ff" on POWER).
+			// A target that is not a GPU of the dump makes no path: it is a GPU of another process, or the processor
+			// ("fffffff:ffff:ff" on POWER).
 			to, err := topology.ParsePCIAddr(target)
 			if err == nil && to == g.address {
-				// Seen in the file of a cloud. The links are there, but not where to.
+				// A real cloud's file has this. The links exist, but their other end is unknown.
 				p.note(l, "leads from %s to itself", to)
 				continue
 			}
@@ -176,12 +175,11 @@ func (p *parser) addLinks() error {
 	return nil
 }
 
-// addPaths adds one path for each pair of GPUs with links between them.
 func (p *parser) addPaths(direct map[pair]link, switched map[topology.PCIAddr]int) {
 	links := map[pair]int{}
 	for ends, l := range direct {
 		n := l.count
-		// Each pair is there twice, unless one end says nothing.
+		// Each pair occurs twice, unless one end does not report it.
 		if back, ok := direct[pair{ends.b, ends.a}]; ok && back.count != n {
 			n = min(n, back.count)
 			if ends.a.Compare(ends.b) < 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A node is an element as encoding/xml sees it: a second, simpler reading of the same files.
+// A node is an element in a second, simpler parse of the same files, by encoding/xml.
 type node struct {
 	XMLName  xml.Name
 	BusID    string `xml:"busid,attr"`
@@ -17,7 +17,7 @@ type node struct {
 	parent   *node
 }
 
-// leaves returns the pci elements that hold no other, with their parents set.
+// leaves returns the pci elements without pci children, with their parents set.
 func leaves(n *node) []*node {
 	var out []*node
 	inner := false
@@ -33,8 +33,8 @@ func leaves(n *node) []*node {
 	return out
 }
 
-// class is NCCL's rule: what the way between two devices goes through decides. One switch is PIX, a
-// switch behind another PXB, a processor PHB, two of them SYS.
+// class implements NCCL's rule for the path between two devices: through one switch is PIX, through cascaded switches
+// PXB, through a processor PHB, through two processors SYS.
 func class(a, b *node) topology.PathClass {
 	depth := map[*node]int{}
 	for n, d := a.parent, 0; n != nil; n, d = n.parent, d+1 {
@@ -83,9 +83,9 @@ func TestPathsOfFixturesFollowNCCL(t *testing.T) {
 				}
 				want := class(a, c)
 				if from.SameDevice(to) {
-					want = topology.PathPIX // functions of one device, which NCCL takes for two
+					want = topology.PathPIX // functions of one device, which NCCL treats as two
 				}
-				// One model has an address twice: a switch and a NIC in it. The NIC is not read.
+				// One model uses an address for both a switch and a NIC in it. The NIC is not read.
 				if d := tree.Device(from); d == nil || d.Bridge != nil || seen[c.BusID] {
 					continue
 				}

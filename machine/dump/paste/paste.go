@@ -13,23 +13,24 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// spaces are what web pages, editors and terminals put in the place of spaces, quotes and hyphens, or between letters.
+// spaces replaces the special spaces, quotes and hyphens of web pages, editors and terminals, and removes invisible
+// characters.
 var spaces = strings.NewReplacer("\u00a0", " ", "\u2007", " ", "\u202f", " ", "\u3000", " ", "\u200b", "", "\u2060",
 	"", "\ufeff", "", "\r\n", "\n", "\u2018", "'", "\u2019", "'", "\u201c", `"`, "\u201d", `"`, "\u2010", "-",
 	"\u2011", "-", "\u2012", "-", "\u2013", "-", "\u2014", "--", "\u2212", "-")
 
-// Escape matches an escape sequence of a terminal, also as logs write the escape character.
+// Escape matches a terminal's escape sequence, including the forms in which logs write the escape character.
 const Escape = `(?:\x1b|\^\[|\\033|\\e|\\x1[bB]|\\u001[bB])(?:\[[0-9;?]*[@-~]|` +
 	`[()][A-B0-2]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?)`
 
 var escape = lazyregexp.New(Escape)
 
-// A mark is what a launcher or a logger writes before each line. It is taken for one where at least the share of the
-// lines that are not blank begin with it: a launcher's own lines have none.
+// A mark is a prefix that a launcher or logger adds to lines. It must occur on at least the given share of the lines
+// that are not blank, because a launcher's own lines lack it.
 type mark struct {
 	form  *lazyregexp.Regexp
 	share float64
-	own   *lazyregexp.Regexp // matches a line that a tool begins so itself; nil for none
+	own   *lazyregexp.Regexp // matches a tool's own line with such a prefix; may be nil
 }
 
 const (
@@ -56,7 +57,7 @@ var marks = []mark{
 	// kubectl logs --timestamps, docker logs -t, ts, the logs of CI, and Python's logging with its level.
 	{lazyregexp.New(`^\[?` + date + `\]?` +
 		`(?:(?: - [\w.]+)? (?:- |\[)?(?:DEBUG|INFO|WARNING|ERROR)(?: -|\]|:)?)? `), 0.9, nil},
-	// ts with a time alone.
+	// ts with only a time.
 	{lazyregexp.New(`^\[?` + clock + `\]? `), 0.9, nil},
 	// journalctl and syslog.
 	{lazyregexp.New(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` [\w.-]+ [\w./-]+(?:\[\d+\])?: `), 0.9, nil},
@@ -66,36 +67,35 @@ var marks = []mark{
 	{lazyregexp.New(`^ *\d+: `), 0.8, numbered},
 }
 
-// numbered matches a line of tools that number lines as srun labels them: ip and rdma, virsh vcpupin, numactl.
+// numbered matches tools that begin their own lines with a number, as srun does: ip and rdma, virsh vcpupin, numactl.
 var numbered = lazyregexp.New(`(?m)^ *\d+: [\w.@-]+: (?:node_type |<)|^\W*VCPU: CPU Affinity|^\W*node distances:`)
 
-// same is what may stand before all lines alike: quotes and indentation, or the name of a node, as pdsh writes it, or
-// of a file, as grep does.
+// same matches a prefix that may be common to all lines: quotes and indentation, or the name of a node, from pdsh, or
+// of a file, from grep.
 var same = lazyregexp.New(`^(?:[ \t]*(?:> ?)+)?[ \t]*(?:[A-Za-z][\w.-]*: |[\w./-]+\.(?:txt|log|out):)?`)
 
-// own matches what scripts begin their lines with themselves: a group of the list of IOMMU groups.
+// own matches a common prefix that is part of the output: the group in a list of IOMMU groups.
 var own = lazyregexp.New(`Group: $`)
 
-// lead is the part of same that is no name.
+// lead is the part of same without the name.
 var lead = lazyregexp.New(`^(?:[ \t]*(?:> ?)+)?[ \t]*`)
 
-// fence matches a line that is nothing but a mark of Markdown, HTML or BBCode around what a tool printed.
+// fence matches a line that has only a Markdown, HTML or BBCode mark around the output.
 var fence = lazyregexp.New("(?mi)^[ \t>]*(?:`{3,}[\\w+-]*|~{3,}\\w*|" +
 	"(?:</?(?:pre|code|details|summary)\\b[^>\\n]*>(?:[^<\\n]*</summary>)?)+|" +
 	"\\[/?(?:code|quote|spoiler|pre)\\b[^\\]\\n]*\\])[ \\t]*$")
 
-// tag matches the same marks of HTML on a line with what a tool printed, as the source of a page has them.
+// tag matches the same HTML marks on a line with output, as in the source of a page.
 var tag = lazyregexp.New(`(?mi)^[ \t]*(?:<(?:pre|code)\b[^>\n]*>)+|(?:</(?:pre|code)>)+[ \t]*$`)
 
-// entities are what the source of a page has in the place of characters.
+// entities are the HTML entities in the source of a page.
 var entities = []string{"&lt;", "&gt;", "&quot;", "&#39;", "&#x27;", "&#34;", "&amp;"}
 
-// maxMarks bounds how many marks are taken off: a quoted log of a launcher below a logger has three.
+// maxMarks bounds the number of prefixes to remove: a quoted log of a launcher below a logger has three.
 const maxMarks = 4
 
-// Clean returns what a tool printed, from a text that was copied from a terminal, a mail, a web page or the log of a
-// launcher: without colours and no-break spaces, and without what stands before each line: quotes, indentation, names
-// of ranks and nodes, times. Lines keep their number. The text itself is not changed.
+// Clean restores a tool's output from text copied from a terminal, a mail, a web page or a launcher's log. It removes
+// colours, no-break spaces, and line prefixes: quotes, indentation, ranks, nodes, times. Line numbers do not change.
 func Clean(text []byte) []byte {
 	text = utf8(text)
 	if bytes.ContainsAny(text, "\x1b\\^") {
@@ -110,7 +110,7 @@ func Clean(text []byte) []byte {
 	if bytes.ContainsAny(text, "`~<[") {
 		text = tag.ReplaceAll(fence.ReplaceAll(text, nil), nil)
 	}
-	// XML has entities of its own.
+	// XML uses these entities itself.
 	if bytes.IndexByte(text, '<') < 0 && slices.ContainsFunc(entities, func(e string) bool {
 		return bytes.Contains(text, []byte(e))
 	}) {
@@ -126,8 +126,8 @@ func Clean(text []byte) []byte {
 	return text
 }
 
-// utf8 returns a text of PowerShell and Notepad, which is of UTF-16, in UTF-8. Without a mark at
-// its beginning it is told by the zeros beside its letters.
+// utf8 converts UTF-16 text, as written by PowerShell and Notepad, to UTF-8. Without a byte order mark it recognizes
+// UTF-16 by the zero bytes.
 func utf8(text []byte) []byte {
 	var order binary.ByteOrder = binary.LittleEndian
 	switch head := text[:min(len(text), 512)]; {
@@ -144,12 +144,12 @@ func utf8(text []byte) []byte {
 	for i := range units {
 		units[i] = order.Uint16(text[2*i:])
 	}
-	// An XML text says what it was.
+	// An XML text declares its encoding.
 	return []byte(strings.Replace(string(utf16.Decode(units)), `encoding="UTF-16"`, `encoding="UTF-8"`, 1))
 }
 
-// overwritten returns what a terminal shows in the end of lines that were written again and again, as progress is. A
-// text without other ends of lines is one of an old Mac.
+// overwritten returns the final state of lines that were overwritten on a terminal, such as progress. A text that has
+// only carriage returns is from an old Mac.
 func overwritten(text []byte) []byte {
 	if bytes.IndexByte(text, '\n') < 0 {
 		return bytes.ReplaceAll(text, []byte("\r"), []byte("\n"))
@@ -164,7 +164,7 @@ func overwritten(text []byte) []byte {
 	})
 }
 
-// withoutSame takes off what all lines begin with, where nobody would print that.
+// withoutSame removes the prefix that all lines have, unless a tool may have printed that prefix.
 func withoutSame(text []byte) []byte {
 	var common []byte
 	lines := 0
@@ -180,9 +180,9 @@ func withoutSame(text []byte) []byte {
 			return text
 		}
 	}
-	// Names end alike where their beginnings are cut off: "node1: " and "node12: " have "node1" in common.
+	// Cut the common prefix at the end of a name: "node1: " and "node12: " have "node1" in common.
 	common = same.Find(common)
-	// A key may stand twice, and names of nodes have numbers.
+	// A key may occur twice; names of nodes have digits.
 	if named := bytes.HasSuffix(common, []byte(": ")); own.Match(common) || named && (lines < 2 || lines == 2 &&
 		!bytes.ContainsAny(common, "0123456789")) {
 		common = lead.Find(common)
@@ -193,7 +193,7 @@ func withoutSame(text []byte) []byte {
 	return each(text, func(line []byte) []byte { return bytes.TrimPrefix(line, common) })
 }
 
-// shared is the length of the longest beginning that a and b have in common.
+// shared returns the length of the longest common prefix of a and b.
 func shared(a, b []byte) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -202,7 +202,7 @@ func shared(a, b []byte) int {
 	return n
 }
 
-// withoutMark takes off the first kind of mark that enough lines begin with.
+// withoutMark removes the first kind of mark that occurs on enough lines.
 func withoutMark(text []byte) []byte {
 	for _, m := range marks {
 		lines, marked := 0, 0
@@ -225,7 +225,6 @@ func withoutMark(text []byte) []byte {
 	return text
 }
 
-// each returns the text with every line as change makes it.
 func each(text []byte, change func(line []byte) []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for line := range bytes.Lines(text) {

@@ -8,7 +8,7 @@ import (
 
 const table = "# size count\n   1024   16\n\n   2048   32\n# done\n"
 
-// before puts the same or, with a rank, its own characters before each line that is not blank.
+// before prefixes each line that is not blank with a mark, or with one that contains a rank.
 func before(text, mark string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -123,9 +123,9 @@ func FuzzClean(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got := Clean(text)
 		text = utf8(text)
-		// Errors name lines by their number.
+		// Errors contain line numbers.
 		if !bytes.Contains(text, []byte("\n")) {
-			return // an old Mac's, which has its own ends of lines
+			return // from an old Mac
 		}
 		if a, b := bytes.Count(text, []byte("\n")), bytes.Count(got, []byte("\n")); a != b {
 			t.Errorf("%d lines became %d: %q", a, b, got)

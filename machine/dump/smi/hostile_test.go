@@ -97,7 +97,7 @@ func TestErrorWithoutAFileNamesTheLine(t *testing.T) {
 	}
 }
 
-// The rows that are there have the paths of those that are cut off, but for paths between the latter.
+// The remaining rows have all paths of the missing rows, except paths between missing rows.
 func TestLastRowsMayBeCutOff(t *testing.T) {
 	t.Parallel()
 	const header, rows = "\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\n",
@@ -134,7 +134,7 @@ func TestLastRowsMayBeCutOff(t *testing.T) {
 	}
 }
 
-// What the last line of a cut text says of CPUs may be the start of a longer list.
+// The CPU list on the last line of a cut text may be incomplete.
 func TestAffinityOfACutLineIsNotRead(t *testing.T) {
 	t.Parallel()
 	const whole = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPIX\tSYS\t0-31\t0\n" +
@@ -151,7 +151,7 @@ func TestAffinityOfACutLineIsNotRead(t *testing.T) {
 	}
 }
 
-// TestEveryMissingCellIsFound takes out each cell of a matrix in turn. The last one may be cut off.
+// TestEveryMissingCellIsFound removes each cell of a matrix in turn. Only the last one may be missing.
 func TestEveryMissingCellIsFound(t *testing.T) {
 	t.Parallel()
 	lines := strings.Split(string(readFile(t, "p100-soc.txt")), "\n")
@@ -189,8 +189,8 @@ func TestEveryMissingCellIsFound(t *testing.T) {
 	}
 }
 
-// TestCutOffAnywhere cuts every fixture at every byte, large ones at every 13th: what is read
-// without an error is right.
+// TestCutOffAnywhere cuts every fixture at every byte (large ones at every 13th). A result without an error must be
+// right.
 func TestCutOffAnywhere(t *testing.T) {
 	t.Parallel()
 	for _, f := range fixtures(t) {
@@ -279,7 +279,7 @@ func TestLimits(t *testing.T) {
 	if _, err := smi.ParseMatrix([]byte("GPU0 " + b.String() + "\nGPU0 X SYS\n")); err == nil {
 		t.Error("2001 columns are taken")
 	}
-	// A text that starts a matrix again and again must not take time that grows with its square.
+	// Many beginnings of a matrix must not take quadratic time.
 	if _, err := smi.ParseMatrix([]byte(strings.Repeat("GPU0 GPU1 GPU2\nGPU0 X\n", 100_000))); err == nil {
 		t.Error("no error for headers without rows")
 	}
@@ -293,7 +293,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A GPU whose NVLinks are down says so in its own row alone.
+// If a GPU's NVLinks are down, only its own row shows that.
 func TestCellsThatContradictEachOtherAreNotKnown(t *testing.T) {
 	t.Parallel()
 	const matrix = "\tGPU0\tGPU1\tGPU2\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\n" +
@@ -319,7 +319,7 @@ func TestCellsThatContradictEachOtherAreNotKnown(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	// Small ones: the fuzzer makes little of large seeds.
+	// Small ones, because the fuzzer does little with large seeds.
 	for _, name := range []string{"gh200.txt", "p100-soc.txt"} {
 		f.Add(readFile(f, name)[:300])
 	}

@@ -12,13 +12,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// sameFacts ignores where in the text a fact stood.
+// sameFacts ignores the line numbers of facts.
 var sameFacts = cmp.Options{
 	cmpopts.IgnoreFields(smi.Matrix{}, "Line", "Notes"),
 	cmpopts.IgnoreFields(smi.Device{}, "Line"),
 }
 
-// expandTabs writes a text as a terminal shows it.
 func expandTabs(text string) string {
 	var b strings.Builder
 	col := 0
@@ -47,7 +46,7 @@ func eachLine(text string, f func(string) string) string {
 	return strings.Join(lines, "\n")
 }
 
-// wrap breaks lines as a terminal does that is width characters wide, wherever that falls.
+// wrap breaks lines as a terminal of width characters does, at any position.
 func wrap(text string, width int, trim bool) string {
 	return eachLine(text, func(l string) string {
 		var parts []string
@@ -65,15 +64,14 @@ func wrap(text string, width int, trim bool) string {
 	})
 }
 
-// plainText is a fixture without its underlining, as it is copied from a terminal.
+// plainText returns a fixture without underlining, as if copied from a terminal.
 func plainText(t testing.TB, f string) string {
 	t.Helper()
 	s := strings.NewReplacer("\x1b[4m", "", "\x1b[0m", "").Replace(string(readFile(t, f)))
 	return expandTabs(s)
 }
 
-// TestLayoutsSayTheSame turns each fixture into what terminals, logs and web pages make of it; the
-// matrix must stay what it was.
+// TestLayoutsSayTheSame changes each fixture as terminals, logs and web pages do; the matrix must not change.
 func TestLayoutsSayTheSame(t *testing.T) {
 	t.Parallel()
 	type layout struct {
@@ -151,8 +149,8 @@ func TestLayoutsSayTheSame(t *testing.T) {
 	}
 }
 
-// TestBrokenLinesAreNotReadWrongly breaks every fixture at every width that a terminal has, with and without the spaces
-// at the break. A row is one line, so that most of these are errors; a path that is read is right.
+// TestBrokenLinesAreNotReadWrongly breaks every fixture at every terminal width, with and without the spaces at the
+// break. A row is one line, so most of these are errors. Paths that are read must be right.
 func TestBrokenLinesAreNotReadWrongly(t *testing.T) {
 	t.Parallel()
 	for _, f := range fixtures(t) {
@@ -172,7 +170,7 @@ func TestBrokenLinesAreNotReadWrongly(t *testing.T) {
 	}
 }
 
-// knownCellsAreRight compares the paths between devices of got, as far as they are known, with those of want.
+// knownCellsAreRight compares the known paths of got with want.
 func knownCellsAreRight(t *testing.T, text string, want, got *smi.Matrix) {
 	t.Helper()
 	for i := range got.Devices {
@@ -186,8 +184,8 @@ func knownCellsAreRight(t *testing.T, text string, want, got *smi.Matrix) {
 	}
 }
 
-// TestColumnsRunTogether drops the white space between two columns, for each pair of columns, as
-// the web pages do that cut a long line in two.
+// TestColumnsRunTogether drops the white space between two columns, for each pair of columns, as web pages do that
+// cut a long line in two.
 func TestColumnsRunTogether(t *testing.T) {
 	t.Parallel()
 	for _, f := range fixtures(t) {
@@ -196,7 +194,7 @@ func TestColumnsRunTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := len(want.Devices)
-		for col := 2; col <= n; col++ { // behind the name of the row and at least one cell
+		for col := 2; col <= n; col++ { // after the name of the row and at least one cell
 			text := eachLine(plainText(t, f), func(l string) string {
 				words := strings.Fields(l)
 				at := col
@@ -247,7 +245,7 @@ func TestFirstCompleteMatrixIsRead(t *testing.T) {
 	}
 }
 
-// What people copy may begin below the header, and below the first rows as well. The other rows have these paths too.
+// A copied text may begin below the header, or even below the first rows. The other rows have these paths too.
 func TestRowsWithoutTheFirstAreRead(t *testing.T) {
 	t.Parallel()
 	rows := []string{

@@ -10,33 +10,33 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Limits on what is read. The largest machines have 16 GPUs and some tens of NICs; virtual functions make hundreds.
+// Limits of a text. The largest machines have 16 GPUs and tens of NICs, or hundreds with virtual functions.
 const (
 	maxText    = 16 << 20 // bytes
 	maxDevices = 1024
 	maxNotes   = 100
 )
 
-// A Matrix is what nvidia-smi topo -m states. Cells is square and symmetric, in the order of Devices; the diagonal is
-// topology.PathSelf, and no other cell is. Cells that the text lacks, or states in two ways, are topology.PathUnknown.
+// A Matrix is the output of nvidia-smi topo -m. Cells is square and symmetric, in the order of Devices. Exactly the
+// diagonal is topology.PathSelf; missing or contradictory cells are topology.PathUnknown.
 type Matrix struct {
 	Devices []Device
 	Cells   [][]Cell
-	Line    int    // line of the header, or of the first row if there is no header; from 1
-	Version string // of nvidia-smi, if the text says it: "535.129.03"
-	Notes   []Note // what was odd about the text and did not keep it from being read
-	Cut     bool   // the last rows are missing
+	Line    int    // line of the header, or of the first row if there is no header; counts from 1
+	Version string // of nvidia-smi, if known: "535.129.03"
+	Notes   []Note // oddities that did not prevent reading the text
+	Cut     bool   // last rows are missing
 }
 
 // A Device is a row and column of the matrix: a GPU or a NIC.
 type Device struct {
-	Name  string // "GPU0", "NIC3"; a NIC's RDMA device in the older layout: "mlx5_0"
-	Index *int   // the number of a GPU as nvidia-smi counts; nil for NICs
-	RDMA  string // a NIC's RDMA device, from the legend or the older layout; empty if it is not known
-	Line  int    // of its row
+	Name  string // "GPU0", "NIC3"; in the older layout a NIC's RDMA device: "mlx5_0"
+	Index *int   // nvidia-smi's number of a GPU; nil for NICs
+	RDMA  string // a NIC's RDMA device, from the legend or the older layout, if known
+	Line  int    // line of its row
 
-	// The columns behind the paths, as they stand there. Empty if there is no such column or no value, "N/A" if the
-	// tool does not know.
+	// The columns after the paths, as printed. Empty if there is no such column or no value, "N/A" if unknown to the
+	// tool.
 	CPUAffinity  string
 	NUMAAffinity string
 	GPUNUMAID    string
@@ -48,7 +48,7 @@ func (d *Device) IsGPU() bool { return d.Index != nil }
 // A Cell is a path between two devices.
 type Cell struct {
 	Class topology.PathClass
-	Links int // NVLinks, of topology.PathNVLink only
+	Links int // NVLinks, only for topology.PathNVLink
 }
 
 // String returns the cell as nvidia-smi prints it.
@@ -66,12 +66,12 @@ func (m *Matrix) note(line int, format string, args ...any) {
 	}
 }
 
-// An Error is a text without a matrix, or a matrix that cannot be right.
+// An Error is a text without a matrix, or with an inconsistent matrix.
 type Error struct {
-	File   string // as it was given to Parse; empty from ParseMatrix
-	Line   int    // from 1; 0 for the whole text
-	Row    string // device that the row is of, if any
-	Column string // device that the column is of, if any
+	File   string // as given to Parse; empty from ParseMatrix
+	Line   int    // counts from 1; 0 for the whole text
+	Row    string // device of the row, if any
+	Column string // device of the column, if any
 	Why    string
 }
 
@@ -86,21 +86,20 @@ func (e *Error) Error() string {
 	return place + e.Why
 }
 
-// rowError returns an error at a row, and at a column unless that is empty.
+// rowError returns an error at a row, and at a column if that is not empty.
 func rowError(line int, row, column, format string, args ...any) *Error {
 	return &Error{Line: line, Row: row, Column: column, Why: fmt.Sprintf(format, args...)}
 }
 
-// peerAccess is the reason for not reading the matrix of nvidia-smi topo -p2p, which looks alike and often stands in
-// the same text.
+// peerAccess is the error for the matrix of nvidia-smi topo -p2p, which looks similar and often is in the same text.
 const peerAccess = "this is the matrix of nvidia-smi topo -p2p, which has no paths; give the output of " +
 	"nvidia-smi topo -m"
 
-// version matches what the other pages of nvidia-smi, which often stand in the same text, say of the tool.
+// version matches the version in other pages of nvidia-smi, which are often in the same text.
 var version = lazyregexp.New(`NVIDIA-SMI (?:version *: *)?([0-9]{3}\.[0-9.]+)`)
 
-// ParseMatrix finds the matrix in the output of nvidia-smi topo -m (or -mp), or in a text that holds it, and reads it.
-// The first complete one counts, or else the first one whose last rows are cut off. The error is an *Error.
+// ParseMatrix finds and reads the matrix in the output of nvidia-smi topo -m (or -mp), or in a text that contains it.
+// It reads the first complete matrix, or else the first whose last rows are cut off. The error is an *Error.
 func ParseMatrix(b []byte) (*Matrix, error) {
 	if len(b) > maxText {
 		return nil, &Error{Why: fmt.Sprintf("text of %d bytes: at most %d are taken", len(b), maxText)}
@@ -108,7 +107,7 @@ func ParseMatrix(b []byte) (*Matrix, error) {
 	text := string(b)
 	lines := splitLines(text)
 	var found, cut *Matrix
-	var first *Error // of the first matrix that could not be read
+	var first *Error // of the first unreadable matrix
 	for at := 0; at < len(lines) && (found == nil || len(found.Notes) < maxNotes); {
 		m, used, err := matrixAt(lines[at:], found == nil && cut == nil && first == nil)
 		at += max(used, 1)
@@ -151,7 +150,7 @@ func ParseMatrix(b []byte) (*Matrix, error) {
 	return found, nil
 }
 
-// noMatrix says why nothing was found, as far as the text tells.
+// noMatrix returns an error that explains, if possible, why the text has no matrix.
 func noMatrix(text string) *Error {
 	for _, hint := range []struct{ in, why string }{
 		{"Status Ok", peerAccess},
@@ -166,7 +165,6 @@ func noMatrix(text string) *Error {
 		`want a header line with "GPU0" and below it a line for each GPU and NIC`}
 }
 
-// sameMatrix reports whether two matrices say the same of the same devices, whatever lines they stand on.
 func sameMatrix(a, b *Matrix) bool {
 	return slices.EqualFunc(a.Devices, b.Devices, func(x, y Device) bool {
 		return x.Name == y.Name && x.CPUAffinity == y.CPUAffinity && x.NUMAAffinity == y.NUMAAffinity &&
@@ -176,12 +174,13 @@ func sameMatrix(a, b *Matrix) bool {
 
 var (
 	legendEntry = lazyregexp.New(`^(NIC[0-9]{1,4}):(.*)$`)
-	// An RDMA device's name as the kernel and udev make them: mlx5_0, mlx5_bond_0, rocep13s0f0, ibp7, rdmap79s0.
-	// nvidia-smi has been seen to print other parts of its output in its place ("NIC0: A", "NIC3: ity GPU NUMA ID").
+	// rdmaName matches an RDMA device's name from the kernel or udev: mlx5_0, mlx5_bond_0, rocep13s0f0, ibp7,
+	// rdmap79s0. nvidia-smi sometimes prints other parts of its output in its place ("NIC0: A", "NIC3: ity GPU NUMA
+	// ID").
 	rdmaName = lazyregexp.New(`^[a-z][A-Za-z0-9_.-]{0,40}[0-9][A-Za-z0-9_.-]{0,40}$`)
 )
 
-// readLegend names the RDMA devices of the NICs from the lines behind the matrix, up to the next header. It returns the
+// readLegend sets the RDMA devices of the NICs from the lines after the matrix, up to the next header. It returns the
 // number of lines read.
 func (m *Matrix) readLegend(lines []line) int {
 	nics := map[string]*Device{}
@@ -235,11 +234,11 @@ func (m *Matrix) readLegend(lines []line) int {
 	return used
 }
 
-// maxContradictions is the share of pairs whose two cells may differ. If more do, the rows were read wrongly.
+// maxContradictions is the largest share of pairs with different cells. Beyond that, the rows were read wrongly.
 const maxContradictions = 0.25
 
-// mirror fills cells that one row of the pair lacks from the other row. If both rows state a path and they differ, as
-// those of a GPU whose NVLinks are down, nothing tells which is right: the path is not known.
+// mirror copies a path that one row lacks from the other device's row. If both rows have different paths, for example
+// because the NVLinks of one GPU are down, the path becomes unknown.
 func (m *Matrix) mirror() *Error {
 	var wrong []*Error
 	for i, row := range m.Cells {

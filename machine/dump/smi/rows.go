@@ -13,18 +13,18 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A line is a line of the text that has words.
+// A line is a line of the text with at least one word.
 type line struct {
-	number int // from 1
+	number int // counts from 1
 	words  []string
-	open   bool // the text ends behind the last word, which may be cut off
+	open   bool // the text ends right after the last word, so the word may be cut off
 }
 
-// ansi matches terminal escapes: nvidia-smi underlines its header even if no terminal is there. Web pages drop the
-// escape character; without it only colours ("[4m") are recognised.
+// ansi matches terminal escapes: nvidia-smi underlines its header even without a terminal. Web pages drop the escape
+// character; then only colours ("[4m") are recognized.
 var ansi = lazyregexp.New(paste.Escape + `|\[[0-9;]{1,8}m`)
 
-// splitLines splits a text into lines and words. The bars and rules of tables and quotes are no words.
+// splitLines splits a text into lines and words. It drops the bars and rules of tables and quotes.
 func splitLines(text string) []line {
 	var lines []line
 	n := 0
@@ -47,12 +47,13 @@ func splitLines(text string) []line {
 
 var (
 	gpuName = lazyregexp.New(`^GPU[0-9]{1,4}$`)
-	// A NIC is "NIC0", or in the older layout the name of its RDMA device: mlx5_0, mlx5_bond_0, bnxt_re0, rocep13s0f0.
+	// nicName matches "NIC0" or, in the older layout, an RDMA device: mlx5_0, mlx5_bond_0, bnxt_re0, rocep13s0f0.
 	nicName = lazyregexp.New(`^(?:NIC[0-9]{1,4}|[a-z][a-z0-9_]{0,30}[0-9][a-z0-9_]{0,16})$`)
-	// Words of a header run together where web pages drop the space between them: "NIC6NIC7", "NIC11CPU".
+	// runTogether matches words of a header without the spaces between them, as from web pages: "NIC6NIC7",
+	// "NIC11CPU".
 	runTogether = lazyregexp.New(`^(?:GPU[0-9]+|NIC[0-9]+|mlx[0-9]_(?:bond_)?[0-9]+|CPU|NUMA|Affinity|GPU|ID)+$`)
 	headerWord  = lazyregexp.New(`GPU[0-9]+|NIC[0-9]+|mlx[0-9]_(?:bond_)?[0-9]+|CPU|NUMA|Affinity|GPU|ID`)
-	// So do paths: "SYSSYS". No label begins another one.
+	// labels matches paths without spaces: "SYSSYS". No label is a prefix of another.
 	labels    = lazyregexp.New(`^(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)+$`)
 	label     = lazyregexp.New(`X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC`)
 	valueForm = lazyregexp.New(`^(?:N/A|[0-9][0-9,-]*)$`)
@@ -61,7 +62,7 @@ var (
 func isGPU(s string) bool    { return gpuName.MatchString(s) }
 func isDevice(s string) bool { return isGPU(s) || nicName.MatchString(s) }
 
-// gpuIndex returns the number of a GPU's name, nil for a NIC.
+// gpuIndex returns the number in a GPU's name, or nil for a NIC.
 func gpuIndex(name string) *int {
 	if !isGPU(name) {
 		return nil
@@ -69,7 +70,6 @@ func gpuIndex(name string) *int {
 	return number(name[len("GPU"):])
 }
 
-// number returns a value that is one number, nil for anything else.
 func number(s string) *int {
 	if n, err := strconv.ParseUint(s, 10, 20); err == nil {
 		return new(int(n))
@@ -77,15 +77,14 @@ func number(s string) *int {
 	return nil
 }
 
-// A header names the columns of a matrix.
 type header struct {
 	line   int
 	names  []string
-	titles int // columns behind the paths: CPU affinity, NUMA affinity, GPU NUMA ID
-	lost   int // rows that are cut off at the top, together with the header
+	titles int // columns after the paths: CPU affinity, NUMA affinity, GPU NUMA ID
+	lost   int // rows cut off at the top, together with the header
 }
 
-// parseHeader reads names of devices from the first GPU of a line on, then titles, the last of which may be cut off.
+// parseHeader reads device names from the first GPU of a line on, then titles; the last title may be cut off.
 func parseHeader(l line) (h header, ok bool) {
 	h.line = l.number
 	at := slices.IndexFunc(l.words, func(w string) bool { return isGPU(headerWord.FindString(w)) })
@@ -115,8 +114,8 @@ func parseHeader(l line) (h header, ok bool) {
 	return h, isGPU(words[0])
 }
 
-// row returns the name of the device that a line is the row of, and the words behind it. What stands before the name,
-// such as the name of a host, a time or "12:" of grep -n, is passed over.
+// row returns the device name at the start of a row, and the words after it. It skips any prefix, such as a host
+// name, a time or the "12:" of grep -n.
 func (l line) row(isDevice func(string) bool) (name string, words []string) {
 	for i, w := range l.words[:len(l.words)-1] {
 		if name := w[strings.LastIndexAny(w, ":>])")+1:]; isDevice(name) {
@@ -126,15 +125,14 @@ func (l line) row(isDevice func(string) bool) (name string, words []string) {
 	return "", nil
 }
 
-// isRow reports whether a line is a row of some matrix.
 func (l line) isRow() bool {
 	_, words := l.row(isDevice)
 	return len(words) > 0 && labels.MatchString(words[0])
 }
 
-// matrixAt reads the matrix whose header, or first row if the header is lost, is the first line. used is how many lines
-// it has. Without an error and without a matrix there is none: the words are prose. The first rows may be cut off
-// together with the header if alone is set.
+// matrixAt reads the matrix that begins at the first line, with or without its header, and returns the number of
+// lines used. m is nil without an error if the line is prose. If alone is set, the first rows may be missing with the
+// header.
 func matrixAt(lines []line, alone bool) (m *Matrix, used int, err *Error) {
 	if h, ok := parseHeader(lines[0]); ok {
 		m, used, err = h.rows(lines[1:])
@@ -154,8 +152,8 @@ func matrixAt(lines []line, alone bool) (m *Matrix, used int, err *Error) {
 	return m, used, err
 }
 
-// headerFromRows makes up for a lost header: the rows name the columns. Columns before the X of the first row are those
-// of rows that are lost as well: nvidia-smi counts GPUs from 0, and NICs behind them.
+// headerFromRows reconstructs a lost header from the names of the rows. Columns before the X of the first row belong
+// to lost rows: nvidia-smi counts GPUs from 0, then NICs.
 func headerFromRows(lines []line) (h header, ok bool) {
 	h.line = lines[0].number
 	columns := 0
@@ -177,7 +175,7 @@ func headerFromRows(lines []line) (h header, ok bool) {
 	return h, len(h.names) > h.lost+1 && (h.lost == 0 || len(h.names) == columns)
 }
 
-// namesBefore returns the names of the n columns before that of a device; ok is false if its name does not tell them.
+// namesBefore returns the names of the n columns before a device; ok is false if its name does not determine them.
 func namesBefore(device string, n int) (names []string, ok bool) {
 	gpus := n
 	if digits, isNIC := strings.CutPrefix(device, "NIC"); isNIC {
@@ -196,8 +194,8 @@ func namesBefore(device string, n int) (names []string, ok bool) {
 	return names, gpus > 0 || n == 0 && isGPU(device)
 }
 
-// rows reads the rows below a header: one line each, in the order of the columns. The last rows may be cut off, and the
-// last one within itself: the rows above have most of its paths. used is how many lines the rows have.
+// rows reads the rows below a header: one line each, in the order of the columns. The last rows may be missing or
+// truncated, because the rows above have most of their paths. used is the number of lines.
 func (h header) rows(lines []line) (m *Matrix, used int, err *Error) {
 	m = &Matrix{Line: h.line}
 	for i, name := range h.names {
@@ -243,7 +241,8 @@ func (h header) rows(lines []line) (m *Matrix, used int, err *Error) {
 	return m, used, m.mirror()
 }
 
-// row reads the cells and values of one row. whole is false if the row is cut off, as the last one may be.
+// row reads the cells and values of one row. whole is false if the row is truncated, which is only allowed if
+// mayBeCut is set.
 func (h header) row(m *Matrix, row int, words []string, mayBeCut bool) (whole bool, err *Error) {
 	d, n := &m.Devices[row], len(h.names)
 	cells, rest := parseCells(words)
@@ -263,7 +262,7 @@ func (h header) row(m *Matrix, row int, words []string, mayBeCut bool) (whole bo
 		copy(m.Cells[row], cells)
 		return true, m.values(d, h.titles, rest)
 	case mayBeCut && (len(rest) == 0 || len(rest) == 1 && isCutLabel(rest[0])):
-		copy(m.Cells[row], cells[:max(0, len(cells)-1)]) // without the last one: "NV1" may be the start of "NV18"
+		copy(m.Cells[row], cells[:max(0, len(cells)-1)]) // drop the last one: "NV1" may be the start of "NV18"
 		m.Cells[row][row].Class = topology.PathSelf
 		return false, nil
 	case len(rest) == 0 || valueForm.MatchString(rest[0]):
@@ -277,7 +276,6 @@ func (h header) row(m *Matrix, row int, words []string, mayBeCut bool) (whole bo
 	return false, &Error{Line: d.Line, Row: d.Name, Column: h.names[len(cells)], Why: why}
 }
 
-// parseCells takes the paths off the start of words.
 func parseCells(words []string) (cells []Cell, rest []string) {
 	for i, w := range words {
 		if !labels.MatchString(w) {
@@ -294,18 +292,18 @@ func parseCells(words []string) (cells []Cell, rest []string) {
 	return cells, nil
 }
 
-// isCutLabel reports whether a word is the start of a path's label.
+// isCutLabel reports whether a word is a prefix of a path's label.
 func isCutLabel(s string) bool {
 	return slices.ContainsFunc([]string{"NV", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC"},
 		func(label string) bool { return strings.HasPrefix(label, s) })
 }
 
-// values reads the columns behind the paths of a row. If a value is missing, nothing tells which: then only a list is
-// read, which the CPU affinity is.
+// values reads the columns after the paths of a row. If a value is missing, the columns are ambiguous, and only a
+// list is read, which must be the CPU affinity.
 func (m *Matrix) values(d *Device, titles int, words []string) *Error {
 	var values []string
 	for _, w := range words {
-		if node, ok := strings.CutSuffix(w, "N/A"); ok && number(node) != nil { // "0N/A", run together
+		if node, ok := strings.CutSuffix(w, "N/A"); ok && number(node) != nil { // "0N/A" without a space
 			values = append(values, node)
 			w = "N/A"
 		}
@@ -333,8 +331,8 @@ func (m *Matrix) values(d *Device, titles int, words []string) *Error {
 	return nil
 }
 
-// dropCutValues removes the values behind the paths of the last row of a text that is cut off, unless it has as many as
-// the row above: "0-3" may be the start of "0-31".
+// dropCutValues removes the values after the paths of the last row if the text may be cut there, since "0-3" may be
+// the start of "0-31". It keeps them if the row above has as many.
 func dropCutValues(rows []Device, open bool) {
 	last := &rows[len(rows)-1]
 	if len(rows) > 1 && !open {

@@ -18,15 +18,15 @@ var (
 	sniffRow    = lazyregexp.New(`(?m)^\s*(?:GPU|NIC)[0-9]+\s+(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)\s`)
 )
 
-// Sniff reports whether head, the start of a text, looks like the output of nvidia-smi topo -m or a text that holds it.
+// Sniff reports whether head, the start of a text, looks like the output of nvidia-smi topo -m or a text that
+// contains it.
 func Sniff(head []byte) bool {
 	s := ansi.ReplaceAllString(string(head), "")
 	return sniffHeader.MatchString(s) || sniffRow.MatchString(s) || strings.Contains(s, "nvidia-smi topo -m")
 }
 
-// Parse reads the matrix in b into a Host: GPUs and NICs by name, their paths, and the NUMA nodes
-// as far as the affinity tells them. name is what messages and the provenance call the text. The
-// error is an *Error.
+// Parse reads the matrix in b into a Host: GPUs and NICs by name, their paths, and the NUMA nodes as far as the
+// affinity shows them. name appears in messages and the provenance. The error is an *Error.
 func Parse(b []byte, name string) (*topology.Host, error) {
 	if bytes.Contains(b, []byte("= Status Ok")) && !bytes.Contains(b, []byte("Affinity")) {
 		return nil, &Error{File: name, Why: "this is of nvidia-smi topo -p2p: it says which GPUs can reach each " +
@@ -42,7 +42,6 @@ func Parse(b []byte, name string) (*topology.Host, error) {
 	return where.Finish(m.host(name), nil, name)
 }
 
-// host returns the machine that the matrix describes.
 func (m *Matrix) host(name string) *topology.Host {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTopo, Name: name, Tool: "nvidia-smi"}}
 	if m.Version != "" {
@@ -98,22 +97,22 @@ func (m *Matrix) host(name string) *topology.Host {
 	return h
 }
 
-// maxItems is how many items of a CPU list nvidia-smi prints. A machine whose nodes have every
-// second CPU ("0,2,4,...,78" by lscpu) shows "0,2,4,6,8,10".
+// maxItems is the number of items that nvidia-smi prints of a CPU list. If a machine's nodes have every second CPU
+// ("0,2,4,...,78" in lscpu), it prints "0,2,4,6,8,10".
 const maxItems = 6
 
-// affinity parses a CPU list. whole is false where it is the start of a longer list, or may be one.
+// affinity parses a CPU list. whole is false if the list is, or may be, truncated.
 func affinity(s string) (cpus topology.CPUSet, whole bool, err error) {
 	trimmed := strings.TrimRight(s, ",-")
 	cpus, err = topology.ParseCPUSet(trimmed)
 	return cpus, trimmed == s && strings.Count(s, ",")+1 < maxItems, err
 }
 
-// nodes collects what GPUs say of NUMA nodes.
+// nodes collects the NUMA data of the GPUs.
 type nodes struct {
 	cpus map[int]topology.CPUSet
-	odd  map[int]bool // nodes that GPUs say different things of
-	gpu  map[int]bool // nodes that are the memory of a GPU
+	odd  map[int]bool // nodes with contradictory affinities
+	gpu  map[int]bool // nodes of GPU memory
 }
 
 func (n *nodes) add(node int, cpus topology.CPUSet) {
@@ -123,8 +122,8 @@ func (n *nodes) add(node int, cpus topology.CPUSet) {
 	n.cpus[node] = cpus
 }
 
-// list returns the nodes by number. A node is left out where GPUs on it differ in their affinity,
-// or where it shares CPUs with another: then the affinity is not that of the node.
+// list returns the nodes by number. It omits a node with contradictory affinities or with CPUs of another node,
+// because then the affinity is not the node's.
 func (n *nodes) list() []topology.NUMANode {
 	for a, cpus := range n.cpus {
 		for b, others := range n.cpus {
@@ -146,8 +145,8 @@ func (n *nodes) list() []topology.NUMANode {
 	return out
 }
 
-// nodeOfNIC returns the NUMA node of the GPUs that a NIC is NODE or nearer to; nil where there are
-// none, or where they are on different nodes, as affinity of virtual machines may have it.
+// nodeOfNIC returns the NUMA node of the GPUs that a NIC is at NODE or nearer to, or nil if these are on several
+// nodes, as in some virtual machines.
 func (m *Matrix) nodeOfNIC(nic int) *int {
 	var node *int
 	for i := range m.Devices {
@@ -169,11 +168,11 @@ func (m *Matrix) nodeOfNIC(nic int) *int {
 	return node
 }
 
-// gpuNodes is a NUMA affinity of Grace with GPU memory as nodes: the node of the processor, and those of the GPUs.
+// gpuNodes matches a NUMA affinity of Grace with GPU memory as nodes: the processor's node, and the GPUs' nodes.
 var gpuNodes = lazyregexp.New(`^([0-9]+),[0-9]+-[0-9]+$`)
 
-// numaNode returns the NUMA node that a GPU is on. On GB200 the affinity also lists the nodes that are memory of the
-// GPUs ("0,2-17"). All of those come after the nodes with CPUs.
+// numaNode returns the NUMA node of a GPU. On GB200 the affinity also lists the nodes of GPU memory ("0,2-17"), which
+// all come after the nodes with CPUs.
 func (d *Device) numaNode() *int {
 	if m := gpuNodes.FindStringSubmatch(d.NUMAAffinity); m != nil {
 		return number(m[1])
@@ -181,16 +180,15 @@ func (d *Device) numaNode() *int {
 	return number(d.NUMAAffinity)
 }
 
-// maxLinks is the most NVLinks that a GPU has (Hopper and Blackwell; Volta has 6, Ampere 12).
+// maxLinks is the largest number of NVLinks of a GPU (Hopper and Blackwell; Volta has 6, Ampere 12).
 const maxLinks = 18
 
-// nvlinks returns how many NVLinks of a GPU are in use, nil if the matrix does not tell.
+// nvlinks returns the number of NVLinks that a GPU uses, or nil if the matrix does not determine it.
 //
-// NV# counts the links on the way to one peer. Links that are wired to their peers add up. Behind
-// an NVSwitch all links lead to every peer, and each peer shows the same number. So equal numbers
-// are the switch's if their sum is more than a GPU can have. Where both are possible it depends on
-// the number: boards wire at most 4 links to each of several peers, except that 6 is both the
-// four-GPU board of H100 and V100 behind a switch.
+// NV# counts the links to one peer. Links wired to peers add up. Behind an NVSwitch all links lead to every peer, so
+// each peer shows the same number. Equal numbers are a switch's if their sum exceeds a GPU's maximum. If both are
+// possible, the number decides: boards wire at most 4 links to each of several peers, except that 6 occurs both on
+// the four-GPU board of H100 and for V100 behind a switch.
 func (m *Matrix) nvlinks(gpu int) *int {
 	peers, sum, low, high := 0, 0, 0, 0
 	for j, c := range m.Cells[gpu] {

@@ -34,8 +34,6 @@ func parse(t testing.TB, text []byte) *topology.Host {
 	return h
 }
 
-// fixtures are the machines in testdata: one real one, the matrix of another, and invented ones in
-// the layouts of other drivers.
 func fixtures(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata", "*.txt"))
@@ -67,8 +65,8 @@ func TestSummariesOfFixtures(t *testing.T) {
 	golden.Check(t, filepath.Join("testdata", "summaries.golden"), got.Bytes())
 }
 
-// TestH20 checks every fact of a machine with 8 H20 and 4 bonded NICs against a second account of
-// it, typed from the description that the matrix stood in.
+// TestH20 checks every fact of a machine with 8 H20 and 4 bonded NICs against a second description, typed from the
+// report with the matrix.
 func TestH20(t *testing.T) {
 	t.Parallel()
 	h := parse(t, readFile(t, "h20.txt"))
@@ -102,7 +100,7 @@ func TestH20(t *testing.T) {
 		}
 	}
 
-	// The nearest GPU of each NIC; all others on its node are NODE, those on the other node SYS.
+	// nearest has the nearest GPU of each NIC. All others on its node are NODE, GPUs on the other node SYS.
 	nearest := []int{1, 3, 4, 6}
 	want := map[[2]string]string{}
 	for i := range 8 {
@@ -193,7 +191,7 @@ func TestGPUMemoryIsANodeWithoutCPUs(t *testing.T) {
 	}
 }
 
-// Other drivers list the nodes of GPU memory in the affinity, and some of these tell no node of the GPU's memory.
+// Other drivers list the nodes of GPU memory in the affinity, and some of them omit the GPU's memory node.
 func TestNodeOfCPUsIsTheFirstOfGPUMemoryNodes(t *testing.T) {
 	t.Parallel()
 	text := strings.NewReplacer("\t0-71\t0\t\t2\n", "\t0-71\t0,2-17\t\tN/A\n", "\t0-71\t0\t", "\t0-71\t0,2-17\t",
@@ -324,7 +322,6 @@ func TestNVLinksInUse(t *testing.T) {
 	}
 }
 
-// render writes a matrix as the tool does.
 func render(gpus, nics int, label func(i, j int) string) string {
 	var names []string
 	for i := range gpus {
@@ -414,7 +411,7 @@ func TestSniff(t *testing.T) {
 	}
 }
 
-// cellOf returns the path between two devices by name; ok is false where the matrix has no such device.
+// cellOf returns the path between two named devices; ok is false if a device is missing.
 func cellOf(m *smi.Matrix, a, b string) (c smi.Cell, ok bool) {
 	i, j := index(m, a), index(m, b)
 	if i < 0 || j < 0 {

@@ -13,11 +13,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// vendorAMD is the number of AMD among makers of PCI functions.
 const vendorAMD = 0x1002
 
-// fact enters what is told about a GPU under a key, as rocm-smi and amd-smi call it. Keys that say nothing of the
-// machine, such as temperatures, are left out.
+// fact records a value of a GPU under its key from rocm-smi or amd-smi. It ignores keys that do not describe the
+// machine, such as temperatures.
 func (a *amd) fact(label, key, value string) {
 	a.label(label)
 	if len(a.labels) == maxGPUs && a.facts[label] == nil {
@@ -32,7 +31,7 @@ func (a *amd) fact(label, key, value string) {
 	case "pci bus", "bdf":
 		g.Address = cmp.Or(address(strings.ToLower(value)), g.Address)
 	case "card series", "market name", "gpu name":
-		// Tools that do not know the card print its number here.
+		// Tools that do not know the card print its number.
 		if !strings.HasPrefix(value, "0x") && value != "N/A" {
 			g.Model = value
 		}
@@ -51,20 +50,19 @@ func (a *amd) fact(label, key, value string) {
 	}
 }
 
-// conciseText matches the head of the table that rocm-smi prints without options.
+// conciseText matches the head of the table of rocm-smi without options.
 const conciseText = `^(?:GPU|Device) {2,}(?:Temp|Node|\[?Model|Name).*\bPerf\b.*\bGPU%`
 
 var (
 	conciseHead = lazyregexp.New(conciseText)
-	// conciseRow matches a row of it: "0       2     0x74a1,   28851  41.0°C ... NPS1, SPX, 0 ...", of which older
-	// releases have no numbers of devices, and others "[0x0c34 : 0x00]", which is that of the board.
+	// conciseRow matches a row of the table: "0 2 0x74a1, 28851 41.0°C ... NPS1, SPX, 0 ...". Older releases have no
+	// device numbers, and others have the board's number, "[0x0c34 : 0x00]".
 	conciseRow = lazyregexp.New(`^(\d{1,3}) +(?:\d+ +(0x[0-9a-f]{4}), +\d+ |\[|-?[\d.]+°?[cC] |N/A )`)
-	// conciseName is a row of its own below, with releases that have numbers of boards.
+	// conciseName matches the model on the line below a row, in releases with board numbers.
 	conciseName = lazyregexp.New(`^[A-Z][A-Za-z0-9 ]*[A-Z0-9][A-Za-z0-9 ]*$`)
 	partitions  = lazyregexp.New(` NPS\d, ([A-Z]{3}), \d+ `)
 )
 
-// concise reads the table that rocm-smi prints without options.
 func (r *reader) concise(a *amd) {
 	table, gpu := false, ""
 	for _, line := range r.lines() {
@@ -84,7 +82,7 @@ func (r *reader) concise(a *amd) {
 	}
 }
 
-// Two rows of the table that amd-smi prints without options are a GPU:
+// In the table of amd-smi without options, a GPU has two rows:
 //
 //	| 0000:75:00.0    AMD Instinct MI355X | 0 %      43 °C   0          174/1400 W |
 //	|   0       0       5        SPX/NPS1 | 0 %        N/A           283/294896 MB |
@@ -93,7 +91,7 @@ var (
 	amdState = lazyregexp.New(`^\| +(\d+) .* (\w{3})/(?:NPS\d|N/A) +\|.*/(\d+ MB) +\|$`)
 )
 
-// amdSMI reads amd-smi list and static, which indent what they tell of a GPU, and the table of amd-smi alone.
+// amdSMI reads amd-smi list and static, which indent the values of a GPU, and the table of amd-smi without options.
 func (r *reader) amdSMI(a *amd) {
 	gpu, section := "", ""
 	for _, line := range r.lines() {
@@ -124,7 +122,7 @@ func (r *reader) amdSMI(a *amd) {
 	}
 }
 
-// smiFact enters a value of amd-smi, whose keys mean something in their section only.
+// smiFact records a value of amd-smi. Its keys are only unique within a section.
 func (r *reader) smiFact(a *amd, gpu, section, key, value string) {
 	switch strings.ToUpper(section + "/" + key) {
 	case "NUMA/NODE":
@@ -141,11 +139,10 @@ func (r *reader) smiFact(a *amd, gpu, section, key, value string) {
 	}
 }
 
-// amdSMIJSON reads amd-smi list, static and topology with --json.
 func (r *reader) amdSMIJSON(a *amd) {
 	var list []map[string]any
 	r.json(&list)
-	// GPUs are called by their addresses where the text has them, as in the matrices.
+	// GPUs get their addresses as labels, if the text has them, as in the matrices.
 	labels := map[string]string{}
 	for _, g := range list {
 		n := fmt.Sprint(g["gpu"])
@@ -177,7 +174,7 @@ func (r *reader) amdSMIJSON(a *amd) {
 	}
 }
 
-// smiLink enters what amd-smi topology --json says of the link between two GPUs.
+// smiLink records the link between two GPUs from amd-smi topology --json.
 func (r *reader) smiLink(a *amd, from, to string, link map[string]any) {
 	if to == "" || from == to {
 		return
@@ -189,7 +186,7 @@ func (r *reader) smiLink(a *amd, from, to string, link map[string]any) {
 	}
 }
 
-// scalar is a value of JSON as text; amd-smi writes amounts as {"value": 196592, "unit": "MB"}.
+// scalar converts a JSON value to text; amd-smi writes amounts as {"value": 196592, "unit": "MB"}.
 func scalar(v any) string {
 	if m, ok := v.(map[string]any); ok {
 		return strings.TrimSpace(fmt.Sprint(m["value"], " ", m["unit"]))
@@ -200,13 +197,13 @@ func scalar(v any) string {
 	return fmt.Sprint(v)
 }
 
-// Lines of the tables. rocm-smi writes "===== Weight between two GPUs =====" and "GPU[0] : (Topology) Numa Node: 0",
-// amd-smi "WEIGHT TABLE:" with rows by address, and rocm-smi --json keys such as "(Topology) Weight between DRM devices
-// 0 and 1".
+// Lines of the tables. rocm-smi writes a title "Weight between two GPUs" and "GPU[0] : (Topology) Numa Node: 0",
+// amd-smi "WEIGHT TABLE:" with rows by address, and rocm-smi --json keys such as "(Topology) Weight between DRM
+// devices 0 and 1".
 var (
 	tableTitle = lazyregexp.New(`^(?:=+ +)?(Weight|Hops|Link Type|[A-Z][A-Za-z -]*?)(?: between two GPUs| TABLE:)`)
 	gpuLine    = lazyregexp.New(`^(?i:GPU)[ \[]*(\d+)\]?\s*: \(Topology\) (Numa Node|Numa Affinity): *(-?\d+)`)
-	// Other lines about one GPU: "GPU[0]		: PCI Bus: 0000:C1:00.0".
+	// gpuFact matches other lines on one GPU: "GPU[0] : PCI Bus: 0000:C1:00.0".
 	gpuFact  = lazyregexp.New(`^GPU\[(\d+)\]\s*:\s*([A-Z][^:]*?)\s*:\s*(\S.*)$`)
 	rocmLine = lazyregexp.New(`^=+ *(?:ROCm System Management Interface|(?:Weight|Hops|Link Type|Link accessibility|` +
 		`Bandwidth) between two GPUs|Numa Nodes|(?:Concise|Product) Info|PCI Bus ID) *=+$|^GPU\[\d+\]\s*: |` +
@@ -215,11 +212,10 @@ var (
 	jsonPair = lazyregexp.New(`^\(Topology\) (Weight|Hops|Link type) between DRM devices (\d+) and (\d+)$`)
 )
 
-// An amd is what AMD's tools tell of GPUs.
 type amd struct {
-	facts  map[string]*topology.GPU // what is told of each beside the tables
+	facts  map[string]*topology.GPU
 	labels []string
-	cells  map[[3]string]string // by the title of the table in lower case, and two GPUs
+	cells  map[[3]string]string // by table title in lower case, and two GPUs
 	nodes  map[string]int
 }
 
@@ -229,18 +225,18 @@ func (a *amd) set(table, from, to, value string) {
 	a.label(to)
 }
 
-// maxGPUs bounds the GPUs of one text, as each two of them may make a path.
+// maxGPUs bounds the GPUs of one text, because each pair may make a path.
 const maxGPUs = 256
 
-// label notes a GPU in the order of its first mention.
+// label adds a GPU, in the order of first mention.
 func (a *amd) label(name string) {
 	if !slices.Contains(a.labels, name) && len(a.labels) < maxGPUs {
 		a.labels = append(a.labels, name)
 	}
 }
 
-// amdTools reads what rocm-smi and amd-smi print: lists, and matrices, where GPUs have numbers with rocm-smi and
-// addresses with amd-smi.
+// amdTools reads lists and matrices of rocm-smi and amd-smi. Matrices of rocm-smi name GPUs by number, matrices of
+// amd-smi by address.
 func (r *reader) amdTools() {
 	a := &amd{cells: map[[3]string]string{}, nodes: map[string]int{}, facts: map[string]*topology.GPU{}}
 	switch first := strings.TrimSpace(r.Text.Text); {
@@ -256,7 +252,6 @@ func (r *reader) amdTools() {
 	r.amdHost(a)
 }
 
-// amdTables reads the matrices, and lines about single GPUs.
 func (r *reader) amdTables(a *amd) {
 	table, columns := "", []string(nil)
 	for n, line := range r.lines() {
@@ -273,7 +268,7 @@ func (r *reader) amdTables(a *amd) {
 		} else if len(words) == 0 || table == "" || !gpuLabel.MatchString(words[0]) {
 			continue
 		} else if !slices.ContainsFunc(words, func(w string) bool { return !gpuLabel.MatchString(w) }) {
-			// A wide table comes in several blocks of columns.
+			// A wide table is split into several blocks of columns.
 			if columns = words; len(words) == 1 {
 				a.label(words[0])
 			}
@@ -287,7 +282,6 @@ func (r *reader) amdTables(a *amd) {
 	}
 }
 
-// amdJSON reads rocm-smi --showtopo --json.
 func (r *reader) amdJSON(a *amd) {
 	var doc map[string]map[string]any
 	if !r.json(&doc) {
@@ -307,12 +301,12 @@ func (r *reader) amdJSON(a *amd) {
 			}
 		}
 	}
-	// The objects of JSON have no order. By length first, GPU10 comes after GPU9.
+	// JSON objects are unordered. Sorting by length first puts GPU10 after GPU9.
 	slices.SortFunc(a.labels, func(x, y string) int { return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y)) })
 }
 
-// amdHost makes GPUs and their paths of the tables. XGMI links GPUs directly. Over PCIe one hop less than three stays
-// within a NUMA node, and which bridges are on the way is not told; three or more cross to another node.
+// amdHost adds the GPUs and their paths. XGMI links GPUs directly. Over PCIe two hops stay within a NUMA node,
+// without telling the bridges between them; three or more cross to another node.
 //
 // Source: rsmi_topo_get_link_type in rocm_smi_lib.
 func (r *reader) amdHost(a *amd) {
@@ -344,26 +338,26 @@ func (r *reader) amdHost(a *amd) {
 	}
 }
 
-// contradict notes a fact that the text tells in two ways.
+// contradict notes a fact for which the text has two values.
 func (r *reader) contradict(fact, value, other string) {
 	source := fmt.Sprintf("%s (%s)", r.Kind.Name, r.File)
 	r.h.Contradictions = append(r.h.Contradictions, topology.Contradiction{Fact: fact, Value: value, Source: source,
 		Other: other, By: source})
 }
 
-// get returns a cell, from either of its places.
+// get returns a cell, or else the mirrored cell.
 func (a *amd) get(table, from, to string) string {
 	return cmp.Or(a.cells[[3]string{table, from, to}], a.cells[[3]string{table, to, from}])
 }
 
-// amdPath adds the path between the GPUs i and j, unless the tables disagree about it: then it notes what they say, and
-// leaves the path to the other sources.
+// amdPath adds the path between the GPUs i and j. If the tables contradict each other, it notes that, and leaves the
+// path to other sources.
 func (r *reader) amdPath(a *amd, i, j int, from, to string) {
 	p := topology.Path{A: r.h.GPUs[i].ID(), B: r.h.GPUs[j].ID()}
 	hops := count(a.get("hops", from, to))
 	nodeA, knownA := a.nodes[from]
 	nodeB, knownB := a.nodes[to]
-	// The matrices have each pair twice, which must be the same.
+	// The matrices have each pair twice, and both cells must be equal.
 	for _, table := range []string{"link type", "hops", "weight"} {
 		one, other := a.cells[[3]string{table, from, to}], a.cells[[3]string{table, to, from}]
 		if one != "" && other != "" && one != other {

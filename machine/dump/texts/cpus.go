@@ -10,14 +10,14 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// lscpuSure is a line that tells lscpu alone.
+// lscpuSure matches a line that only lscpu prints.
 const lscpuSure = `^Architecture:|^NUMA node\d+ CPU\(s\):`
 
-// nodeCPUs matches the key of a NUMA node of lscpu.
+// nodeCPUs matches lscpu's key of a NUMA node.
 var nodeCPUs = lazyregexp.New(`^NUMA node(\d+) CPU\(s\)$`)
 
-// lscpu reads the summary. How threads are numbered is not in it, so cores are known where each has one thread. What
-// the text says of caches is not read: it gives their number, and not which CPUs share one.
+// lscpu reads the summary. It does not tell the numbering of threads, so cores are only known if each has one thread,
+// nor the CPUs that share a cache.
 func (r *reader) lscpu() {
 	read := map[string]string{}
 	take := func(line int, key, value string) {
@@ -34,7 +34,7 @@ func (r *reader) lscpu() {
 		}
 	}
 	if head := strings.TrimSpace(r.Text.Text); strings.HasPrefix(head, "{") {
-		// Newer releases of util-linux group fields in children. Older ones print one flat list.
+		// Newer releases of util-linux group fields in children; older ones print a flat list.
 		type field struct {
 			Field, Data string
 			Children    []field
@@ -67,7 +67,7 @@ func (r *reader) lscpu() {
 	case n != nil && *n > 0 && *n <= topology.MaxCPUs:
 		r.h.CPUs.Online = topology.CPURange(0, *n-1)
 	}
-	if r.h.CPUs.Online.IsEmpty() { // a piece of the text
+	if r.h.CPUs.Online.IsEmpty() { // a part of the text
 		r.h.CPUs.Online = topology.UnionOf(r.h.NUMANodes, func(n topology.NUMANode) topology.CPUSet { return n.CPUs })
 	}
 	if off := read["Off-line CPU(s) list"]; off != "" {
@@ -91,17 +91,17 @@ func (r *reader) lscpu() {
 	}
 }
 
-// hypervisors are names of makers in lscpu, in lower case, where the hypervisor has another name.
+// hypervisors maps lscpu's vendor names, in lower case, to different names of the hypervisor.
 var hypervisors = map[string]string{"microsoft": "hyper-v", "ibm": "z/vm"}
 
-// virtual reads what lscpu says of a hypervisor. Only x86 has a flag that tells a virtual machine from a real one. On
-// other architectures the firmware's name may give QEMU away, and nothing says that a machine is real.
+// virtual reads lscpu's data on a hypervisor. Only x86 has a flag that distinguishes a virtual machine from a real
+// one. On other architectures the firmware's name may reveal QEMU, but nothing proves a real machine.
 func (r *reader) virtual(read map[string]string) {
 	s := &r.h.System
 	vendor, kind := strings.ToLower(read["Hypervisor vendor"]), read["Virtualization type"]
 	x86 := strings.HasSuffix(s.Arch, "86") || s.Arch == "x86_64"
 	switch {
-	case vendor == "xen" && kind == "none": // its control domain, which sees the real machine
+	case vendor == "xen" && kind == "none": // dom0 sees the real machine
 	case vendor != "":
 		s.Hypervisor, s.InVM = cmp.Or(hypervisors[vendor], vendor), new(true)
 	case x86 && read["Flags"] != "":
@@ -113,13 +113,13 @@ func (r *reader) virtual(read map[string]string) {
 	}
 }
 
-// maxCores bounds the cores that are made of a number alone.
+// maxCores bounds the cores that are derived from a number alone.
 const maxCores = 4096
 
-// packages makes the packages that lscpu counts. Which CPUs are in which is known about one, and where
-// each is a NUMA node.
+// packages adds the packages that lscpu counts. Their CPUs are only known if there is one package, or one NUMA node
+// per package.
 func (r *reader) packages(n *int) {
-	// No machine has so many sockets: a wrong number from outside must not make as many packages.
+	// No machine has more than 64 sockets: a wrong number must not make as many packages.
 	if n == nil || *n > 64 || r.h.CPUs.Online.IsEmpty() {
 		return
 	}
@@ -135,12 +135,13 @@ func (r *reader) packages(n *int) {
 	}
 }
 
-// A cpuTable collects which CPUs are in what. Sets are made at the end: each would be copied for each CPU.
+// A cpuTable collects the CPUs of each node, socket, core and cache as lists, because adding CPUs one by one to sets
+// would copy them each time.
 type cpuTable struct {
 	online, offline []int
-	// By the number of the node or socket.
+	// by number of the node or socket
 	nodes, sockets map[int][]int
-	// Cores by "socket/core", L3 caches by the number in the column.
+	// cores by "socket/core", L3 caches by the number in the column
 	cores, caches map[string][]int
 }
 
@@ -149,7 +150,6 @@ func newCPUTable() *cpuTable {
 		caches: map[string][]int{}}
 }
 
-// fill makes packages, nodes, cores and caches.
 func (t *cpuTable) fill(r *reader) {
 	r.h.CPUs.Online = topology.CPUs(t.online...)
 	if t.offline != nil {
@@ -169,7 +169,6 @@ func (t *cpuTable) fill(r *reader) {
 	}
 }
 
-// add takes a CPU with the columns of its line.
 func (t *cpuTable) add(cpu int, value map[string]string) {
 	if value["ONLINE"] == "no" {
 		t.offline = append(t.offline, cpu)
@@ -182,13 +181,13 @@ func (t *cpuTable) add(cpu int, value map[string]string) {
 	if socket := count(value["SOCKET"]); socket != nil {
 		t.sockets[*socket] = append(t.sockets[*socket], cpu)
 	}
-	// Releases differ in whether cores are numbered through the machine or within a socket. With the socket in the key
-	// both are right.
+	// Some releases number cores throughout the machine, others within a socket. A key with the socket works for
+	// both.
 	if core := value["CORE"]; count(core) != nil {
 		t.cores[value["SOCKET"]+"/"+core] = append(t.cores[value["SOCKET"]+"/"+core], cpu)
 	}
-	// lscpu -e has one column "L1d:L1i:L2:L3" with the four numbers in one word, lscpu -p a column for each cache. The
-	// last number of a title that ends with L3 is that of L3 in both.
+	// lscpu -e has one column "L1d:L1i:L2:L3" with four numbers in one word, lscpu -p a column for each cache. In
+	// both, the last number of a column whose title ends with L3 is the L3 cache's.
 	for name, ids := range value {
 		if id := ids[strings.LastIndexByte(ids, ':')+1:]; strings.HasSuffix(name, "L3") && count(id) != nil {
 			t.caches[id] = append(t.caches[id], cpu)
@@ -196,9 +195,8 @@ func (t *cpuTable) add(cpu int, value map[string]string) {
 	}
 }
 
-// lscpuTable reads a line for each CPU: lscpu -e in columns, lscpu -p with commas. The titles of lscpu -p stand in a
-// comment: "# CPU,Core,Socket,Node,,L1d,L1i,L2,L3". Only the columns that are there are known, as -e=CPU,NODE prints
-// two.
+// lscpuTable reads one line per CPU: lscpu -e in columns, lscpu -p with commas. lscpu -p has its titles in a comment:
+// "# CPU,Core,Socket,Node,,L1d,L1i,L2,L3". Columns may be missing: -e=CPU,NODE prints two.
 func (r *reader) lscpuTable() {
 	var columns []string
 	table := newCPUTable()
@@ -209,7 +207,7 @@ func (r *reader) lscpuTable() {
 		}
 		if len(words) > 1 && words[0] == "CPU" {
 			if columns != nil {
-				break // another table of the same CPUs, which may number cores in another way
+				break // another table of the same CPUs, which may number cores differently
 			}
 			columns = words
 			continue
@@ -233,13 +231,13 @@ func (r *reader) lscpuTable() {
 }
 
 var (
-	// Lines of numactl -H: "node 0 cpus: 0 1 2", "node 0 size: 64214 MB", and "0:  10  21" of the matrix of distances.
+	// Lines of numactl -H: "node 0 cpus: 0 1 2", "node 0 size: 64214 MB", and "0: 10 21" of the distance matrix.
 	nodeLine     = lazyregexp.New(`^node (\d+) (cpus|size|free)$`)
 	distanceLine = lazyregexp.New(`^(\d+):((?: +\d+)+)$`)
 )
 
-// numactl reads nodes, their memory and their distances. Where the text was cut, what is missing is said: a node
-// whose CPUs were not read would look like one that has none.
+// numactl reads nodes, their memory and their distances. It notes missing parts of a truncated text, because a node
+// with unread CPUs would look like a node without CPUs.
 func (r *reader) numactl() {
 	rows, listed, available := map[int][]int{}, map[int]bool{}, 0
 	for n, line := range r.lines() {
@@ -283,7 +281,7 @@ func (r *reader) numactl() {
 			r.note(0, "the CPUs of node %d are missing", node.ID)
 		}
 	}
-	if len(r.h.NUMANodes) == 0 && len(rows) <= topology.MaxCPUs { // the matrix alone
+	if len(r.h.NUMANodes) == 0 && len(rows) <= topology.MaxCPUs { // only the matrix
 		for id := range rows {
 			r.node(id)
 		}
@@ -291,7 +289,7 @@ func (r *reader) numactl() {
 	if available > len(r.h.NUMANodes) {
 		r.note(0, "%d nodes are available, and the text has %d", available, len(r.h.NUMANodes))
 	}
-	// The columns of the matrix are the nodes in the order of their numbers, which may have gaps.
+	// The columns of the matrix are the nodes in numerical order, possibly with gaps.
 	for i := range r.h.NUMANodes {
 		node := &r.h.NUMANodes[i]
 		if row := rows[node.ID]; len(row) == len(r.h.NUMANodes) {

@@ -7,19 +7,19 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// limitHint is in every line in which the kernel says that a function has less bandwidth than it
-// could (pcie_print_link_status, drivers/pci/pci.c).
+// limitHint occurs in every line in which the kernel reports that a function has less bandwidth than it could
+// (pcie_print_link_status, drivers/pci/pci.c).
 const limitHint = "available PCIe bandwidth, limited by"
 
-// limitForm matches such a line, with whatever log or driver stands before the address. Kernels
-// before 5.7 do not say "PCIe" behind the speed.
+// limitForm matches such a line, with any log or driver prefix before the address. Kernels before 5.7 do not print
+// "PCIe" after the speed.
 const limitForm = `(?:^|[\s(])((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): [\d.]+ Gb/s ` + limitHint +
 	` ([\d.]+) GT/s(?: PCIe)? x(\d+) link at ([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) ` +
 	`\(capable of [\d.]+ Gb/s with ([\d.]+) GT/s(?: PCIe)? x(\d+) link\)`
 
 var limitLine = lazyregexp.New(limitForm)
 
-// dmesg reads which link limits which function, what the function itself could do, and the IOMMU groups.
+// dmesg reads the links that limit functions, the maximum rates of these functions, and the IOMMU groups.
 func (r *reader) dmesg() {
 	for n, line := range r.lines() {
 		if m := groupAdded.FindStringSubmatch(line); m != nil {
@@ -37,14 +37,13 @@ func (r *reader) dmesg() {
 			r.note(n, "a link that is none: %q", line)
 			continue
 		}
-		// The last line counts: a driver that is loaded again says it again.
+		// The last line wins: a driver that is loaded again prints it again.
 		d := r.function(*of)
 		d.Link = &topology.Link{MaxSpeedGTs: &best.GTs, MaxWidth: &best.Lanes}
 		d.PathLimit = &topology.PathLimit{At: *port, SpeedGTs: limit.GTs, Width: limit.Lanes}
 	}
 }
 
-// linkRate parses the speed in GT/s and the lanes of a link.
 func linkRate(speed, lanes string) (topology.Rate, bool) {
 	gts, err := strconv.ParseFloat(speed, 64)
 	width := count(lanes)

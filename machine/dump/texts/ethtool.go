@@ -7,8 +7,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// subjectDevice returns the network device that the first line names ("NIC statistics for eth0:"), else the one of the
-// command line.
+// subjectDevice returns the network device that the first line names ("NIC statistics for eth0:"), else the one on
+// the command line.
 func (r *reader) subjectDevice(head string) *topology.Netdev {
 	name := r.Subject
 	first, _, _ := strings.Cut(strings.TrimSpace(r.Text.Text), "\n")
@@ -22,8 +22,8 @@ func (r *reader) subjectDevice(head string) *topology.Netdev {
 	return netdev(r.nic(name), name)
 }
 
-// ethtoolCounters reads the counters of errors and discards that are not 0. Counters of ordinary traffic are left out:
-// they say nothing about a fault and differ at each reading.
+// ethtoolCounters reads the nonzero counters of errors and discards. Counters of ordinary traffic do not indicate a
+// fault, and differ at each reading.
 func (r *reader) ethtoolCounters() {
 	d := r.subjectDevice("NIC statistics for ")
 	for p := range r.pairs() {
@@ -31,7 +31,7 @@ func (r *reader) ethtoolCounters() {
 	}
 }
 
-// trouble enters a counter of errors or discards that is not 0.
+// trouble records a nonzero counter of errors or discards.
 func trouble(counters *map[string]uint64, name, value string) {
 	n, err := strconv.ParseUint(value, 10, 64)
 	if err == nil && n > 0 && topology.IsTrouble(name) && len(*counters) < maxSettings {
@@ -42,7 +42,7 @@ func trouble(counters *map[string]uint64, name, value string) {
 	}
 }
 
-// rdmaStatistic reads the counters of ports: "link mlx5_0/1 rx_write_requests 0 ...", on a line or on several.
+// rdmaStatistic reads the counters of ports: "link mlx5_0/1 rx_write_requests 0 ...", on one line or several.
 func (r *reader) rdmaStatistic() {
 	var p *topology.RDMAPort
 	for _, line := range r.lines() {
@@ -54,7 +54,7 @@ func (r *reader) rdmaStatistic() {
 			}
 			words = words[2:]
 		}
-		// After the device, names and values take turns.
+		// Names and values alternate after the device.
 		for i := 0; p != nil && i+1 < len(words); i += 2 {
 			trouble(&p.Counters, words[i], words[i+1])
 		}

@@ -13,23 +13,24 @@ import (
 const pciAddress = `[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]`
 
 var (
-	// groupPath matches the directory of a group, or its name in a drawing of tree.
+	// groupPath matches the directory of a group, or its name in the output of tree.
 	groupPath = lazyregexp.New(`(?:^|[\s./])(?:iommu_groups/)?(\d+)/devices(?:[/:]|$)|` +
 		`^[│├└─|` + "`" + `\\+\s-]+(\d+)$`)
-	// groupListing matches the lines that only a listing of the groups has: a member by its path, the
-	// heading of ls, and the directory itself as tree begins with it.
+	// groupListing matches lines that only a listing of the groups has: a member by its path, the heading of ls, and
+	// the directory at the beginning of tree's output.
 	groupListing = lazyregexp.New(`(?:^|[\s./])(?:iommu_groups/)?\d+/devices(?:/` + pciAddress + `\b|/?:$)|` +
 		`^(?:/sys/kernel/)?iommu_groups/?$|^│.*│ *iommugroup *│`)
 	member     = lazyregexp.New(`\b` + pciAddress + `\b`)
 	groupAdded = lazyregexp.New(groupAddedForm)
 )
 
-// groupAddedForm matches the kernel's line on a function and its group, since Linux 5.3 and before.
+// groupAddedForm matches the kernel's message on a function and its group, of Linux 5.3 and later, or of earlier
+// versions.
 const groupAddedForm = `\b(?:(` + pciAddress + `): Adding to iommu group (\d+)|` +
 	`iommu: Adding device (` + pciAddress + `) to group (\d+))\b`
 
-// iommuGroups reads which functions are in one IOMMU group, from a listing by find, ls or tree, or the table of
-// pvesh. What the functions are, lspci tells.
+// iommuGroups reads the members of IOMMU groups from a listing by find, ls or tree, or from the table of pvesh. lspci
+// has the names of the functions.
 func (r *reader) iommuGroups() {
 	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
 		var list []map[string]any
@@ -65,7 +66,7 @@ func (r *reader) iommuGroups() {
 		for _, m := range members {
 			r.inGroup(m, group)
 		}
-		// A link leads to the function, whose path has the bridges above it.
+		// A link leads to the function's path, which includes the bridges above it.
 		if path := member.FindAllString(target, -1); len(members) == 1 && len(path) > 1 {
 			r.below(members[0], path[len(path)-2])
 		}
@@ -80,7 +81,6 @@ func (r *reader) iommuGroups() {
 	}
 }
 
-// groupRow reads a function of pvesh by its columns.
 func (r *reader) groupRow(column func(string) string) {
 	of, group := address(column("id")), count(column("iommugroup"))
 	if of == nil || group == nil {
@@ -100,14 +100,13 @@ func (r *reader) groupRow(column func(string) string) {
 	}
 }
 
-// inGroup notes the group of the function at an address. What is no address or no group says nothing.
+// inGroup sets the group of the function at an address. It ignores an invalid address or a nil group.
 func (r *reader) inGroup(of string, group *int) {
 	if a := address(of); a != nil && group != nil {
 		r.function(*a).IOMMUGroup = group
 	}
 }
 
-// below notes the bridge above a function.
 func (r *reader) below(of, bridge string) {
 	if a, above := address(of), address(bridge); a != nil && above != nil && a.Compare(*above) != 0 {
 		d := r.function(*a)
@@ -115,8 +114,7 @@ func (r *reader) below(of, bridge string) {
 	}
 }
 
-// function returns the function at an address, a new one where no line has told of it yet. It holds until the next
-// call.
+// function returns the function at an address, adding it if necessary. The pointer is valid until the next call.
 func (r *reader) function(a topology.PCIAddr) *topology.PCIDevice {
 	i, ok := r.functions[a]
 	if !ok {

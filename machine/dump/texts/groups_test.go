@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The forms in which people list the groups, each of the same three functions and a bridge.
+// All common forms of listing the groups, with the same three functions and a bridge.
 func TestListingsOfIOMMUGroups(t *testing.T) {
 	t.Parallel()
 	const dir = "/sys/kernel/iommu_groups/"

@@ -13,7 +13,6 @@ import (
 // ipLine matches the first line of a network device: "2: eth0@if3: <BROADCAST,UP> mtu 9000 qdisc mq state UP ...".
 var ipLine = lazyregexp.New(`^(\d+): ([^\s:@]+)(?:@(\S+))?: <([A-Z_,0-9-]*)> mtu (\d+) (.*)`)
 
-// ipJSON reads ip -j link and ip -j addr.
 func (r *reader) ipJSON() {
 	var list []struct {
 		Name      string   `json:"ifname"`
@@ -36,15 +35,15 @@ func (r *reader) ipJSON() {
 	}
 }
 
-// carrier reads the flags of a device. Carrier is only known while it is up: LOWER_UP is missing for each one that is
-// down.
+// carrier reads the flags of a device. The carrier is only known if the device is up: LOWER_UP is missing for every
+// device that is down.
 func carrier(d *topology.Netdev, flags []string) {
 	if slices.Contains(flags, "UP") {
 		d.Carrier = new(slices.Contains(flags, "LOWER_UP"))
 	}
 }
 
-// ipLink reads network devices. Those that are made of software belong to no NIC and are left out.
+// ipLink reads network devices. It skips software devices, which belong to no NIC.
 func (r *reader) ipLink() {
 	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
 		r.ipJSON()
@@ -53,7 +52,7 @@ func (r *reader) ipLink() {
 	var d *topology.Netdev
 	for _, line := range r.lines() {
 		if m := ipLine.FindStringSubmatch(line); m != nil {
-			// "eth0.100@eth0" stands on another device, and "eth0@if3" is the end of a pair in a container.
+			// "eth0.100@eth0" is on top of another device, and "eth0@if3" is the end of a pair in a container.
 			if d = nil; m[2] == "lo" || m[3] != "" || isSoftware(m[2]) {
 				continue
 			}
@@ -76,15 +75,14 @@ func (r *reader) ipLink() {
 	}
 }
 
-// ipBrief matches a line of ip -br link or ip -br addr: a device with its state and, of link, its MAC address and
-// flags.
+// ipBrief matches a line of ip -br link or ip -br addr: a device and its state, and from link also its MAC address
+// and flags.
 var ipBrief = lazyregexp.New(`^([\w.-]+)(@\S+)? +(UP|DOWN|UNKNOWN|DORMANT|LOWERLAYERDOWN) +` +
 	`(?:([0-9a-f]{2}(?::[0-9a-f]{2}){5,19}) +<([A-Z_,0-9-]*)>$|[0-9a-f.:]+/\d+)`)
 
-// ipBriefBare matches a line of ip -br addr in such a text: a device without an address.
+// ipBriefBare matches a line of ip -br addr for a device without an address.
 var ipBriefBare = lazyregexp.New(`^([\w.-]+)(@\S+)? +(UP|DOWN|UNKNOWN|DORMANT|LOWERLAYERDOWN)$`)
 
-// ipBrief reads the short form of network devices.
 func (r *reader) ipBrief() {
 	for _, line := range r.lines() {
 		m := ipBrief.FindStringSubmatch(line)
@@ -100,7 +98,7 @@ func (r *reader) ipBrief() {
 	}
 }
 
-// software are beginnings of names that devices without a NIC have by custom.
+// software lists the usual name prefixes of devices without a NIC.
 var software = []string{"docker", "br-", "veth", "virbr", "vnet", "tap", "tun", "bond", "team", "dummy", "ifb", "cali",
 	"flannel", "cni", "vxlan", "wg", "ovs", "fwbr", "fwpr", "fwln", "vmbr", "sit", "gre", "erspan", "ip6tnl", "tunl",
 	"lxc", "kube", "nodelocaldns", "cilium"}
@@ -109,8 +107,7 @@ func isSoftware(name string) bool {
 	return slices.ContainsFunc(software, func(s string) bool { return strings.HasPrefix(name, s) })
 }
 
-// ethtool reads the settings of network devices. A speed of "Unknown!", as ports without a link have, is no number and
-// left out.
+// ethtool reads the settings of network devices. It skips the speed "Unknown!" of ports without a link.
 func (r *reader) ethtool() {
 	d := r.subjectDevice("Settings for ")
 	for p := range r.pairs() {
@@ -130,8 +127,8 @@ func (r *reader) ethtool() {
 	}
 }
 
-// ethtoolDriver reads the driver of a network device. Which device it is, only the command line tells; its function is
-// in the text.
+// ethtoolDriver reads the driver of a network device. Only the command line has the device's name; the text has its
+// PCI function.
 func (r *reader) ethtoolDriver() {
 	value := map[string]string{}
 	for p := range r.pairs() {
@@ -155,8 +152,8 @@ func (r *reader) ethtoolDriver() {
 	}
 }
 
-// mlnxQoS reads which priorities pause, and how packets get theirs. The row "enabled" has 0 or 1 for each of the eight
-// priorities, 0 first.
+// mlnxQoS reads the priorities with PFC, and the trust state. The row "enabled" has 0 or 1 for each of the eight
+// priorities, starting with 0.
 func (r *reader) mlnxQoS() {
 	q := &topology.QoS{}
 	for n, line := range r.lines() {
@@ -187,13 +184,13 @@ func (r *reader) mlnxQoS() {
 	}
 }
 
-// settingLine matches a setting: its name, and its values now or at the next boot. A star marks what will change.
+// settingLine matches a setting: its name, and its present and next values. A star marks a pending change.
 var settingLine = lazyregexp.New(`^\*? *([A-Z][A-Z0-9_]*(?:\[[\d.]+\])?)((?: {2,}|\t+)\S.*)$`)
 
-// maxSettings bounds those of one device; a ConnectX-7 has 250.
+// maxSettings bounds the settings of one device; a ConnectX-7 has 250.
 const maxSettings = 1000
 
-// mlxconfig reads the settings of the firmware that count at the next boot.
+// mlxconfig reads the firmware settings for the next boot.
 func (r *reader) mlxconfig() {
 	var nic *topology.NIC
 	for n, line := range r.lines() {
@@ -221,7 +218,7 @@ func (r *reader) mlxconfig() {
 			r.note(n, "more than %d settings", maxSettings)
 			return
 		}
-		// With -e there are three values: by default, now and at the next boot.
+		// With -e there are three values: default, present, and at the next boot.
 		if len(words) == 3 && words[1] != words[2] {
 			r.note(n, "%s is %s now and %s after the next reset of the firmware", m[1], words[1], words[2])
 		}
@@ -232,12 +229,12 @@ func (r *reader) mlxconfig() {
 	}
 }
 
-// mstLine matches the lines of mst status that name a device: of the table that -v prints, and of the list without it.
+// mstLine matches the lines of mst status that name a device, in the table of -v and in the list without it.
 var mstLine = lazyregexp.New(`^DEVICE_TYPE +MST |^\w+\(rev:\w+\)\s+(\S+)\s+(\S+)(.*)$|` +
 	`^(/dev/mst/mt\S+) +- PCI|^domain:bus:dev\.fn=(\S+)`)
 
-// mstStatus reads the functions behind the devices of Mellanox's tools, and with -v their RDMA and network devices and
-// NUMA nodes. Empty columns have no mark: the form of a word tells its column.
+// mstStatus reads the functions of the devices of Mellanox's tools, and with -v their RDMA devices, network devices
+// and NUMA nodes. Empty columns have no placeholder, so the form of a word tells its column.
 func (r *reader) mstStatus() {
 	path := ""
 	for _, m := range r.matches(mstLine) {
@@ -256,7 +253,7 @@ func (r *reader) mstStatus() {
 			if name, isNet := strings.CutPrefix(word, "net-"); isNet {
 				netdev(nic, name)
 			} else if node, err := strconv.Atoi(word); err == nil {
-				if node >= 0 { // -1 stands for none
+				if node >= 0 { // -1 means no node
 					nic.NUMANode = &node
 				}
 			} else if word != "NA" && word != "-" && nic.Devices == nil {

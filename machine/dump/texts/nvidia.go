@@ -10,18 +10,17 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// numberAfter returns the number of "GPU 0".
+// numberAfter returns the number after prefix, as in "GPU 0".
 func numberAfter(s, prefix string) (int, bool) {
 	digits, ok := strings.CutPrefix(s, prefix)
 	n, err := strconv.ParseUint(digits, 10, 16)
 	return int(n), ok && err == nil
 }
 
-// gpuTitle matches "NVIDIA H100 PCIe (UUID: GPU-...)".
 var gpuTitle = lazyregexp.New(`^(.+?) \(UUID: (\S+)\)$`)
 
-// eachNVLink yields the lines of nvidia-smi nvlink --status: of GPUs with what names them, and of links with their
-// speed.
+// eachNVLink calls gpu and link for the lines of nvidia-smi nvlink --status: GPUs with their titles, and links with
+// their state.
 //
 //	GPU 0: NVIDIA H100 PCIe (UUID: GPU-...)
 //	         Link 0: 26.562 GB/s
@@ -40,8 +39,8 @@ func eachNVLink(s string, gpu func(index int, title string), link func(active bo
 	}
 }
 
-// NVLinks returns the number of links in use by the index of the GPU. A GPU without links is left out; one whose links
-// are all down has 0.
+// NVLinks returns the number of active links by GPU index. It omits a GPU without links; a GPU with all links down
+// has 0.
 func NVLinks(s string) map[int]int {
 	out := map[int]int{}
 	at := 0
@@ -54,8 +53,8 @@ func NVLinks(s string) map[int]int {
 	return out
 }
 
-// nvlinkStatus reads the GPUs with their links. One without any is listed too. nvidia-smi -L lists GPUs in the same
-// form and says nothing of links.
+// nvlinkStatus reads the GPUs with their links, including GPUs without links. The output of nvidia-smi -L has the
+// same form, but no links.
 func (r *reader) nvlinkStatus() {
 	var g *topology.GPU
 	told := false
@@ -83,14 +82,14 @@ func (r *reader) nvlinkStatus() {
 	}
 }
 
-// nvidiaQuery reads nvidia-smi -q. Of a key that stands below several headings, the heading counts.
+// nvidiaQuery reads nvidia-smi -q. Keys are qualified by their headings, because some occur below several.
 func (r *reader) nvidiaQuery() {
 	var g nvidiaGPU
 	var heads [16]string // by indentation
 	driver := ""
 	for line := range strings.Lines(r.Text.Text) {
 		text := strings.TrimLeft(line, " \t")
-		// nvidia-smi indents by four columns a level.
+		// nvidia-smi indents by four columns per level.
 		indent := min((len(line)-len(text)+3)/4, len(heads)-1)
 		key, value, ok := strings.Cut(strings.TrimSpace(text), " : ")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
@@ -107,11 +106,11 @@ func (r *reader) nvidiaQuery() {
 		if key == "Driver Version" {
 			driver = value
 		}
-		// "[Not Supported]" and the like are no values.
+		// "[Not Supported]" and the like are not values.
 		if g.GPU == nil || value == "N/A" || strings.HasPrefix(value, "[") {
 			continue
 		}
-		// The outermost heading is the GPU and left out: keys are "FB Memory Usage/Total".
+		// The outermost heading is the GPU and is dropped: keys are "FB Memory Usage/Total".
 		key = strings.TrimPrefix(strings.Join(heads[min(1, indent):indent], "/")+"/"+key, "/")
 		for _, known := range nvidiaFields {
 			if known.key == key {
@@ -121,14 +120,13 @@ func (r *reader) nvidiaQuery() {
 	}
 }
 
-// An nvidiaGPU is a GPU with its function.
 type nvidiaGPU struct {
 	*topology.GPU
 	*topology.PCIDevice
 }
 
-// nvidiaFields are what is read of a GPU: its key in nvidia-smi -q with the headings above it, its element in -q -x,
-// and its field in --query-gpu, where that form has it.
+// nvidiaFields are the fields to read of a GPU: the key in nvidia-smi -q with its headings, the element in -q -x, and
+// the field in --query-gpu, if any.
 var nvidiaFields = []struct {
 	key, element, field string
 	set                 func(g nvidiaGPU, value string)
@@ -145,7 +143,7 @@ var nvidiaFields = []struct {
 	{"BAR1 Memory Usage/Total", "bar1_memory_usage/total", "", func(g nvidiaGPU, v string) { g.BAR1Bytes = size(v) }},
 	{"Driver Version", "", "driver_version", func(g nvidiaGPU, v string) { g.DriverVer = v }},
 	{"PCI/Device Id", "pci/pci_device_id", "", func(g nvidiaGPU, v string) {
-		// Device above vendor: 0x233010DE. In XML it has no 0x.
+		// Device above vendor: 0x233010DE. XML has no 0x.
 		if v, err := strconv.ParseUint(strings.TrimPrefix(v, "0x"), 16, 32); err == nil {
 			g.Device = new(topology.ID16(v >> 16))
 		}
@@ -160,7 +158,6 @@ var nvidiaFields = []struct {
 		"pcie.link.width.current", func(g nvidiaGPU, v string) { g.link().Width = count(strings.TrimSuffix(v, "x")) }},
 }
 
-// nvidiaXML reads nvidia-smi -q -x.
 func (r *reader) nvidiaXML() {
 	log := r.xml()
 	for e := range log.All("gpu") {
@@ -180,7 +177,7 @@ func (r *reader) nvidiaXML() {
 	}
 }
 
-// nvidia adds a GPU and its function. Both lists grow by one for each GPU, so the index is that of both.
+// nvidia adds a GPU and its function. Both lists have one element per GPU, so they share the index.
 func (r *reader) nvidia(a topology.PCIAddr) nvidiaGPU {
 	index := len(r.h.GPUs)
 	r.h.GPUs = append(r.h.GPUs, topology.GPU{Address: &a, Index: &index, Kind: topology.GPUDiscrete,
@@ -190,8 +187,8 @@ func (r *reader) nvidia(a topology.PCIAddr) nvidiaGPU {
 	return nvidiaGPU{&r.h.GPUs[index], &r.h.PCI[index]}
 }
 
-// smiForm matches the head of the table that nvidia-smi prints, and of its --query-gpu where it has addresses: names of
-// fields, with the unit of those that have one.
+// smiForm matches the head of nvidia-smi's table, or the head of its --query-gpu if that has addresses: names of
+// fields, some with a unit.
 const (
 	smiForm = `^\| NVIDIA-SMI [\d.]+ .*Driver Version: ([\d.]+)|^(?:` + smiField + `, ?)*pci\.bus_id(?:, ?` + smiField +
 		`)*$`
@@ -203,11 +200,12 @@ var (
 	// smiGPU matches the first row of a GPU: "|   0  NVIDIA A100-SXM4-80GB   On  |   00000000:07:00.0 Off |".
 	smiGPU = lazyregexp.New(
 		`^\| +\d+ +(\S.*?) +(On|Off|N/A) +\| +([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]) `)
-	// smiMemory matches the second one: "| N/A   42C    P0    79W /  700W |    0MiB / 143771MiB |   0%  Default |".
+	// smiMemory matches the second row of a GPU: "| N/A 42C P0 79W / 700W | 0MiB / 143771MiB | 0% Default |".
 	smiMemory = lazyregexp.New(`^\| .*\| +\d+MiB / +(\d+MiB) +\|`)
 )
 
-// nvidiaTable reads the table of nvidia-smi, or the values of its --query-gpu. A name that ends with dots is cut off.
+// nvidiaTable reads the table of nvidia-smi, or the values of its --query-gpu. It drops a name that ends with dots,
+// because the name is cut off.
 func (r *reader) nvidiaTable() {
 	driver := ""
 	var columns, units []string
@@ -241,7 +239,7 @@ func (r *reader) nvidiaTable() {
 		for i, value := range values {
 			value = strings.TrimSpace(value)
 			if columns[i] == "memory.total" {
-				value = strings.TrimSuffix(value, units[i]) + units[i] // with nounits the unit is in the head alone
+				value = strings.TrimSuffix(value, units[i]) + units[i] // with nounits only the head has the unit
 			}
 			for _, known := range nvidiaFields {
 				if name := strings.TrimPrefix(columns[i], "gpu_"); name != "" && known.field == name {
@@ -252,15 +250,15 @@ func (r *reader) nvidiaTable() {
 	}
 }
 
-// link returns the link to fill in.
+// link returns the function's link, adding it if necessary.
 func (g nvidiaGPU) link() *topology.Link {
 	g.Link = cmp.Or(g.Link, &topology.Link{})
 	return g.Link
 }
 
-// generation returns the speed of a generation of PCI Express, in GT/s.
+// generation returns the speed of a PCI Express generation, in GT/s.
 func generation(s string) *float64 {
-	// Of generations 1 to 6; from 3 on each doubles the one before.
+	// For generations 1 to 6; from 3 on the speed doubles.
 	speeds := []float64{2.5, 5, 8, 16, 32, 64}
 	if n := count(s); n != nil && *n >= 1 && *n <= len(speeds) {
 		return &speeds[*n-1]

@@ -10,12 +10,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// qmHeads are keys of a configuration that every machine of Proxmox VE has at least one of.
+// qmHeads are configuration keys. Every VM of Proxmox VE has at least one of them.
 var qmHeads = []string{"agent:", "args:", "affinity:", "balloon:", "bios:", "boot:", "cores:", "cpu:", "efidisk0:",
 	"hostpci", "hugepages:", "machine:", "memory:", "meta:", "name:", "net0:", "numa", "onboot:", "ostype:", "scsihw:",
 	"smbios1:", "sockets:", "vcpus:", "vga:", "vmgenid:"}
 
-// qmLine matches a line of it that no other text has.
+// qmLine matches a configuration line that no other text has.
 var qmLine = lazyregexp.New(`^(?:boot: (?:order=|[acdn]+\b|c)|bios: (?:ovmf|seabios)|cores: \d|ostype: \w+$|scsihw: |` +
 	`agent: [01]|hostpci\d+: |machine: (?:q35|pc)|` +
 	`meta: creation-qemu|smbios1: uuid|sockets: \d|vmgenid: |affinity: \d|` +
@@ -25,20 +25,20 @@ var qmLine = lazyregexp.New(`^(?:boot: (?:order=|[acdn]+\b|c)|bios: (?:ovmf|seab
 // qmSure matches a line that no other program writes.
 var qmSure = lazyregexp.New(`^(?:hostpci\d+: |vmgenid: |smbios1: uuid|meta: creation-qemu|scsihw: virtio)`)
 
-// Nameless is the name of a machine of Proxmox VE without one.
+// Nameless is the name for a VM of Proxmox VE without one.
 const Nameless = "a machine of Proxmox VE"
 
-// qmConfig reads a machine of Proxmox VE as a tenant.
+// qmConfig reads a VM of Proxmox VE as a tenant.
 //
 // Source: qm.conf(5).
 func (r *reader) qmConfig() {
 	t := topology.Tenant{Name: r.Subject}
-	// Below "[PENDING]" and below the name of each snapshot stand settings that the machine does not have now.
+	// Settings below "[PENDING]" and below the name of a snapshot do not apply now.
 	r.Text.Text, _, _ = strings.Cut(r.Text.Text, "\n[")
 	if strings.Contains(r.Text.Text, "\nrootfs: ") {
-		return // of pct config, which is a container
+		return // a container, from pct config
 	}
-	// Proxmox VE leaves out keys that have their default: one core on one socket.
+	// Proxmox VE omits keys with their default value: one core on one socket.
 	cores, sockets, vcpus, numa := 1, 1, 0, ""
 	cells := map[int]topology.TenantCell{}
 	known := 0
@@ -59,13 +59,13 @@ func (r *reader) qmConfig() {
 			} else {
 				sockets = *n
 			}
-		case p.key == "vcpus": // those that it starts with
+		case p.key == "vcpus": // the number at start
 			vcpus = 0
 			if n := count(p.value); n != nil {
 				vcpus = *n
 			}
 		case p.key == "memory":
-			// "4096", or a list of properties from Proxmox VE 8.1 on.
+			// "4096", or a list of properties since Proxmox VE 8.1.
 			first, _, _ := strings.Cut(p.value, ",")
 			if mb, err := strconv.ParseUint(strings.TrimPrefix(first, "current="), 10, 32); err == nil {
 				t.MemoryBytes = new(mb << 20)
@@ -74,12 +74,12 @@ func (r *reader) qmConfig() {
 			numa = p.value
 		case p.key == "affinity":
 			t.Floating = r.cpus(p.line, p.value)
-			t.EmulatorCPUs = t.Floating // taskset holds the whole process
+			t.EmulatorCPUs = t.Floating // taskset limits the whole process
 		case p.key == "hugepages":
 			if mb := count(p.value); mb != nil {
 				t.Hugepages = new(uint64(*mb) << 20)
 			} else {
-				// "any": of a size that the host chooses.
+				// "any": the host chooses the size.
 				t.Hugepages = new(uint64(0))
 			}
 			t.PagesAtStart = true
@@ -87,7 +87,7 @@ func (r *reader) qmConfig() {
 			if n := count(strings.TrimPrefix(p.key, "numa")); n != nil {
 				cells[*n] = r.qmCell(p)
 			}
-		case key == "hostpci" && strings.Contains(p.value, "mdev="): // the function stays with the host
+		case key == "hostpci" && strings.Contains(p.value, "mdev="): // the host keeps the function
 		case key == "hostpci":
 			r.hostpci(&t, p)
 		case p.key == "args":
@@ -121,12 +121,13 @@ func (r *reader) qmConfig() {
 	r.h.Tenants = []topology.Tenant{t}
 }
 
-// qmNodes enters what the guest sees. What stands in no line of a piece is not known; a whole configuration has a name.
+// qmNodes sets the guest's topology. A setting that a partial text lacks is unknown; a complete configuration has a
+// name.
 func (r *reader) qmNodes(t *topology.Tenant, numa string, sockets int, cells map[int]topology.TenantCell) {
 	whole := t.Name != r.Subject
 	switch {
 	case numa == "1":
-		t.GuestNodes = new(cmp.Or(len(cells), sockets)) // a node for each socket, unless they are described
+		t.GuestNodes = new(cmp.Or(len(cells), sockets)) // one node per socket, unless they are described
 	case whole || numa != "":
 		if t.GuestNodes = new(0); len(cells) > 0 {
 			r.note(0, "numaN has no effect: it takes \"numa: 1\"")
@@ -134,12 +135,12 @@ func (r *reader) qmNodes(t *topology.Tenant, numa string, sockets int, cells map
 		}
 	}
 	if whole && !strings.Contains(r.Text.Text, "\nargs: ") {
-		t.GuestSwitches, t.GuestExpanders = new(0), new(0) // Proxmox VE makes none
+		t.GuestSwitches, t.GuestExpanders = new(0), new(0) // Proxmox VE has none
 	}
 }
 
-// qmCell reads "cpus=0-3,hostnodes=0;2-3,memory=4096,policy=bind": commas separate the keys, so ranges have semicolons
-// between them.
+// qmCell parses "cpus=0-3,hostnodes=0;2-3,memory=4096,policy=bind". Commas separate the keys, so ranges are separated
+// by semicolons.
 func (r *reader) qmCell(p pair) (c topology.TenantCell) {
 	for option := range strings.SplitSeq(p.value, ",") {
 		name, value, _ := strings.Cut(option, "=")
@@ -163,11 +164,11 @@ func (r *reader) qmCell(p pair) (c topology.TenantCell) {
 	return c
 }
 
-// vfioHost matches a function of the host in arguments of QEMU: "-device vfio-pci,host=01:00.0", JSON, or sysfsdev=.
+// vfioHost matches a host function in QEMU's arguments: "-device vfio-pci,host=01:00.0", JSON, or sysfsdev=.
 var vfioHost = lazyregexp.New(`\bvfio-pci[^\s<>]*?(?:\bhost"?[=:]"?|/devices/)` +
 	`((?:[0-9a-f]+:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])`)
 
-// HandedOver returns the functions of the host that arguments of QEMU hand to the guest.
+// HandedOver returns the host functions that QEMU's arguments pass to the guest.
 func HandedOver(arguments string) []topology.TenantDevice {
 	var list []topology.TenantDevice
 	for _, m := range vfioHost.Get().FindAllStringSubmatch(arguments, -1) {
@@ -178,14 +179,14 @@ func HandedOver(arguments string) []topology.TenantDevice {
 	return list
 }
 
-// hostpci reads "0000:01:00,pcie=1", which is all functions of a device, "host=01:00.0;01:00.1" or "mapping=NAME".
+// hostpci parses "0000:01:00,pcie=1" (all functions of a device), "host=01:00.0;01:00.1" or "mapping=NAME".
 func (r *reader) hostpci(t *topology.Tenant, p pair) {
 	first, _, _ := strings.Cut(p.value, ",")
 	for name := range strings.SplitSeq(strings.TrimPrefix(first, "host="), ";") {
 		a := address(name)
 		whole := a == nil
 		if whole {
-			a = address(name + ".0") // all functions of the device; the first stands for them
+			a = address(name + ".0") // all functions of the device, represented by the first
 		}
 		if a == nil {
 			r.note(p.line, "%s: %q is not a PCI address; which device a mapping stands for is in another file", p.key,

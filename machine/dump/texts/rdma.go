@@ -11,20 +11,20 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// word returns a value without the number that ibv_devinfo writes behind it: "PORT_ACTIVE (4)".
+// word removes the number that ibv_devinfo appends to a value: "PORT_ACTIVE (4)".
 func word(s string) string {
 	before, _, _ := strings.Cut(s, " (")
 	return strings.TrimSpace(before)
 }
 
-// portStates are states of ports as tools write them, in the words of the kernel.
+// portStates maps the tools' names of port states to the kernel's.
 var portStates = map[string]string{"initializing": "INIT", "initialize": "INIT", "armed": "ARMED", "active": "ACTIVE",
 	"down": "DOWN", "port_active": "ACTIVE", "port_down": "DOWN", "port_init": "INIT", "port_armed": "ARMED"}
 
 func portState(s string) string { return cmp.Or(portStates[strings.ToLower(s)], strings.ToUpper(s)) }
 
-// physState returns the state of the physical link in the words of the kernel: "LINK_UP" is "LinkUp". Both forms are of
-// the same enumeration: ibv_devinfo prints the constant, the others the word of sysfs.
+// physState returns the kernel's name of a physical link state: "LinkUp" for "LINK_UP". ibv_devinfo prints the
+// constant of the enumeration, other tools the name from sysfs.
 func physState(s string) string {
 	if s != strings.ToUpper(s) {
 		return s
@@ -38,7 +38,7 @@ func physState(s string) string {
 	return out
 }
 
-// guid returns a GUID as sysfs writes it: "0x946dae0300cde72c" is "946d:ae03:00cd:e72c".
+// guid converts a GUID to sysfs's format: "0x946dae0300cde72c" to "946d:ae03:00cd:e72c".
 func guid(s string) string {
 	digits := strings.ReplaceAll(strings.TrimPrefix(s, "0x"), ":", "")
 	if len(digits) != 16 {
@@ -47,7 +47,7 @@ func guid(s string) string {
 	return fmt.Sprintf("%s:%s:%s:%s", digits[:4], digits[4:8], digits[8:12], digits[12:])
 }
 
-// gid returns a GID as sysfs writes it: eight groups of four digits.
+// gid converts a GID to sysfs's format: eight groups of four digits.
 func gid(s string) string {
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" {
@@ -61,8 +61,8 @@ func gid(s string) string {
 	return strings.Join(groups, ":")
 }
 
-// lid returns an identifier that a subnet manager assigned; nil where there is none. 0 stands for none. 0xffff is the
-// permissive LID, which a port has until a subnet manager has found it.
+// lid parses a LID that a subnet manager assigned, or returns nil. 0 means no LID, and 0xffff is the permissive LID,
+// which a port has until a subnet manager has found it.
 func lid(s string) *int {
 	if n := count(s); n != nil && *n > 0 && *n < 0xffff {
 		return n
@@ -70,7 +70,8 @@ func lid(s string) *int {
 	return nil
 }
 
-// rate sets the rate of a port that is up. Ports on Ethernet whose speed is not known state the least there is.
+// rate sets the rate of a port that is up. It ignores the lowest rate on Ethernet, which ports report if their speed
+// is unknown.
 func rate(p *topology.RDMAPort, gbps float64) {
 	if p.State != "DOWN" && gbps > 0 && gbps < 1e6 && !(p.LinkLayer == "Ethernet" && gbps <= 2.5) {
 		p.RateGbps = &gbps
@@ -79,32 +80,34 @@ func rate(p *topology.RDMAPort, gbps float64) {
 
 var gidEntry = lazyregexp.New(`^GID\[ *(\d+)\]$`)
 
-// Lines of ibv_devinfo: what names a device, and those that only it has, also in a piece that begins in the middle of a
-// device.
+// Lines of ibv_devinfo: the line that names a device, and lines that only ibv_devinfo prints, for texts that begin in
+// the middle of a device.
 var (
 	hcaLine     = lazyregexp.New(`^hca_id:`)
 	devinfoLine = lazyregexp.New(`^(?:hca_id|` + devinfoKeys + `):\s|` +
 		`^transport:\s+(?:InfiniBand|iWARP|usNIC|unspecified)|^port:\s+\d+(?:$|\s+state:)|^state:\s+PORT_|^GID\[`)
-	// devinfoInline matches where one key stands behind another one, in a text that has lost its ends of lines.
+	// devinfoInline matches a key that follows another one, in a text without line breaks.
 	devinfoInline = lazyregexp.New(`(\S)[ \t]+((?:transport|port|state|` + devinfoKeys + `):\s)`)
 )
 
-// nodeTypes are sysfs's words for transports other than InfiniBand, which RoCE has too; EFA is unspecified.
+// nodeTypes maps transports other than InfiniBand to sysfs's node types. RoCE also has the transport InfiniBand; EFA
+// is unspecified.
 var nodeTypes = map[string]string{"iWARP": "4: RNIC", "usNIC": "5: usNIC", "usNIC UDP": "6: usNIC UDP",
 	"unspecified": "7: unspecified"}
 
 const devinfoKeys = `fw_ver|node_guid|sys_image_guid|vendor_part_id|hw_ver|board_id|phys_port_cnt|(?:max|active)_mtu|` +
 	`sm_lid|port_lid|port_lmc|link_layer|active_width|active_speed|phys_state`
 
-// unfold begins a line before each key that stands behind another one. Two passes, as matches do not overlap.
+// unfold inserts a line break before each key that follows another one. It runs twice, because matches cannot
+// overlap.
 func (r *reader) unfold(inline *lazyregexp.Regexp) {
 	for range 2 {
 		r.Text.Text = inline.ReplaceAllString(r.Text.Text, "$1\n$2")
 	}
 }
 
-// piece returns the device and port that a text is about before a line names one: that of the command line, or one
-// without a name. A text that begins with such a line has none. port is how a line with the number of a port begins.
+// piece returns the device on the command line, or an unnamed one, and a port, for a text that begins in the middle
+// of a device. It returns no device for other texts. port is the prefix of lines with a port number.
 func (r *reader) piece(names *lazyregexp.Regexp, port string) (*topology.RDMADevice, *topology.RDMAPort) {
 	begun, numbered := false, false
 	for _, line := range r.lines() {
@@ -125,14 +128,12 @@ func (r *reader) piece(names *lazyregexp.Regexp, port string) (*topology.RDMADev
 	if numbered {
 		return rdma(r.nic(name), name, nil)
 	}
-	// The line with its number is above the piece, and most devices have one port.
+	// The line with the port number was cut off, and most devices have one port.
 	return rdma(r.nic(name), name, new(1))
 }
 
-// ibvDevinfo reads the devices and their ports, with -v also rates and GIDs.
 func (r *reader) ibvDevinfo() {
-	// Lines above the first port are about the device. What looks like one of a port there goes into a port that is
-	// dropped.
+	// Lines above the first port are about the device. Facts of ports there go into a dummy port.
 	r.unfold(devinfoInline)
 	d, p := r.piece(hcaLine, "port:")
 	width, speed := 0.0, 0.0
@@ -171,8 +172,8 @@ func (r *reader) ibvDevinfo() {
 				_, p = rdma(r.nic(d.Name), d.Name, n)
 				width, speed = 0, 0
 			}
-		// "active_width: 4X (2)" and "active_speed: 25.0 Gbps (32)": the speed is that of one lane. Whichever comes
-		// second completes the product.
+		// "active_width: 4X (2)" and "active_speed: 25.0 Gbps (32)": the speed is that of one lane. The second of the
+		// two lines completes the product.
 		case "active_width", "active_speed":
 			number, _, _ := strings.Cut(strings.ReplaceAll(l.value, "X", " "), " ")
 			v, _ := strconv.ParseFloat(number, 64)
@@ -188,7 +189,7 @@ func (r *reader) ibvDevinfo() {
 	}
 }
 
-// portFact reads a line of a port, whose keys the tools write with spaces or underscores.
+// portFact reads a line of a port. Tools write keys with spaces or underscores.
 func (r *reader) portFact(p *topology.RDMAPort, line int, key, value string) {
 	switch strings.ReplaceAll(strings.ToLower(key), "_", " ") {
 	case "state":
@@ -207,7 +208,7 @@ func (r *reader) portFact(p *topology.RDMAPort, line int, key, value string) {
 			r.note(line, "%q is not a rate", value)
 		}
 	case "link layer":
-		// The rate may stand above: it counts for nothing where the layer shows that it is not known.
+		// Check a rate that came before, because it may mean unknown on this link layer.
 		if p.LinkLayer = value; p.RateGbps != nil {
 			v := *p.RateGbps
 			p.RateGbps = nil
@@ -216,7 +217,7 @@ func (r *reader) portFact(p *topology.RDMAPort, line int, key, value string) {
 	}
 }
 
-// gidType returns the type of a GID in the words of sysfs.
+// gidType returns sysfs's name of a GID type.
 func gidType(s string) string {
 	switch s = strings.ToLower(s); {
 	case strings.Contains(s, "v2"):
@@ -227,20 +228,19 @@ func gidType(s string) string {
 	return ""
 }
 
-// Lines of ibstat: what names a device, which has a colon for one port alone, and those that only ibstat has, also in a
-// piece that begins in the middle of a device.
+// Lines of ibstat: the line that names a device (with a colon if it is for one port), and lines that only ibstat
+// prints, for texts that begin in the middle of a device.
 var (
 	caLine     = lazyregexp.New(`^(?:CA|iWARP RNIC):? '([^']+)'`)
 	ibstatLine = lazyregexp.New(`^(?:CA|iWARP RNIC):? '|^Port \d+:(?: +State:.*)?$|` +
 		`^State: (?:Active|Down|Initializing|Armed|Polling)$|^Physical state: [A-Z]\w+$|^Rate: [\d.]+$|` +
 		`^(?:Base|SM) lid: \d+$|^LMC: \d$|^Capability mask: 0x|^Port GUID: 0x|^Link layer: (?:InfiniBand|Ethernet)$`)
-	// ibstatInline is devinfoInline for ibstat.
+	// ibstatInline is like devinfoInline, for ibstat.
 	ibstatInline = lazyregexp.New(`(\S)[ \t]+((?:CA type|Number of ports|(?:Firm|Hard)ware version|` +
 		`(?:Node|System image|Port) GUID|Port \d+|State|Physical state|Rate|(?:Base|SM) lid|LMC|Capability mask|` +
 		`Link layer):)`)
 )
 
-// ibstat reads the devices and their ports.
 func (r *reader) ibstat() {
 	r.unfold(ibstatInline)
 	d, p := r.piece(caLine, "Port ")
@@ -272,7 +272,6 @@ func (r *reader) ibstat() {
 	}
 }
 
-// ibvDevices reads the list of devices, which has their GUIDs.
 func (r *reader) ibvDevices() {
 	for _, line := range r.lines() {
 		if f := strings.Fields(line); len(f) == 2 && guid(f[1]) != "" && !strings.HasPrefix(f[0], "-") {
@@ -284,7 +283,7 @@ func (r *reader) ibvDevices() {
 
 var statusHead = lazyregexp.New(`^Infiniband device '([^']+)' port (\d+) status:`)
 
-// ibstatus reads a port for each block. Before the word of a state stands its number: "4: ACTIVE".
+// ibstatus reads one port per block. The name of a state follows its number: "4: ACTIVE".
 func (r *reader) ibstatus() {
 	var p *topology.RDMAPort
 	for n, line := range r.lines() {
@@ -307,13 +306,13 @@ func (r *reader) ibstatus() {
 	}
 }
 
-// ibdevLine matches a line of ibdev2netdev, with -v what stands before the port as well.
+// ibdevLine matches a line of ibdev2netdev, with or without the additional fields of -v.
 var ibdevLine = lazyregexp.New(
 	`^(?:((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) )?(\S+) (?:\(.*?(?: fw (\S+) )?)?` +
 		`port (\d+) (?:\((\w+) *\) )?==> (\S+)(?: \((\w+) *\))?`)
 
-// ibdev2netdev reads which network device an RDMA device stands on, with -v also its function. A device without a
-// network device, as of InfiniBand without IPoIB, has N/A there.
+// ibdev2netdev reads the network device of each RDMA device, with -v also its function. A device without a network
+// device, such as InfiniBand without IPoIB, has N/A.
 func (r *reader) ibdev2netdev() {
 	for _, m := range r.matches(ibdevLine) {
 		nic := r.nic(m[2])
@@ -330,7 +329,6 @@ func (r *reader) ibdev2netdev() {
 // rdmaDevLine matches a line of rdma dev.
 var rdmaDevLine = lazyregexp.New(`^\d+: ([\w.-]+): (node_type .*)`)
 
-// rdmaDev reads the devices.
 func (r *reader) rdmaDev() {
 	for _, value := range r.objects(rdmaDevLine) {
 		d, _ := rdma(r.nic(value["ifname"]), value["ifname"], nil)
@@ -338,8 +336,8 @@ func (r *reader) rdmaDev() {
 	}
 }
 
-// objects reads what iproute2 prints of RDMA: a list of objects as JSON, or lines with the name of a device, maybe the
-// number of a port, and "key value key value". Both have the same keys. Objects without a name are left out.
+// objects reads iproute2's output on RDMA: a list of JSON objects, or lines with a device name, possibly a port
+// number, and "key value key value". Both forms have the same keys. Objects without a name are skipped.
 func (r *reader) objects(line *lazyregexp.Regexp) (out []map[string]string) {
 	var list []map[string]any
 	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
@@ -371,10 +369,9 @@ func (r *reader) objects(line *lazyregexp.Regexp) (out []map[string]string) {
 	return out
 }
 
-// rdmaLine matches a line of rdma link. Versions before 5 of iproute2 number the devices.
+// rdmaLine matches a line of rdma link. iproute2 before version 5 numbers the devices.
 var rdmaLine = lazyregexp.New(`^(?:link |\d+/\d+: )([\w.-]+)/(\d+):? (.*\bstate .*)`)
 
-// rdmaLink reads the ports and the network devices that they stand on.
 func (r *reader) rdmaLink() {
 	for _, value := range r.objects(rdmaLine) {
 		port := count(value["port"])
@@ -391,10 +388,9 @@ func (r *reader) rdmaLink() {
 	}
 }
 
-// gidLine matches a line of show_gids: device, port, index, GID, the IPv4 address where it is one, version, netdev.
+// gidLine matches a line of show_gids: device, port, index, GID, IPv4 address (if any), version, netdev.
 var gidLine = lazyregexp.New(`^([\w.-]+)\s+(\d+)\s+(\d+)\s+([0-9a-fA-F:]{15,})\s+(?:[\d.]+\s+)?(v[12]|IB)?\s*(\S*)`)
 
-// showGIDs reads the GID tables.
 func (r *reader) showGIDs() {
 	for n, m := range r.matches(gidLine) {
 		value, index, port := gid(m[4]), count(m[3]), count(m[2])

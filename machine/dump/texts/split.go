@@ -10,23 +10,24 @@ import (
 )
 
 var (
-	// prompt matches a command line as a terminal shows it: "$ lscpu", "[root@node1 ~]# lscpu", "+ lscpu" of a script
-	// that shows what it does.
+	// prompt matches a command line after a terminal prompt: "$ lscpu", "[root@node1 ~]# lscpu", or "+ lscpu" from a
+	// script that traces its commands.
 	prompt = lazyregexp.New(`^(?:\(\S+\) ?)?(?:\[?[\w.-]+@[\w.-]+[^$#%>]{0,60}[$#%>]|[$#%❯>]|\++)[ \t]+(\S.*)$`)
 	// title matches a heading above a text: "=== lscpu ===", "## numactl -H", "==> lscpu.txt <==".
 	title = lazyregexp.New("^(?:[=#*~-]{2,}>?|#)[ \\t]*[`\"]?([^=#*~`\"<]+?)(?:\\.(?:txt|log|out))?[`\"]?[ " +
 		"\\t]*:?[=#*~<-]*$")
-	// bare matches a line that is a command line alone, as scripts write above what they collect.
+	// bare matches a line with only a command line, which scripts write above its output.
 	bare = lazyregexp.New("^[`]?(?:sudo )?((?:/\\S*/)?(?:lscpu|numactl|rocm-smi|amd-smi|ibv_devinfo|ibv_devices|" +
 		"ibstat|ibstatus|ibdev2netdev|rdma|show_gids|ip|ethtool|mlnx_qos|mlxconfig|mstconfig|mst|virsh|qm|cat|lshw|" +
 		"dmidecode|lsmod|lstopo|hwloc-ls|mlxlink|lspci|nvidia-smi)(?: [\\w=./:-]+)*)[`]?:?$")
-	// other matches commands of a machine whose output is of no kind. A heading with one of them ends the text above.
+	// other matches commands about a machine whose output is not of any kind. A heading with such a command ends the
+	// text above.
 	other = Command(`(?:lshw|dmidecode|lsmod|lstopo|lstopo-no-graphics|hwloc-ls|mlxlink|ethtool -\w|` +
 		`virsh .*(?:capabilities|nodedev-\w+))`)
 )
 
-// command returns the command line that a line shows; "" where it is none. sure is set where the line is one whatever
-// the command is.
+// commandIn returns the command line in a line, or "". sure means that the line is a command line, whatever the
+// command.
 func commandIn(line string) (command string, sure bool) {
 	if line == "" || len(line) > 300 || line[0] == ' ' || line[0] == '\t' {
 		return "", false
@@ -48,35 +49,34 @@ func commandIn(line string) (command string, sure bool) {
 	return "", false
 }
 
-// maxTexts bounds the pieces of one file, and tries are how often JSON is looked for in vain.
+// maxTexts bounds the texts of one file; tries bounds the failed attempts to decode JSON.
 const (
 	maxTexts = 4096
 	tries    = 8
 )
 
-// A splitter cuts a file into texts.
 type splitter struct {
 	kinds []*Kind
-	heads [256][]*Kind // by the first byte of a beginning
-	any   []*Kind      // with a beginning that may be anything
+	heads [256][]*Kind // by the first byte of a head
+	any   []*Kind      // kinds with an empty head
 	file  string
 	text  []byte
-	pos   int // of the line that is looked at
+	pos   int // offset of the current line
 	out   []Text
-	start int  // of the last text, where it takes further lines
-	open  bool // it does
-	// of the last element of XML: where it ended, and whether further ones go on with it
+	start int  // offset of the last text, while it is open
+	open  bool // the last text takes further lines
+	// xmlEnd is the end of the last XML element. fragments means that further elements may continue its text.
 	xmlEnd    int
 	fragments bool
 	tries     int
 }
 
-// Split finds texts of the given kinds in a file, which may be one text or many, with command lines or headings between
-// them. What is of no kind is passed over.
+// Split finds texts of the given kinds in a file, which may be one text or several with command lines or headings
+// between them. It skips all other text.
 //
-// A command line or heading names the kind of what stands below it. Without one, the beginning of a line tells the
-// kind. Such a text takes all further lines until the next text begins. XML and JSON are taken as whole values, so
-// nothing inside of them is taken for a line of another kind.
+// A command line or heading names the kind of the text below it. Without one, the beginning of a line determines the
+// kind. Such a text takes all lines until the next text begins. XML and JSON are taken as whole values, so that no
+// line within them begins another text.
 func Split(text []byte, file string, kinds []*Kind) []Text {
 	s := &splitter{kinds: kinds, file: file, text: text}
 	for _, k := range kinds {
@@ -96,7 +96,7 @@ func Split(text []byte, file string, kinds []*Kind) []Text {
 		s.pos += used
 	}
 	s.end()
-	// What looked like the beginning of a text and is none belongs to the text that it stands in.
+	// A false beginning of a text becomes part of the text around it.
 	belongs := make([]int, len(s.out))
 	for i := range s.out {
 		if belongs[i] = i; s.out[i].within > 0 && !s.out[i].enough() {
@@ -108,9 +108,8 @@ func Split(text []byte, file string, kinds []*Kind) []Text {
 	return slices.DeleteFunc(s.out, func(t Text) bool { return strings.TrimSpace(t.Text) == "" || !t.enough() })
 }
 
-// enough reports whether a text that no command line names has as many lines of its kind as it takes to be sure. Kinds
-// whose lines are ordinary words, such as counters or keys of a configuration, would otherwise be found by chance in
-// prose and logs.
+// enough reports whether a text without a command line has enough lines of its kind. Otherwise prose and logs would
+// match kinds with ordinary words, such as counters or configuration keys.
 func (t *Text) enough() bool {
 	if t.Kind.Least == 0 || t.named {
 		return true
@@ -131,8 +130,8 @@ func (t *Text) enough() bool {
 	return n >= t.Kind.Least || n > 1 && n == lines
 }
 
-// line takes the line at the beginning of rest, which is line n of the file from 0, and returns how many bytes of rest
-// it used.
+// line processes the line at the beginning of rest, line n of the file from 0, and returns the number of bytes it
+// used.
 func (s *splitter) line(line string, n int, rest []byte) int {
 	whole := min(len(line)+1, len(rest))
 	if command, sure := commandIn(line); command != "" {
@@ -146,7 +145,7 @@ func (s *splitter) line(line string, n int, rest []byte) int {
 				return whole
 			}
 		}
-		// The output of a command that no kind knows belongs to no text.
+		// The output of an unknown command belongs to no text.
 		if sure || other.MatchString(command) {
 			s.end()
 			return whole
@@ -162,7 +161,8 @@ func (s *splitter) line(line string, n int, rest []byte) int {
 			return used
 		}
 	}
-	// A heading and the first line of its text both begin one: below a command line the line only goes on with it.
+	// Both a command line and the first line of its output can begin a text: right below a command line, the first
+	// line continues the text.
 	if k := s.head(strings.TrimRight(trimmed, " \t\r")); k != nil {
 		if last := s.last(); last == nil || last.Kind != k || k.First.MatchString(strings.TrimSpace(line)) &&
 			!s.blank() {
@@ -172,10 +172,9 @@ func (s *splitter) line(line string, n int, rest []byte) int {
 	return whole
 }
 
-// blank reports whether the last text has nothing in it yet but a command line above it.
+// blank reports whether the last text is still empty.
 func (s *splitter) blank() bool { return len(bytes.TrimSpace(s.text[min(s.start, s.pos):s.pos])) == 0 }
 
-// end ends the last text before the line that is looked at.
 func (s *splitter) end() {
 	if last := s.last(); last != nil {
 		last.Text = string(s.text[min(s.start, s.pos):s.pos])
@@ -183,7 +182,7 @@ func (s *splitter) end() {
 	s.open = false
 }
 
-// last returns the text that takes lines, nil where there is none.
+// last returns the open text, or nil.
 func (s *splitter) last() *Text {
 	if !s.open || len(s.out) == 0 {
 		return nil
@@ -191,7 +190,7 @@ func (s *splitter) last() *Text {
 	return &s.out[len(s.out)-1]
 }
 
-// begin begins a text with line n, which is at start.
+// begin begins a text at line n, at the offset start.
 func (s *splitter) begin(k *Kind, n int, subject string, start int) {
 	within := 0
 	if s.last() != nil {
@@ -202,14 +201,13 @@ func (s *splitter) begin(k *Kind, n int, subject string, start int) {
 	s.open, s.start = true, start
 }
 
-// whole adds a text that is known from beginning to end.
 func (s *splitter) whole(k *Kind, n int, subject, text string) {
 	s.begin(k, n, subject, s.pos)
 	last := &s.out[len(s.out)-1]
 	last.Text, last.named, s.open = text, true, false
 }
 
-// head returns the kind whose texts a line begins. A line of a kind that goes on is not looked at more closely.
+// head returns the kind of text that a line begins, or nil. It skips the kind of the open text, if that has no First.
 func (s *splitter) head(line string) *Kind {
 	if line == "" {
 		return nil
@@ -233,10 +231,10 @@ func (s *splitter) head(line string) *Kind {
 	return nil
 }
 
-// otherRoots are roots of XML that is of no kind and has elements of the same names as other kinds.
+// otherRoots are roots of XML of no kind, with elements that have the names of other kinds' elements.
 var otherRoots = []string{"capabilities", "device", "domainCapabilities"}
 
-// xml takes an element of a kind of XML, up to its end.
+// xml takes an XML element of a kind, up to its end.
 func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
 	name := strings.TrimLeft(line, "<")
 	name = name[:len(name)-len(strings.TrimLeft(name, "abcdefghijklmnopqrstuvwxyzC_"))]
@@ -249,7 +247,7 @@ func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
 	}
 	for _, k := range s.kinds {
 		last := s.out[max(0, len(s.out)-1):]
-		// Elements without their root are one text as long as only white space is between them.
+		// Elements without a root form one text if there is only white space between them.
 		goesOn := len(last) > 0 && last[0].Kind == k && s.fragments &&
 			len(bytes.TrimSpace(s.text[s.xmlEnd:s.pos])) == 0 &&
 			(slices.Contains(k.Fragments, name) || slices.Contains(k.More, name))
@@ -257,18 +255,18 @@ func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
 		if name == "" || k.Element != name && !fragment && !goesOn {
 			continue
 		}
-		// A root is never empty: this is an element of the same name, such as the topology of a guest.
+		// A root is never empty: this is an element of the same name, such as a guest's topology.
 		if tag, _, _ := strings.Cut(line, ">"); k.Element == name && strings.HasSuffix(tag, "/") {
 			continue
 		}
 		end := bytes.Index(rest, []byte("</"+name+">"))
 		if end < 0 && k.Element != name {
-			// Of an element without contents. The length of "</name>" is added below, which must lead behind "/>";
-			// where there is none either, end stays negative.
+			// The element may be empty. The length of "</name>" is added below, which must lead to the end of "/>".
+			// If "/>" is missing too, end stays negative.
 			end = bytes.Index(rest, []byte("/>")) - len(name) - 1
 		}
 		if end < 0 {
-			end = len(rest) // cut off: its reader says so
+			end = len(rest) // cut off; the reader reports that
 		} else {
 			end += len("</" + name + ">")
 		}
@@ -288,9 +286,9 @@ func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
 	return 0
 }
 
-// json takes a value of JSON that is of a kind, or any other one, so that nothing is looked for inside of it.
+// json takes a JSON value. It also takes values of no kind, so that no text is looked for within them.
 func (s *splitter) json(n int, rest []byte) int {
-	// Each try may read up to maxText bytes: a file with a brace in every line would take quadratic time.
+	// Each attempt may read up to maxText bytes: a file with a brace on every line would take quadratic time.
 	if s.tries == tries {
 		return 0
 	}
@@ -307,7 +305,7 @@ func (s *splitter) json(n int, rest []byte) int {
 			s.tries++
 			return 0
 		}
-		// The first of a list of devices tells the kind of all.
+		// The first element of a list determines the kind.
 		object = list[0]
 	}
 	for _, k := range s.kinds {

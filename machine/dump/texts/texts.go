@@ -1,4 +1,4 @@
-// Package texts reads the output of common tools about a machine: lscpu, ibstat, ethtool and others. Each text tells a
+// Package texts reads the output of common tools about a machine: lscpu, ibstat, ethtool and others. Each text has a
 // part of a topology.Host; package topology/compare joins the parts.
 package texts
 
@@ -19,51 +19,50 @@ import (
 
 // A Kind is a kind of text.
 type Kind struct {
-	// Name is the command that prints it, as messages call it.
+	// Name is the command that prints the text, for messages.
 	Name string
-	// Heads are beginnings of lines, without indentation, that only such a text has. A text is told by them.
+	// Heads are beginnings of lines, without indentation, that begin a text of this kind.
 	Heads []string
-	// Form is what a line with such a beginning must look like; nil where the beginning is enough.
+	// Form is the required form of a line with such a beginning; nil if the beginning suffices.
 	Form *lazyregexp.Regexp
-	// Command matches the command line above the text. What it has in parentheses is the device that is asked for.
+	// Command matches the command line above the text. Its first group is the device in question.
 	Command *lazyregexp.Regexp
-	// Key is an attribute that tells JSON of this kind.
+	// Key is an attribute that identifies JSON of this kind.
 	Key string
 	// Element is the root element of XML of this kind.
 	Element string
-	// Fragments are elements that are a text of this kind without the root: one of the first begins
-	// it, and others go on.
+	// Fragments are elements that begin a text of this kind without the root element. Elements in More continue it.
 	Fragments, More []string
-	// Many is set where there may be several such texts of one machine, as of one device each.
+	// Many is set if a machine may have several such texts, for example one per device.
 	Many bool
-	// First matches a line that begins a further text of the same kind; nil where such texts are one.
+	// First matches a line that begins another text of the same kind; nil if such texts are joined.
 	First *lazyregexp.Regexp
-	// Hints are of what each such line has one in it, so that others need no closer look; nil for none.
+	// Hints speed up Form: a matching line contains at least one of them. May be nil.
 	Hints []string
-	// Least is how many lines of Form a text must have that no command line names; fewer are enough where it has
-	// no others.
+	// Least is the number of lines of Form that a text without a command line must have. Two are enough if it has no
+	// other lines.
 	Least int
-	// Sure matches a line that needs no others beside it; nil where Least counts in any case.
+	// Sure matches a line that suffices alone; nil if Least always applies.
 	Sure *lazyregexp.Regexp
-	// Parse reads texts of a kind that another package knows.
+	// Parse reads a text of a kind from another package.
 	Parse func(b []byte, name string) (*topology.Host, error)
 
 	read func(r *reader)
 }
 
-// A Text is a piece of a text that is of one kind.
+// A Text is a part of a file, of one kind.
 type Text struct {
 	Kind *Kind
 	File string
-	Line int // of its first line in the file, from 1
-	// Subject is the device that the command line above named, "" where there is none.
+	Line int // of its first line in the file; counts from 1
+	// Subject is the device on the command line above, or "".
 	Subject string
 	Text    string
-	named   bool // a command line stands above it, or its elements tell what it is
-	within  int  // the number of the text, from 1, that would have gone on here; 0 for none
+	named   bool // a command line or its own elements determine its kind
+	within  int  // number of the text, from 1, that would otherwise continue here; 0 for none
 }
 
-// digitHeads are beginnings of lines that are numbered.
+// digitHeads are the heads of numbered lines.
 var digitHeads = []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
 
 // Kinds are the kinds of texts that this package reads.
@@ -172,28 +171,28 @@ var Kinds = []*Kind{
 		read: (*reader).numaTune, Command: virsh(`numatune`)},
 }
 
-// Command matches a command line that runs what follows, with or without a path and sudo.
+// Command matches a command line that runs form, with or without a path and sudo.
 func Command(form string) *lazyregexp.Regexp {
 	return lazyregexp.New(`^(?:sudo (?:-\w+ )*)?(?:LC_ALL=\w+ |LANG=\w+ )*(?:/\S*/)?` + form + `(?:\s|$)`)
 }
 
-// virsh matches a command of virsh that asks for a domain or device, whose name may have options before it.
+// virsh matches a virsh command with the name of a domain or device, possibly after options.
 func virsh(verb string) *lazyregexp.Regexp {
 	return Command(`virsh .*` + verb + `(?: --[a-z]+)*[ =](\S+)`)
 }
 
-// maxText bounds a text of a kind: a log of the kernel is the largest that people copy.
+// maxText bounds a text; kernel logs are the largest that people copy.
 const maxText = 16 << 20
 
-// Read reads a text into the part of a machine that it tells.
+// Read reads the text into a partial Host.
 func (t Text) Read() (*topology.Host, error) {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTexts, Name: t.File, Tool: t.Kind.Name}}
 	r := &reader{Text: t, h: h, notes: where.Notes{Host: h, File: cmp.Or(t.File, t.Kind.Name)}}
 	if t.Kind.Parse != nil {
-		// Messages name lines of the file.
+		// Messages need the line numbers of the file.
 		above := strings.Repeat("\n", max(0, t.Line-1))
 		if above != "" && t.Subject != "" {
-			above = above[1:] + t.Subject + "\n" // what the command line asked for, which is not in the text
+			above = above[1:] + t.Subject + "\n" // a line with the device on the command line, which the text lacks
 		}
 		part, err := t.Kind.Parse([]byte(above+t.Text), t.File)
 		if part != nil {
@@ -213,16 +212,15 @@ func (t Text) Read() (*topology.Host, error) {
 	return h, nil
 }
 
-// A reader reads one text.
 type reader struct {
 	Text
 	h     *topology.Host
 	notes where.Notes
 
-	functions map[topology.PCIAddr]int // where they are in h.PCI, see function
+	functions map[topology.PCIAddr]int // indices into h.PCI, see function
 }
 
-// note says that a line, counted from 0 in the text, could not be read.
+// note records that a line, counted from 0 in the text, could not be read.
 func (r *reader) note(line int, format string, args ...any) {
 	r.notes.Note(r.Line+line, format, args...)
 }
@@ -234,7 +232,6 @@ type pair struct {
 	key, value string
 }
 
-// pairs yields the lines that have a colon, with white space taken off.
 func (r *reader) pairs() iter.Seq[pair] {
 	return func(yield func(pair) bool) {
 		n := -1
@@ -249,7 +246,7 @@ func (r *reader) pairs() iter.Seq[pair] {
 	}
 }
 
-// lines yields the lines by their number from 0, without white space around them.
+// lines yields the lines with their number from 0, with white space trimmed.
 func (r *reader) lines() iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		n := 0
@@ -262,7 +259,7 @@ func (r *reader) lines() iter.Seq2[int, string] {
 	}
 }
 
-// matches yields what an expression finds in the lines that it matches, by their number from 0.
+// matches yields the submatches of each line that matches form, with the line number from 0.
 func (r *reader) matches(form *lazyregexp.Regexp) iter.Seq2[int, []string] {
 	return func(yield func(int, []string) bool) {
 		for n, line := range r.lines() {
@@ -273,16 +270,16 @@ func (r *reader) matches(form *lazyregexp.Regexp) iter.Seq2[int, []string] {
 	}
 }
 
-// count parses a small number that is not negative; nil where s is none.
+// count parses a small number from 0 up, or returns nil.
 func count(s string) *int {
-	// 20 bits have room for numbers of CPUs, nodes and ports, and for sizes of rings. A larger number is none of these.
+	// 20 bits suffice for numbers of CPUs, nodes and ports, and for ring sizes.
 	if n, err := strconv.ParseUint(s, 0, 20); err == nil {
 		return new(int(n))
 	}
 	return nil
 }
 
-// cpus parses a list of CPUs, and notes one that is none.
+// cpus parses a list of CPUs, or notes an invalid one and returns nil.
 func (r *reader) cpus(line int, s string) *topology.CPUSet {
 	set, err := topology.ParseCPUSet(strings.ReplaceAll(s, " ", ""))
 	if err != nil {
@@ -292,12 +289,12 @@ func (r *reader) cpus(line int, s string) *topology.CPUSet {
 	return &set
 }
 
-// binary are the sizes of units with which tools count memory.
+// binary maps the tools' units of memory to bytes.
 var binary = map[string]float64{"": 1, "B": 1, "BYTES": 1, "K": 1 << 10, "KB": 1 << 10, "KIB": 1 << 10, "M": 1 << 20,
 	"MB": 1 << 20, "MIB": 1 << 20, "G": 1 << 30, "GB": 1 << 30, "GIB": 1 << 30, "T": 1 << 40, "TIB": 1 << 40,
 	"TB": 1 << 40}
 
-// size parses "193129 MB", "512 MiB (16 instances)" or "40960K" into bytes; nil where it is no size.
+// size parses "193129 MB", "512 MiB (16 instances)" or "40960K" into bytes, or returns nil.
 func size(s string) *uint64 {
 	digits := len(s) - len(strings.TrimLeft(s, "0123456789."))
 	unit, _, _ := strings.Cut(strings.TrimSpace(s[digits:]), " ")
@@ -309,7 +306,7 @@ func size(s string) *uint64 {
 	return new(uint64(v * factor))
 }
 
-// node returns the NUMA node of a number, which is added where it is new.
+// node returns the NUMA node with the ID, adding it if necessary.
 func (r *reader) node(id int) *topology.NUMANode {
 	i, found := slices.BinarySearchFunc(r.h.NUMANodes, id, func(n topology.NUMANode, id int) int {
 		return cmp.Compare(n.ID, id)
@@ -320,7 +317,7 @@ func (r *reader) node(id int) *topology.NUMANode {
 	return &r.h.NUMANodes[i]
 }
 
-// nic returns the NIC that is described under a name, which is one of its RDMA or network devices.
+// nic returns the NIC with a name, that of one of its RDMA or network devices, adding it if necessary.
 func (r *reader) nic(name string) *topology.NIC {
 	for i := range r.h.NICs {
 		if r.h.NICs[i].Name == name {
@@ -331,7 +328,7 @@ func (r *reader) nic(name string) *topology.NIC {
 	return &r.h.NICs[len(r.h.NICs)-1]
 }
 
-// nicAt returns the NIC at an address.
+// nicAt returns the NIC at an address, adding it if necessary.
 func (r *reader) nicAt(a topology.PCIAddr) *topology.NIC {
 	for i := range r.h.NICs {
 		if n := &r.h.NICs[i]; n.Address != nil && *n.Address == a {
@@ -342,7 +339,8 @@ func (r *reader) nicAt(a topology.PCIAddr) *topology.NIC {
 	return &r.h.NICs[len(r.h.NICs)-1]
 }
 
-// rdma returns a port of an RDMA device of a NIC; the device alone if there is no number.
+// rdma returns an RDMA device of a NIC and its port, adding both if necessary. If port is nil, it returns a dummy
+// port.
 func rdma(n *topology.NIC, device string, port *int) (*topology.RDMADevice, *topology.RDMAPort) {
 	at := slices.IndexFunc(n.Devices, func(d topology.RDMADevice) bool { return d.Name == device })
 	if at < 0 {
@@ -361,7 +359,7 @@ func rdma(n *topology.NIC, device string, port *int) (*topology.RDMADevice, *top
 	return d, &d.Ports[at]
 }
 
-// netdev returns a network device of a NIC.
+// netdev returns a network device of a NIC, adding it if necessary.
 func netdev(n *topology.NIC, name string) *topology.Netdev {
 	for i := range n.Ports {
 		if n.Ports[i].Name == name {
@@ -372,7 +370,6 @@ func netdev(n *topology.NIC, name string) *topology.Netdev {
 	return &n.Ports[len(n.Ports)-1]
 }
 
-// address parses the address of a PCI function, with or without its domain.
 func address(s string) *topology.PCIAddr {
 	a, err := topology.ParsePCIAddr(s)
 	if err != nil {
@@ -381,7 +378,6 @@ func address(s string) *topology.PCIAddr {
 	return &a
 }
 
-// json decodes the text, and notes what is wrong with it.
 func (r *reader) json(to any) bool {
 	err := json.Unmarshal([]byte(r.Text.Text), to)
 	if err != nil {

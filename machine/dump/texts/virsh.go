@@ -9,7 +9,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// tenant returns the domain that the command line names; if it names none it is one without a name.
 func (r *reader) tenant() *topology.Tenant {
 	name := cmp.Or(r.Subject, "a domain without a name")
 	for i := range r.h.Tenants {
@@ -21,8 +20,8 @@ func (r *reader) tenant() *topology.Tenant {
 	return &r.h.Tenants[len(r.h.Tenants)-1]
 }
 
-// pin enters where a virtual CPU may run. One that may run on all CPUs of the host is not pinned. The number of virtual
-// CPUs follows from the highest one that is mentioned.
+// pin records the CPUs of a virtual CPU, unless it is free to run on all host CPUs. The highest virtual CPU
+// determines their number.
 func pin(t *topology.Tenant, vcpu int, set topology.CPUSet, free bool) {
 	t.VCPUs = max(t.VCPUs, vcpu+1)
 	if !free && vcpu < topology.MaxCPUs {
@@ -30,8 +29,8 @@ func pin(t *topology.Tenant, vcpu int, set topology.CPUSet, free bool) {
 	}
 }
 
-// vcpuInfo reads a block for each virtual CPU. Its affinity is a letter for each CPU of the host: "y" or "-"; with
-// --pretty it is a list.
+// vcpuInfo reads a block for each virtual CPU. The affinity has a letter for each host CPU, "y" or "-"; with --pretty
+// it is a list.
 func (r *reader) vcpuInfo() {
 	t, vcpu := r.tenant(), r.firstVCPU()
 	for p := range r.pairs() {
@@ -42,7 +41,7 @@ func (r *reader) vcpuInfo() {
 				vcpu = *n
 			}
 		case "State":
-			// Each virtual CPU has a state of its own: that of the first stands for the domain.
+			// Each virtual CPU has its own state; use the first one's for the domain.
 			if vcpu == 0 {
 				t.State = p.value
 			}
@@ -61,7 +60,7 @@ func (r *reader) vcpuInfo() {
 				pin(t, vcpu, topology.CPUs(cpus...), !strings.Contains(p.value, "-"))
 				continue
 			}
-			// "0-7 (out of 8)": all CPUs of the host are no pin.
+			// "0-7 (out of 8)": all host CPUs means not pinned.
 			list, of, _ := strings.Cut(p.value, " (out of ")
 			if set := r.cpus(p.line, list); set != nil {
 				pin(t, vcpu, *set, of != "" && strings.TrimSuffix(of, ")") == strconv.Itoa(set.Len()))
@@ -70,8 +69,8 @@ func (r *reader) vcpuInfo() {
 	}
 }
 
-// firstVCPU is the virtual CPU whose block begins the text, where the line with its number is cut off: the one before
-// that of the next block. It is -1 where nothing tells.
+// firstVCPU returns the virtual CPU of a first block whose number was cut off: the one before the next block's, or -1
+// if unknown.
 func (r *reader) firstVCPU() int {
 	for p := range r.pairs() {
 		if n := count(p.value); p.key == "VCPU" && n != nil {
@@ -84,7 +83,6 @@ func (r *reader) firstVCPU() int {
 // pinLine matches a line of virsh vcpupin and emulatorpin: a virtual CPU, or "*" for the emulator.
 var pinLine = lazyregexp.New(`^(\d+|\*):? +([0-9,^-]+)$`)
 
-// vcpuPin reads vcpupin and emulatorpin, which print the same two columns.
 func (r *reader) vcpuPin() {
 	t := r.tenant()
 	for n, m := range r.matches(pinLine) {
@@ -97,7 +95,6 @@ func (r *reader) vcpuPin() {
 	}
 }
 
-// domInfo reads what virsh dominfo says of a domain.
 func (r *reader) domInfo() {
 	value := map[string]string{}
 	for p := range r.pairs() {
@@ -111,7 +108,6 @@ func (r *reader) domInfo() {
 	}
 }
 
-// numaTune reads on which nodes the memory of a domain is.
 func (r *reader) numaTune() {
 	t := r.tenant()
 	for p := range r.pairs() {

@@ -6,10 +6,9 @@ import (
 	"github.com/rackless/rackless/machine/dump/xmltree"
 )
 
-// xmlLimits bound the work for a file from outside.
+// xmlLimits bounds the work for an untrusted file.
 var xmlLimits = xmltree.Limits{Bytes: maxText, Elements: 1 << 18, Depth: 64}
 
-// xml reads the text as XML, and notes what is wrong with it.
 func (r *reader) xml() *xmltree.Element {
 	b := []byte(r.Text.Text)
 	root, err := xmltree.Read(b, xmlLimits)
@@ -24,8 +23,8 @@ func (r *reader) xml() *xmltree.Element {
 	return root
 }
 
-// at returns the first element on a path of names; an empty one where there is none. Lookups in an empty element find
-// nothing again, so callers ask for any path without a check.
+// at returns the first element on a path of names, or an empty element. Lookups in an empty element find nothing, so
+// callers need no check.
 func at(e *xmltree.Element, path ...string) *xmltree.Element {
 	for _, name := range path {
 		next := &xmltree.Element{}

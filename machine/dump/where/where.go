@@ -1,4 +1,4 @@
-// Package where describes the position of an error in another tool's dump, in one form for all importers.
+// Package where describes the position of an error in a dump, in a common form for all importers.
 package where
 
 import (
@@ -9,10 +9,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// An Error is a dump that is not what it should be, or that cannot be right.
+// An Error is a dump that cannot be parsed, or that is inconsistent.
 type Error struct {
-	File string // as the importer was given it
-	Line int    // from 1; 0 where the whole dump is meant
+	File string // as given to the importer
+	Line int    // counts from 1; 0 means the whole dump
 	Err  error
 }
 
@@ -20,14 +20,13 @@ func (e *Error) Error() string { return Prefix(e.File, e.Line) + e.Err.Error() }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// At returns the Error of a line. Finish adds the file.
+// At returns an [*Error] for a line. Finish adds the file.
 func At(line int, format string, args ...any) error {
 	return &Error{Line: line, Err: fmt.Errorf(format, args...)}
 }
 
-// Finish completes the machine that an importer read from a file, or names the file in its error. It is
-// the end of every importer, so that what follows from the facts, and the list of the parts that were
-// filled in, are the same whatever the format.
+// Finish completes the machine that an importer has read from a file, or adds the file to its error. Every importer
+// ends with it, so that derived facts and the list of filled parts do not depend on the format.
 func Finish(h *topology.Host, err error, file string) (*topology.Host, error) {
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
@@ -40,7 +39,8 @@ func Finish(h *topology.Host, err error, file string) (*topology.Host, error) {
 	return h, nil
 }
 
-// Prefix is how a message about a place begins: "host.xml:12: ", "line 12: " of a dump without a name, or "".
+// Prefix returns the beginning of a message about a position: "host.xml:12: ", "line 12: " for a dump without a name,
+// or "".
 func Prefix(file string, line int) string {
 	switch {
 	case file != "" && line > 0:
@@ -53,13 +53,13 @@ func Prefix(file string, line int) string {
 	return ""
 }
 
-// maxNotes bounds the remarks on one dump: a hostile one could have one on each line.
+// maxNotes bounds the remarks on one dump, because a hostile one could cause one per line.
 const maxNotes = 100
 
-// Notes are remarks on lines of a dump, which was read all the same. They are listed in Host.Unread.
+// Notes are remarks on lines of a dump that could be read nevertheless. They are listed in Host.Unread.
 type Notes struct {
 	Host *topology.Host
-	File string // what they call the dump
+	File string // name of the dump in the remarks
 	made int
 }
 
@@ -71,5 +71,5 @@ func (n *Notes) Note(line int, format string, args ...any) {
 	}
 }
 
-// Clip shortens what came from outside for a message.
+// Clip shortens untrusted text for a message.
 func Clip(s string) string { return words.Clip(s, 60) }

@@ -14,22 +14,22 @@ import (
 	"github.com/rackless/rackless/machine/dump/where"
 )
 
-// An Element is an element of a file, with the line that it starts on.
+// An Element is an element of a file, with the line of its start.
 type Element struct {
 	Name  string
 	Line  int
 	Attrs []xml.Attr
 	Kids  []*Element
-	Text  []byte // without white space that stands alone between elements
+	Text  []byte // white space between elements is dropped
 }
 
-// Attr returns an attribute, "" where there is none.
+// Attr returns an attribute, or "".
 func (e *Element) Attr(name string) string {
 	value, _ := e.Lookup(name)
 	return value
 }
 
-// Lookup returns an attribute; ok is false where there is none.
+// Lookup returns an attribute; ok is false if it is missing.
 func (e *Element) Lookup(name string) (value string, ok bool) {
 	for i := range e.Attrs {
 		if e.Attrs[i].Name.Local == name && e.Attrs[i].Name.Space == "" {
@@ -39,7 +39,7 @@ func (e *Element) Lookup(name string) (value string, ok bool) {
 	return "", false
 }
 
-// All yields the elements in e of a name, in the order of the file.
+// All yields the children of e with a name, in the order of the file.
 func (e *Element) All(name string) iter.Seq[*Element] {
 	return func(yield func(*Element) bool) {
 		for _, k := range e.Kids {
@@ -50,13 +50,14 @@ func (e *Element) All(name string) iter.Seq[*Element] {
 	}
 }
 
-// Limits bound a file, before anything of it is believed: dumps come from bug reports and web pages. The depth also
-// bounds the recursion of those who walk the tree.
+// Limits bound a file, because dumps from bug reports and web pages are untrusted. The depth also bounds recursion
+// over the tree.
 type Limits struct {
 	Bytes, Elements, Depth int
 }
 
-// Closed ends the elements of XML that was cut off, and reports whether it was. What else is wrong with it stays.
+// Closed closes the open elements of truncated XML, and reports whether it was truncated. It does not fix other
+// errors.
 func Closed(b []byte) ([]byte, bool) {
 	var open []string
 	d := xml.NewDecoder(bytes.NewReader(b))
@@ -81,20 +82,20 @@ func Closed(b []byte) ([]byte, bool) {
 	}
 }
 
-// maxAttributes bounds those of one element. NCCL takes 16, and hwloc writes some 20.
+// maxAttributes bounds the attributes of one element. NCCL reads at most 16, and hwloc writes some 20.
 const maxAttributes = 64
 
-// Read reads a whole file. It takes XML without a DTD inside it and without entities of its own: no dump
-// has them, and they are how small files become large ones. Errors are of type *where.Error.
+// Read parses a whole file. It refuses a DTD within the file and entities of its own: no dump has them, and they can
+// expand a small file into a huge one. Errors are of type *where.Error.
 func Read(b []byte, limits Limits) (*Element, error) {
 	if len(b) > limits.Bytes {
 		return nil, where.At(1, "file of %d bytes; at most %d are read", len(b), limits.Bytes)
 	}
-	// RawToken is several times faster than Token, which resolves name spaces. It leaves to its caller to match tags.
+	// RawToken is several times faster than Token, which resolves name spaces. The caller must match the tags.
 	r := reader{Decoder: xml.NewDecoder(bytes.NewReader(b)), limits: limits}
 	r.CharsetReader = func(label string, _ io.Reader) (io.Reader, error) { return nil, encodingError(label) }
 	for {
-		// White space before an element is a token of its own, so that this is the line of the element.
+		// White space before an element is a token of its own, so this is the line of the element.
 		r.line, _ = r.InputPos()
 		token, err := r.RawToken()
 		if err == io.EOF && len(r.open) == 0 && r.root != nil {
@@ -109,17 +110,16 @@ func Read(b []byte, limits Limits) (*Element, error) {
 	}
 }
 
-// A reader reads one file.
 type reader struct {
 	*xml.Decoder
 	limits Limits
-	line   int // of the token
+	line   int // of the current token
 	root   *Element
 	open   []*Element
 	count  int
 }
 
-// fail returns an error at the token, with the element that it is in.
+// fail returns an error at the current token, with the element around it.
 func (r *reader) fail(format string, args ...any) error {
 	if n := len(r.open); n > 0 {
 		format, args = "%s: "+format, append([]any{where.Clip(r.open[n-1].Name)}, args...)
@@ -127,7 +127,7 @@ func (r *reader) fail(format string, args ...any) error {
 	return where.At(r.line, format, args...)
 }
 
-// take adds what a token says.
+// take processes a token.
 func (r *reader) take(token xml.Token) error {
 	switch t := token.(type) {
 	case xml.StartElement:
@@ -159,7 +159,6 @@ func (r *reader) take(token xml.Token) error {
 	return nil
 }
 
-// start opens an element.
 func (r *reader) start(t xml.StartElement) error {
 	e := &Element{Name: t.Name.Local, Line: r.line, Attrs: t.Attr}
 	switch r.count++; {
@@ -177,7 +176,7 @@ func (r *reader) start(t xml.StartElement) error {
 	default:
 		r.root = e
 	}
-	// XML allows an attribute once. Which of two counts would depend on who reads the file.
+	// XML forbids duplicate attributes, and readers differ in the one that they use.
 	for i, a := range t.Attr {
 		for _, b := range t.Attr[:i] {
 			if a.Name == b.Name {
@@ -189,7 +188,6 @@ func (r *reader) start(t xml.StartElement) error {
 	return nil
 }
 
-// endOrSyntax makes a message of what the decoder gave up with.
 func (r *reader) endOrSyntax(err error) error {
 	syntax, isSyntax := errors.AsType[*xml.SyntaxError](err)
 	encoding, isEncoding := errors.AsType[encodingError](err)
@@ -208,7 +206,7 @@ func (r *reader) endOrSyntax(err error) error {
 	return r.fail("%w", err)
 }
 
-// An encodingError is an encoding other than UTF-8, which is what the tools write.
+// An encodingError is an encoding other than UTF-8, which all supported tools write.
 type encodingError string
 
 func (e encodingError) Error() string {

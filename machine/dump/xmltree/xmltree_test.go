@@ -23,7 +23,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// What is not XML, or too much of it, is refused with its line; the tests of hwlocxml and nccl have more.
+// Invalid or too large XML is refused with its line. The tests of hwlocxml and nccl have more cases.
 func TestFilesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -1,5 +1,5 @@
-// Package pci reads the configuration space of PCI functions, and derives the PCI tree from it. The reader of a machine
-// has these bytes from sysfs, that of lspci from a dump.
+// Package pci parses the configuration space of PCI functions and derives the PCI tree from it. The bytes come from
+// sysfs or from a dump by lspci.
 package pci
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Ports of bridges, as topology.Bridge names them.
+// Port types of bridges, as in topology.Bridge.
 const (
 	PortRoot       = "root port"
 	PortUpstream   = "upstream port"
@@ -18,20 +18,19 @@ const (
 	PortBridge     = "pci bridge"
 )
 
-// Registers and capabilities of the configuration space. Sources: PCI Local Bus Specification 3.0,
-// chapter 6; PCI Express Base Specification 6.0, chapter 7; the numbers are those of Linux's
-// include/uapi/linux/pci_regs.h.
+// Registers and capabilities of the configuration space. Sources: PCI Local Bus Specification 3.0, chapter 6; PCI
+// Express Base Specification 6.0, chapter 7; numbers from Linux's include/uapi/linux/pci_regs.h.
 const (
-	HeaderSize   = 64   // bytes that every user may read
-	StandardSize = 256  // bytes of conventional PCI
-	ExtendedSize = 4096 // bytes of PCI Express
+	HeaderSize   = 64   // readable by every user
+	StandardSize = 256  // conventional PCI
+	ExtendedSize = 4096 // PCI Express
 
-	regVendor    = 0x00 // and device above it
-	regStatus    = 0x04 // in the upper half
+	regVendor    = 0x00 // vendor, and device in the upper half
+	regStatus    = 0x04 // status in the upper half
 	regClass     = 0x08 // revision in the lowest byte
 	regHeader    = 0x0c // header type in the third byte
 	regBuses     = 0x18 // of a bridge: primary, secondary and subordinate bus
-	regSubsystem = 0x2c // vendor, and device above it
+	regSubsystem = 0x2c // vendor, and device in the upper half
 	regCapList   = 0x34
 
 	statusCapList = 0x10 << 16
@@ -44,15 +43,15 @@ const (
 	capSRIOV   = 0x0010
 )
 
-// A Config is what the configuration space of a function says, as far as it was asked for and could be read.
+// A Config has the facts from a function's configuration space, as far as requested and readable.
 type Config struct {
-	Dead     bool           // it answers with ones only
-	Vendor   *topology.ID16 // nil for virtual functions, which do not answer for themselves
+	Dead     bool           // all bits read as ones
+	Vendor   *topology.ID16 // nil for virtual functions, which have it only in the physical function
 	Device   *topology.ID16
 	Class    *topology.ID24
 	Revision *topology.ID8
-	Bridge   *topology.Bridge // nil for what is no bridge
-	Link     *topology.Link   // of PCI Express, nil where there is none
+	Bridge   *topology.Bridge // nil if not a bridge
+	Link     *topology.Link   // PCI Express link, or nil
 	ACS      *topology.ACS
 	ATS      *bool
 
@@ -61,31 +60,28 @@ type Config struct {
 
 	SubsystemVendor, SubsystemDevice *topology.ID16 // nil for bridges
 
-	HeadOnly bool // There are capabilities, and what may be read ends before the first of them.
+	HeadOnly bool // there are capabilities, but the readable part ends before the first
 }
 
-// A Part of the configuration space is read only when it is needed. Each register costs an access to
-// the device: below a microsecond on bare metal, 20 of them in some virtual machines.
+// A Part of the configuration space is read only if needed. Each register costs an access to the device: less than a
+// microsecond on bare metal, 20 microseconds in some virtual machines.
 type Part uint8
 
-// The parts.
 const (
 	Identity     Part = 1 << iota // vendor, device, class, revision
-	Subsystem                     // its vendor and device
-	Buses                         // whether it is a bridge, and its buses
-	LinkState                     // of PCI Express
+	Subsystem                     // subsystem vendor and device
+	Buses                         // header type and a bridge's buses
+	LinkState                     // PCI Express link
 	Capabilities                  // port type, ACS, ATS, SR-IOV
 )
 
-// configSpace reads registers. A register that cannot be had, because the file ends before it, is
-// not an error: what a user other than root may read ends at byte 64, and what a dump keeps often
-// there too.
+// configSpace reads registers. A register after the end of the file is not an error: users other than root can read
+// only 64 bytes, and dumps often contain only these.
 type configSpace struct {
 	src io.ReaderAt
-	err error // the first that was not the end of the file
+	err error // first error other than the end of the file
 }
 
-// uint32 returns the register of 32 bits at offset at.
 func (c *configSpace) uint32(at int) (uint32, bool) {
 	if at < 0 || at%4 != 0 || at+4 > ExtendedSize {
 		return 0, false
@@ -101,8 +97,8 @@ func (c *configSpace) uint32(at int) (uint32, bool) {
 	return binary.LittleEndian.Uint32(b[:]), true
 }
 
-// Parse reads parts of the configuration space of src. The error is the first that was not
-// the end of the file; what was read before it is returned.
+// Parse reads parts of the configuration space of src. It returns the first error other than the end of the file,
+// with the facts read before it.
 func Parse(src io.ReaderAt, parts Part) (Config, error) {
 	var c Config
 	space := &configSpace{src: src}
@@ -110,8 +106,8 @@ func Parse(src io.ReaderAt, parts Part) (Config, error) {
 	if !ok {
 		return c, space.err
 	}
-	// A virtual function answers ones as its vendor and device, and has the rest. What has no class
-	// either answers nothing.
+	// A virtual function has ones as its vendor and device, but other registers are valid. If the class is ones too,
+	// the function does not respond.
 	const ones = 0xffffffff
 	if id == ones || parts&Identity != 0 {
 		class, ok := space.uint32(regClass)
@@ -143,12 +139,12 @@ func Parse(src io.ReaderAt, parts Part) (Config, error) {
 	return c, space.err
 }
 
-// ids returns the two numbers of 16 bits in a register, the lower one first.
+// ids returns the two 16-bit numbers in a register, the lower one first.
 func ids(v uint32) (low, high *topology.ID16) {
 	return new(topology.ID16(v & 0xffff)), new(topology.ID16(v >> 16))
 }
 
-// capabilities walks the list of capabilities, and behind a PCI Express capability that of the extended ones.
+// capabilities walks the list of capabilities, and after a PCI Express capability also the extended list.
 func (c *Config) capabilities(space *configSpace, parts Part) {
 	at := 0
 	if status, ok := space.uint32(regStatus); !ok {
@@ -160,7 +156,7 @@ func (c *Config) capabilities(space *configSpace, parts Part) {
 		}
 		at = int(first) & 0xfc
 	}
-	// The list lies between the header and byte 256, four bytes an entry at least: longer is a loop.
+	// The list is between the header and byte 256, with at least four bytes per entry; a longer list is a loop.
 	const most = (StandardSize - HeaderSize) / 4
 	for n := 0; n < most && at >= HeaderSize; n++ {
 		head, ok := space.uint32(at)
@@ -178,11 +174,10 @@ func (c *Config) capabilities(space *configSpace, parts Part) {
 		at = int(head>>8) & 0xfc
 	}
 	if c.Bridge != nil && at == 0 {
-		c.Bridge.Port = PortBridge // conventional PCI: the whole list is known, and PCI Express is not in it
+		c.Bridge.Port = PortBridge // conventional PCI: the whole list has no PCI Express capability
 	}
 }
 
-// express reads the PCI Express capability at offset at.
 func (c *Config) express(space *configSpace, at int, flags uint16, parts Part) {
 	const ( // device/port types
 		typeRoot, typeUpstream, typeDownstream = 4, 5, 6
@@ -198,7 +193,8 @@ func (c *Config) express(space *configSpace, at int, flags uint16, parts Part) {
 	}
 	if flags&0xf >= 2 && parts&Capabilities != 0 && (kind == typeRoot || kind == typeUpstream ||
 		kind == typeDownstream) {
-		// Device Capabilities 2: bit 6 routes, 7 and 8 complete 32 and 64 bits; Control 2: bit 7 blocks the way out.
+		// Device Capabilities 2: bit 6 is routing, 7 and 8 are 32- and 64-bit completion; Control 2: bit 7 blocks
+		// egress.
 		if cap2, ok := space.uint32(at + 0x24); ok && kind == typeRoot {
 			c.NoAtomics = cap2&0x180 != 0x180
 		} else if c.NoAtomics = ok && cap2&0x40 == 0; ok && !c.NoAtomics {
@@ -214,8 +210,8 @@ func (c *Config) express(space *configSpace, at int, flags uint16, parts Part) {
 		return
 	}
 	link := topology.Link{MaxSpeedGTs: linkSpeed(linkCap & 0xf), MaxWidth: linkWidth(linkCap >> 4 & 0x3f)}
-	// The speeds that a device supports are a vector in Link Capabilities 2; the field of Link
-	// Capabilities is for software of before it.
+	// The supported speeds are a bit vector in Link Capabilities 2. The field in Link Capabilities is for older
+	// software.
 	if linkCap2, ok := space.uint32(at + 0x2c); ok && flags&0xf >= 2 {
 		for code := uint32(7); code > 0; code-- {
 			if speed := linkSpeed(code); linkCap2>>code&1 != 0 && speed != nil {
@@ -228,7 +224,7 @@ func (c *Config) express(space *configSpace, at int, flags uint16, parts Part) {
 		status >>= 16
 		link.SpeedGTs, link.Width = linkSpeed(status&0xf), linkWidth(status>>4&0x3f)
 		if link.Width == nil {
-			link.SpeedGTs = nil // a link that is down has no lanes, and its speed field means nothing
+			link.SpeedGTs = nil // a link that is down has no lanes and an undefined speed field
 		}
 	}
 	if link != (topology.Link{}) {
@@ -236,7 +232,7 @@ func (c *Config) express(space *configSpace, at int, flags uint16, parts Part) {
 	}
 }
 
-// linkSpeed returns the speed of a code of the link registers, nil for codes without one.
+// linkSpeed returns the speed of a code in the link registers, or nil for an undefined code.
 func linkSpeed(code uint32) *float64 {
 	speeds := [...]float64{1: 2.5, 2: 5, 3: 8, 4: 16, 5: 32, 6: 64}
 	if code == 0 || int(code) >= len(speeds) {
@@ -245,7 +241,7 @@ func linkSpeed(code uint32) *float64 {
 	return &speeds[code]
 }
 
-// linkWidth returns a number of lanes, nil for numbers that no link has.
+// linkWidth returns a number of lanes, or nil for an impossible one.
 func linkWidth(lanes uint32) *int {
 	switch lanes {
 	case 1, 2, 4, 8, 12, 16, 32:
@@ -286,7 +282,6 @@ func (c *Config) extended(space *configSpace) {
 	}
 }
 
-// virtualFunctions reads the SR-IOV capability at offset at.
 func (c *Config) virtualFunctions(space *configSpace, at int) {
 	control, ok1 := space.uint32(at + 0x08)
 	totals, ok2 := space.uint32(at + 0x0c)

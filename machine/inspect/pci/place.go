@@ -7,13 +7,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// maxDepth bounds a walk up the tree: there are 256 buses in a domain.
+// maxDepth limits a walk up the tree: a domain has at most 256 buses.
 const maxDepth = 256
 
-// Place finds the bridge above each function that has neither a root bus nor a bridge yet, from the
-// buses that each bridge says are behind it, and names the root bus of all that lead to one. Where no
-// bridge leads to the bus of a function, onRoot tells whether that is a root bus; if not, nothing is
-// known of what is above.
+// Place sets the parent of each function that has neither a root bus nor a parent, from the bus numbers of bridges,
+// and the root bus of functions below a known one. If no bridge leads to a function's bus, onRoot tells whether the
+// bus is a root bus; if not, the parent is unknown.
 func Place(found []*topology.PCIDevice, onRoot func(d *topology.PCIDevice) bool) {
 	leads := map[uint32]*[256]*topology.PCIDevice{} // by domain: the nearest bridge that leads to each bus
 	byAddr := map[topology.PCIAddr]*topology.PCIDevice{}
@@ -27,9 +26,9 @@ func Place(found []*topology.PCIDevice, onRoot func(d *topology.PCIDevice) bool)
 			buses = new([256]*topology.PCIDevice)
 			leads[d.Address.Domain] = buses
 		}
-		// A bridge leads to no bus below its own, whatever it says: that keeps a hostile dump from
-		// making a loop. Of several that lead to a bus the nearest is the one whose buses start last.
-		// Virtual functions may be on a bus that no bridge leads to directly.
+		// A bridge's claim to buses at or below its own number is ignored, so that a hostile dump cannot make a loop.
+		// If several bridges lead to a bus, the nearest is the one with the highest first bus. Virtual functions may
+		// be on a bus that no bridge leads to directly.
 		first, last := int(d.Bridge.Secondary), int(d.Bridge.Subordinate)
 		for bus := first; bus <= last && int(d.Address.Bus) < first; bus++ {
 			if above := buses[bus]; above == nil || d.Bridge.Secondary > above.Bridge.Secondary {
@@ -60,22 +59,21 @@ func Place(found []*topology.PCIDevice, onRoot func(d *topology.PCIDevice) bool)
 	}
 }
 
-// RootName names the root bus that a function stands on, as sysfs does: "pci0000:40".
+// RootName returns the name of the function's root bus as in sysfs: "pci0000:40".
 func RootName(a topology.PCIAddr) string {
 	s := a.String()
 	return "pci" + s[:len(s)-len(":00.0")]
 }
 
-// AddressOf returns the function with a routing identifier: bus, device and function as 16 bits.
+// AddressOf returns the address for a routing identifier: bus, device and function in 16 bits.
 func AddressOf(domain uint32, rid uint16) topology.PCIAddr {
 	return topology.PCIAddr{
 		Domain: domain, Bus: uint8(rid >> 8), Device: uint8(rid >> 3 & 31), Function: uint8(rid & 7),
 	}
 }
 
-// VirtualFunctions returns the enabled virtual functions of the physical one at a, as far as s tells
-// where they are. The routing identifier of virtual function n is that of the physical one plus offset
-// plus n times stride.
+// VirtualFunctions returns the enabled virtual functions of the physical one at a, if s has their offset and stride.
+// The routing identifier of virtual function n is the physical function's plus offset plus n times stride.
 //
 // Source: Single Root I/O Virtualization and Sharing Specification 1.1, 2.1.2.
 func VirtualFunctions(a topology.PCIAddr, s *topology.SRIOV) []topology.VF {
@@ -94,8 +92,7 @@ func VirtualFunctions(a topology.PCIAddr, s *topology.SRIOV) []topology.VF {
 	return out
 }
 
-// Name gives a function the names that pci.ids has for its numbers. What is not in pci.ids keeps the
-// name that it had.
+// Name sets the names of a function from pci.ids. Names that are not in pci.ids stay unchanged.
 func Name(d *topology.PCIDevice) {
 	if d.Class != nil {
 		d.ClassName = cmp.Or(pciids.Class(uint32(*d.Class)), d.ClassName)

@@ -1,4 +1,4 @@
-// Package remote reads machines by ssh: it copies this program to each, lets it write a snapshot, and removes it.
+// Package remote reads machines by ssh: it copies this program to each, has it write a snapshot, and removes it.
 package remote
 
 import (
@@ -23,18 +23,18 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// maxSnapshot bounds what a host may send, in bytes. A snapshot of 512 CPUs and 200 devices has 1 MiB.
+// maxSnapshot limits the output of a host, in bytes. A snapshot of 512 CPUs and 200 devices has 1 MiB.
 const maxSnapshot = 64 << 20
 
-// maxNoise bounds what a host's login scripts may print before the snapshot, in bytes.
+// maxNoise limits the output of a host's login scripts before the snapshot, in bytes.
 const maxNoise = 64 << 10
 
-// magic begins a snapshot, as all of Zstandard.
+// magic begins a snapshot, as it does all Zstandard data.
 var magic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 
-// script runs at the other end, in any shell that has single quotes. Nothing of it is from outside. The program comes
-// in by standard input, so that one connection does all, and is removed however the script ends. %s is the machine that
-// the program is for, as uname says.
+// script runs on the host, in any shell with single quotes, and contains no outside data. It reads the program from
+// standard input, so that one connection is enough, and always removes it. %s is the expected system and machine as
+// in uname.
 const script = `exec sh -c 'set -u; umask 077
 is="$(uname -s) $(uname -m)"
 [ "$is" = "%s" ] || { echo "is $is, and this rackless is for %[1]s" >&2; exit 69; }
@@ -44,17 +44,17 @@ trap end EXIT
 trap "exit 1" HUP INT TERM
 cat >"$dir/rackless" && chmod 700 "$dir/rackless" && "$dir/rackless" snapshot --keep-ids -o -'`
 
-// uname is what uname -m says on machines for which Go has this program compiled.
+// uname maps Go's names of this program's architectures to the names of uname -m.
 var uname = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
-// A Client reads machines.
+// A Client reads machines by ssh.
 type Client struct {
-	Program string   // the file to copy: this program, static
-	Options []string // of ssh, before its own
+	Program string   // this program, statically linked, to be copied
+	Options []string // of ssh, after the Client's own
 }
 
-// Snapshot returns a snapshot of a host, which is what ssh takes for one: a name of ~/.ssh/config, user@name, or
-// ssh://user@name:port. ssh asks for no password and for no fingerprint: it has to get there by itself.
+// Snapshot returns a snapshot of a host in ssh's form: a name of ~/.ssh/config, user@name, or ssh://user@name:port.
+// ssh runs in batch mode: it asks for neither a password nor a fingerprint.
 func (c Client) Snapshot(ctx context.Context, host string) ([]byte, error) {
 	program, err := os.Open(c.Program)
 	if err != nil {
@@ -76,7 +76,7 @@ func (c Client) Snapshot(ctx context.Context, host string) ([]byte, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(out, maxSnapshot+1))
 	if len(text) > maxSnapshot {
-		_ = cmd.Process.Kill() // it would wait for a reader
+		_ = cmd.Process.Kill() // it would block on the full pipe
 		err = fmt.Errorf("sends more than %d MiB", maxSnapshot>>20)
 	}
 	if ended := cmd.Wait(); err == nil {
@@ -92,7 +92,7 @@ func (c Client) Snapshot(ctx context.Context, host string) ([]byte, error) {
 	return text[at:], nil
 }
 
-// Read reads a host. save, if there is one, gets the snapshot first.
+// Read reads a host. It first passes the snapshot to save, unless that is nil.
 func (c Client) Read(ctx context.Context, host string, save func(snapshot []byte) error) (*topology.Host, error) {
 	snapshot, err := c.Snapshot(ctx, host)
 	if err == nil && save != nil {
@@ -104,7 +104,7 @@ func (c Client) Read(ctx context.Context, host string, save func(snapshot []byte
 	return inspect.ReadStream(ctx, bytes.NewReader(snapshot), host)
 }
 
-// Jobs are hosts to be read. The snapshot of each is kept in the directory save; "" keeps none.
+// Jobs returns hosts to read. It keeps their snapshots in the directory save, unless that is "".
 func (c Client) Jobs(hosts []string, save string) (inspect.Jobs, error) {
 	jobs := inspect.Jobs{Many: true}
 	if save != "" {
@@ -127,13 +127,13 @@ func (c Client) Jobs(hosts []string, save string) (inspect.Jobs, error) {
 	return jobs, nil
 }
 
-// A tail keeps the end of what a program complains of.
+// A tail keeps the end of a program's error output.
 type tail struct{ text []byte }
 
-// maxTail is how much of it a message has, in bytes.
+// maxTail is the length of the tail in a message, in bytes.
 const maxTail = 400
 
-// Write keeps the end. It never fails.
+// Write keeps the end of p. It never fails.
 func (t *tail) Write(p []byte) (int, error) {
 	t.text = append(t.text, p...)
 	if over := len(t.text) - maxTail; over > 0 {
@@ -142,7 +142,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// after is the text in one line behind a separator, or "" where there is none.
+// after returns the text as one line, prefixed with separator, or "" if there is no text.
 func (t *tail) after(separator string) string {
 	lines := strings.FieldsFunc(string(t.text), func(r rune) bool { return r == '\n' || r == '\r' })
 	if len(lines) != 0 {
@@ -151,19 +151,19 @@ func (t *tail) after(separator string) string {
 	return ""
 }
 
-// maxHosts bounds a list: a range that was meant otherwise would start as many programs.
+// maxHosts limits a list of hosts: a mistaken range would start too many programs.
 const maxHosts = 4096
 
-// hostRange is a range in a name, as Slurm and clush write it: node[01-16,20].
+// hostRange matches a range in a name, as in Slurm and clush: node[01-16,20].
 var hostRange = lazyregexp.New(`^([^][]*)\[([0-9,-]+)\]([^][]*)$`)
 
-// hostName is what a host may be called: a name or an address with a user and what ~/.ssh/config makes of it, or a URI
-// of ssh. It does not begin with a dash, which ssh would take for an option.
+// hostName matches valid hosts: a name or an address, with an optional user, in the sense of ~/.ssh/config, or an ssh
+// URI. It excludes a leading dash, which ssh would read as an option.
 var hostName = lazyregexp.New(
 	`^(?:ssh://(?:[\w.+-]+@)?(?:\[[0-9a-fA-F:.%]+\]|\w[\w.-]*)(?::\d+)?|\w[\w.@+:-]*)$`)
 
-// Hosts reads a list of hosts: one or more a line, separated by spaces or commas, with ranges (node[01-16]). "#" begins
-// a comment. A host that stands there twice counts once. file is for messages.
+// Hosts parses a list of hosts: one or more per line, separated by spaces or commas, with ranges (node[01-16]) and
+// comments after "#". Duplicates are dropped; file is for messages.
 func Hosts(file, text string) ([]string, error) {
 	var all []string
 	for i, line := range strings.Split(text, "\n") {
@@ -190,7 +190,7 @@ func Hosts(file, text string) ([]string, error) {
 	return all, nil
 }
 
-// fields splits a line at spaces and commas that stand in no range.
+// fields splits a line at spaces and commas outside ranges.
 func fields(line string) []string {
 	depth := 0
 	return strings.FieldsFunc(line, func(r rune) bool {
@@ -206,7 +206,7 @@ func fields(line string) []string {
 	})
 }
 
-// expand returns the hosts that a word stands for.
+// expand returns the hosts that a word matches.
 func expand(word string) ([]string, error) {
 	m := hostRange.FindStringSubmatch(word)
 	if m == nil {
@@ -237,7 +237,7 @@ func expand(word string) ([]string, error) {
 	return all, nil
 }
 
-// Inventory returns the hosts of some arguments of a flag: files with lists, or hosts that begin with ssh://.
+// Inventory returns the hosts in a flag's arguments, which are files with lists or hosts that begin with ssh://.
 func Inventory(flag string, args []string) ([]string, error) {
 	var text strings.Builder
 	for _, a := range args {

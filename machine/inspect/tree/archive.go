@@ -17,12 +17,12 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// Limits bound what an archive may unpack to. A zero field means its default, which is far above
-// any real machine: the largest dumps known have 30,000 entries and 30 MB.
+// Limits limit the unpacked size of an archive. A zero field means its default, which is far above any real machine:
+// the largest known dumps have 30,000 entries and 30 MB.
 type Limits struct {
-	Bytes     int64 // of the unpacked archive, headers included; 512 MiB
-	FileBytes int64 // of one file; 64 MiB. A longer one is there and unreadable.
-	Files     int   // entries of all kinds; 500,000
+	Bytes     int64 // unpacked archive with headers; default 512 MiB
+	FileBytes int64 // one file; default 64 MiB. A longer file exists but is unreadable.
+	Files     int   // entries of all kinds; default 500,000
 }
 
 func (l Limits) withDefaults() Limits {
@@ -33,9 +33,9 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// A LimitError says which of the Limits an archive exceeds.
+// A LimitError names the limit that an archive exceeds.
 type LimitError struct {
-	Limit string // name of the field
+	Limit string // field of Limits
 	Value int64
 }
 
@@ -49,9 +49,9 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("unpacks to more than %d bytes (limit %s)", e.Value, e.Limit)
 }
 
-// An ArchiveError is what is wrong with an archive, and where.
+// An ArchiveError is a defect of an archive, with its place.
 type ArchiveError struct {
-	Entry  string // name of the entry, of the one before it where the header itself is broken
+	Entry  string // name of the entry, or of the previous one if the header itself is broken
 	Offset int64  // of the header in the unpacked archive
 	Err    error
 }
@@ -65,10 +65,9 @@ func (e *ArchiveError) Error() string {
 
 func (e *ArchiveError) Unwrap() error { return e.Err }
 
-// packings are known by the first bytes of an archive; names of files lie too often. Sources of the
-// bytes: RFC 1952; the bzip2 program; the .xz file format, section 2.1.1.1; RFC 8878, section 3.1.1. A
-// zstd file may start with a skippable frame (RFC 8878, section 3.1.2), of which 0x184D2A50 is the
-// first magic number.
+// packings are recognized by an archive's first bytes, because file names are often wrong. Sources of the bytes: RFC
+// 1952; the bzip2 program; the .xz file format, section 2.1.1.1; RFC 8878, section 3.1.1. A zstd file may start with
+// a skippable frame (RFC 8878, section 3.1.2), whose first magic number is 0x184D2A50.
 var packings = []packing{
 	{"\x1f\x8b", "gzip", openGzip},
 	{"BZh", "bzip2", openBzip2},
@@ -77,38 +76,38 @@ var packings = []packing{
 	{"\x50\x2a\x4d\x18", "zstd", openZstd},
 }
 
-// A packing is what an archive may be packed with. done is called when r has been read.
+// A packing is a compression of archives. done is called after r has been read.
 type packing struct {
 	magic, name string
 	open        func(in io.Reader) (r io.Reader, done func(), err error)
 }
 
-// packingOf returns the packing of a file that starts with head, one without a name where it is not packed.
+// packingOf returns the packing of a file that starts with head, or one without a name if the file is not packed.
 func packingOf(head []byte) packing {
 	return lists.Find(packings, func(p packing) bool { return bytes.HasPrefix(head, []byte(p.magic)) })
 }
 
-// ArchiveHead is how many bytes IsArchive wants to see.
+// ArchiveHead is the number of bytes that IsArchive needs.
 const ArchiveHead = blockSize
 
-// IsArchive reports whether a file that starts with head is one that ReadArchive may know: a tar
-// file, or something packed.
+// IsArchive reports whether a file that starts with head may be readable by ReadArchive: a tar file, or a packed
+// file.
 func IsArchive(head []byte) bool {
 	return packingOf(head).name != "" || len(head) >= blockSize && isTarHeader(head[:blockSize])
 }
 
-// The unpackers keep tables and windows of hundreds of KiB, which a run over a thousand archives
-// makes once a goroutine.
+// Unpackers have tables and windows of hundreds of KiB. With pools, a run over a thousand archives allocates them
+// only once per goroutine.
 var (
 	gzips   sync.Pool // *gzip.Reader
 	zstds   sync.Pool // *zstd.Decoder
 	readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 128<<10) }}
 )
 
-// maxWindow bounds the memory that an unpacker may be told to take: xz -9 wants 64 MiB, zstd --ultra 128 MiB.
+// maxWindow limits the memory of an unpacker: xz -9 needs 64 MiB, zstd --ultra 128 MiB.
 const maxWindow = 128 << 20
 
-// buffered returns r with a buffer of the pool, and what gives that back.
+// buffered returns r with a buffer from the pool, and a function that returns the buffer to it.
 func buffered(r io.Reader) (in *bufio.Reader, release func()) {
 	in = readers.Get().(*bufio.Reader)
 	in.Reset(r)
@@ -118,13 +117,12 @@ func buffered(r io.Reader) (in *bufio.Reader, release func()) {
 	}
 }
 
-// ReadArchive reads a tar archive, plain or packed with gzip, bzip2, xz or zstd, into memory. What
-// it is, is told from its first bytes.
+// ReadArchive reads a tar archive, plain or packed with gzip, bzip2, xz or zstd, into memory. It detects the packing
+// from the first bytes.
 //
-// Names are confined to the tree. Of an entry that comes twice the later one counts. Hard links
-// become copies. Devices, FIFOs, sparse files and files above the limit are there and cannot be
-// read. An archive that is cut off, or that puts a file below a file, is an error: half a machine
-// would be taken for a whole one.
+// Names are confined to the tree. If an entry repeats, the later one counts. Hard links become copies. Devices,
+// FIFOs, sparse files and files above the limit exist but cannot be read. An archive that is truncated, or that puts
+// a file below a file, is an error: otherwise part of a machine would be taken for the whole.
 func ReadArchive(r io.Reader, limits Limits) (*Mem, error) {
 	limits = limits.withDefaults()
 	in, release := buffered(r)
@@ -171,14 +169,14 @@ func openZstd(in io.Reader) (io.Reader, func(), error) {
 		}
 	}
 	done := func() {
-		if z.Reset(nil) == nil { // lets go of what it read
+		if z.Reset(nil) == nil { // releases the old reader
 			zstds.Put(z)
 		}
 	}
 	return z, done, z.Reset(in)
 }
 
-// notEnd makes an early end an error that is not taken for an orderly one.
+// notEnd turns an early end into an error other than io.EOF.
 func notEnd(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
@@ -186,5 +184,4 @@ func notEnd(err error) error {
 	return err
 }
 
-// errTruncated is the error of an archive without its end.
 var errTruncated = errors.New("the archive is cut off: copy it again, or collect it again")

@@ -17,7 +17,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// tarOf writes entries with archive/tar.
 func tarOf(t testing.TB, entries ...entryOf) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -75,7 +74,6 @@ func zstdOf(t testing.TB, b []byte) []byte {
 	return w.EncodeAll(b, nil)
 }
 
-// describe lists a tree, a line an entry.
 func describe(t testing.TB, m *Mem) string {
 	t.Helper()
 	var b strings.Builder
@@ -105,14 +103,15 @@ func describe(t testing.TB, m *Mem) string {
 	return b.String()
 }
 
-// testdata/small.tar.bz2 and small.tar.xz were made with GNU tar, bzip2 and xz: there is no writer for them here.
+// testdata/small.tar.bz2 and small.tar.xz were made with GNU tar, bzip2 and xz, because Go has no writers for them
+// here.
 func TestArchivesOfEveryPacking(t *testing.T) {
 	t.Parallel()
 	plain := tarOf(t,
 		entry(tar.TypeDir, "box/", ""), entry(tar.TypeSymlink, "box/link", "sys/online"),
 		entry(tar.TypeDir, "box/proc/", ""), file("box/proc/cpuinfo", "x"), entry(tar.TypeDir, "box/sys/", ""),
 		file("box/sys/online", "0\n"))
-	// A frame that is to be skipped (RFC 8878, section 3.1.2) before the one with the archive.
+	// A skippable frame (RFC 8878, section 3.1.2) before the frame with the archive.
 	skippable := append([]byte("\x50\x2a\x4d\x18\x04\x00\x00\x00skip"), zstdOf(t, plain)...)
 	want := "box/\nbox/link -> sys/online <nil>\nbox/proc/\nbox/proc/cpuinfo = \"x\" <nil>\nbox/sys/\nbox/sys/online " +
 		"= \"0\\n\" <nil>\n"
@@ -338,7 +337,7 @@ func TestArchiveLimits(t *testing.T) {
 	if diff := cmp.Diff(want, describe(t, m)); diff != "" {
 		t.Errorf("tree (-want +got):\n%s", diff)
 	}
-	// What comes behind the end mark counts, too: gzip's zeros unpack a thousandfold.
+	// Bytes after the end mark also count: zeros in gzip unpack a thousandfold.
 	behind := gzipOf(t, append(tarOf(t, file("a", "1")), make([]byte, 4<<20)...))
 	if _, err := ReadArchive(bytes.NewReader(behind), Limits{Bytes: 1 << 20}); err == nil {
 		t.Error("zeros behind the end: no error")
@@ -358,8 +357,8 @@ func TestOtherFilesAreNotArchives(t *testing.T) {
 	}
 }
 
-// dumps returns the archives below $RACKLESS_CORPUS, a directory with dumps of real machines.
-// Without it, what wants them is skipped.
+// dumps returns the archives below $RACKLESS_CORPUS, a directory with dumps of real machines. It skips the test if
+// that is not set.
 func dumps(t testing.TB) []string {
 	t.Helper()
 	dir := os.Getenv("RACKLESS_CORPUS")

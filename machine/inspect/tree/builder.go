@@ -9,45 +9,42 @@ import (
 	"strings"
 )
 
-// A Builder makes a Mem. The zero value is ready. Directories on the way to an entry are made.
-// Names are cleaned: "./sys/", "/sys" and "../sys" are all "sys", so that no name leads out of the
-// tree.
+// A Builder makes a Mem. The zero value is ready to use. It makes the directories above an entry, and cleans names:
+// "./sys/", "/sys" and "../sys" are all "sys", so that no name leads out of the tree.
 //
-// An entry added twice is replaced by the later one, as unpacking an archive does. An entry cannot
-// be below one that is not a directory, and a directory with entries cannot become something else:
-// both are errors.
+// A later entry replaces an earlier one of the same name, as when unpacking an archive. It is an error to put an
+// entry below one that is not a directory, or to replace a nonempty directory with another kind of entry.
 type Builder struct {
 	root    *node
 	entries int
-	slab    []node            // nodes are made many at a time
-	names   map[string]string // a name of sysfs is used thousands of times and kept once
-	lastDir *node             // of the directory of the entry before, where the next is likely to be too
+	slab    []node            // nodes are allocated many at a time
+	names   map[string]string // names in sysfs repeat thousands of times and are kept once
+	lastDir *node             // directory of the previous entry, and probably of the next
 	last    string
 }
 
-// slabNodes is how many nodes are made at once: a small tree should not pay for a large one.
+// slabNodes is the number of nodes allocated at once, small enough for small trees.
 const slabNodes = 256
 
-// indexFrom is the number of entries from which a directory is searched by a map instead of one by one.
+// indexFrom is the number of entries from which a directory is searched by a map instead of linearly.
 const indexFrom = 16
 
-// File adds a regular file. The tree keeps data and does not copy it.
+// File adds a regular file. The tree keeps data without copying it.
 func (b *Builder) File(name string, data []byte) error {
 	return b.put(name, node{mode: 0o444, data: data})
 }
 
-// Dir adds a directory, or does nothing where there is one.
+// Dir adds a directory, or does nothing if it exists.
 func (b *Builder) Dir(name string) error { return b.put(name, node{mode: fs.ModeDir | 0o555}) }
 
-// Link adds a symbolic link. Its target is kept as it is written; it need not exist.
+// Link adds a symbolic link. Its target is kept as written and need not exist.
 func (b *Builder) Link(name, target string) error {
 	return b.put(name, node{mode: fs.ModeSymlink | 0o777, target: target})
 }
 
-// Unreadable adds an entry that is there and whose content, or list of entries, cannot be had:
-// reading it returns err. The type bits of mode say what it is: 0 is a regular file, fs.ModeDir a
-// directory. A directory that is there already keeps its entries, which can still be reached by
-// name.
+// Unreadable adds an entry that exists but cannot be read: reading its content or its list returns err. The type bits
+// of mode give its type: 0 is a regular file, fs.ModeDir a directory. An existing directory keeps its entries, which
+// stay reachable by name.
 func (b *Builder) Unreadable(name string, mode fs.FileMode, err error) error {
 	if err == nil {
 		return fmt.Errorf("add %q: an unreadable entry needs its error", name)
@@ -55,8 +52,8 @@ func (b *Builder) Unreadable(name string, mode fs.FileMode, err error) error {
 	return b.put(name, node{mode: mode.Type(), err: err})
 }
 
-// Hidden adds an entry that cannot even be looked at: whatever is asked of it returns err, as in a
-// directory that may not be searched. The list of its directory has it.
+// Hidden adds an entry for which every operation returns err, as in a directory without search permission. The list
+// of its directory includes it.
 func (b *Builder) Hidden(name string, err error) error {
 	if err == nil {
 		return fmt.Errorf("add %q: a hidden entry needs its error", name)
@@ -73,7 +70,7 @@ func (b *Builder) hardLink(name, target string) error {
 	return b.put(name, node{mode: n.mode, data: n.data, target: n.target, err: n.err})
 }
 
-// Mem returns the tree. The builder starts again with an empty one.
+// Mem returns the tree. The builder then starts over with an empty one.
 func (b *Builder) Mem() *Mem {
 	b.start()
 	m := &Mem{root: b.root}
@@ -89,8 +86,7 @@ func (b *Builder) start() {
 	}
 }
 
-// finish sorts every directory. It does not call itself for files, so its depth is that of the
-// directories, which put bounds.
+// finish sorts every directory. It recurses only for directories, and put limits their depth.
 func finish(n *node) {
 	n.index = nil
 	if !slices.IsSortedFunc(n.children, byName) {
@@ -105,7 +101,7 @@ func finish(n *node) {
 
 func byName(a, b *node) int { return strings.Compare(a.name, b.name) }
 
-// maxDepth bounds the elements of a name. Sysfs with many PCI bridges stays below 40.
+// maxDepth limits the elements of a name. Sysfs with many PCI bridges stays below 40.
 const maxDepth = 256
 
 func (b *Builder) put(name string, n node) error {
@@ -139,7 +135,6 @@ func (b *Builder) put(name string, n node) error {
 	return nil
 }
 
-// dir finds or makes the directory that name is in.
 func (b *Builder) dir(name string) (*node, error) {
 	end := strings.LastIndexByte(name, '/')
 	if end < 0 {
@@ -169,7 +164,7 @@ func (b *Builder) dir(name string) (*node, error) {
 	return at, nil
 }
 
-// built returns the entry of that name of a directory that is not sorted yet.
+// built returns the entry called name of a directory that is not sorted yet.
 func (n *node) built(name string) *node {
 	if n.index != nil {
 		return n.index[name]
@@ -203,7 +198,7 @@ func (b *Builder) attach(dir *node, name string, n node) *node {
 	return c
 }
 
-// find returns the entry of that clean name without following links, nil where there is none.
+// find returns the entry with that clean name without following links, or nil.
 func (b *Builder) find(name string) *node {
 	b.start()
 	at := b.root
@@ -218,5 +213,4 @@ func (b *Builder) find(name string) *node {
 	return at
 }
 
-// clip shortens a name from outside for a message.
 func clip(s string) string { return words.Clip(s, 100) }

@@ -39,7 +39,7 @@ func TestBuilderEntriesThatMeet(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		add  func(b *Builder) error
-		read string // of "a"
+		read string // content of "a"
 		err  string
 	}{
 		{"the later file counts", func(b *Builder) error {

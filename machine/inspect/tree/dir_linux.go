@@ -19,14 +19,14 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// Directory is a directory of this machine as a tree: one that a machine was captured into, or the
-// machine's own root. Any number of goroutines may read it at once.
+// Directory is a directory of this machine as a tree: a captured machine or this machine's own root. It is safe for
+// concurrent use.
 type Directory struct {
-	// at is a descriptor of the directory (O_PATH), -1 for the machine's own root, which needs none.
+	// at is an O_PATH descriptor of the directory, or -1 for the machine's own root, which needs none.
 	at   int
 	live bool
-	path string // as the caller has named it, for --verbose
-	// byStep is set where the kernel has no openat2: see openByStep.
+	path string // as given by the caller, for --verbose
+	// byStep is set if the kernel has no openat2: see openByStep.
 	byStep bool
 }
 
@@ -37,9 +37,9 @@ var (
 
 // Dir opens a directory as a tree. Links are resolved inside of it. Close releases it.
 //
-// The kernel confines the names, with openat2(2) and RESOLVE_IN_ROOT: one call a file, and no way
-// out for a tree that changes meanwhile. Before Linux 5.6, and in containers whose seccomp filter
-// does not know the call, the links are read here: slower, with the same result.
+// The kernel confines names by openat2(2) with RESOLVE_IN_ROOT: one call per file, and safe even if the tree changes
+// meanwhile. Before Linux 5.6, and in containers whose seccomp filter does not know the call, links are resolved
+// here, which is slower but has the same result.
 func Dir(path string) (*Directory, error) { return openDirectory(path, true) }
 
 func openDirectory(path string, useOpenat2 bool) (*Directory, error) {
@@ -56,7 +56,7 @@ func openDirectory(path string, useOpenat2 bool) (*Directory, error) {
 	case nil:
 		unix.Close(probe)
 	case unix.ENOSYS, unix.EPERM, unix.EINVAL:
-		// A seccomp filter answers what it likes: EPERM is docker's, before it knew openat2.
+		// A seccomp filter may return any error: docker's returned EPERM before it knew openat2.
 		d.byStep = true
 	default:
 		unix.Close(fd)
@@ -65,7 +65,7 @@ func openDirectory(path string, useOpenat2 bool) (*Directory, error) {
 	return d, nil
 }
 
-// Live returns the machine that runs this program. Its links lead where the kernel says. It need not be closed.
+// Live returns the machine that runs this program. The kernel resolves its links, and it need not be closed.
 func Live() *Directory { return &Directory{at: -1, live: true, path: "/"} }
 
 // Close releases the directory. Names can no longer be read.
@@ -78,15 +78,14 @@ func (d *Directory) Close() error {
 	return unix.Close(fd)
 }
 
-// openFlags are those of every open for reading. O_NONBLOCK: a FIFO without a writer, or a terminal
-// without a carrier, would wait for ever. O_NOCTTY: a terminal must not become ours.
+// openFlags are used for every open for reading. O_NONBLOCK: a FIFO without a writer or a terminal without a carrier
+// would block forever. O_NOCTTY: a terminal must not become ours.
 const openFlags = unix.O_NONBLOCK | unix.O_NOCTTY
 
-// open opens name for reading, or with O_PATH.
 func (d *Directory) open(name string, flags int) (int, error) {
 	if flags |= unix.O_CLOEXEC; flags&unix.O_PATH == 0 {
 		if flags&unix.O_DIRECTORY == 0 {
-			flags |= openFlags // openat2 refuses flags that O_PATH ignores.
+			flags |= openFlags // openat2 rejects flags that O_PATH ignores.
 		}
 		trace.Reads(filepath.Join(d.path, name))
 	}
@@ -104,16 +103,15 @@ func (d *Directory) open(name string, flags int) (int, error) {
 	return retry(func() (int, error) { return unix.Openat2(d.at, name, &how) })
 }
 
-// A step is an entry on the path to a name. Its descriptor (O_PATH) stands for the entry itself,
-// whatever becomes of its name meanwhile.
+// A step is an entry on the path to a name. Its O_PATH descriptor stays valid even if the entry is renamed.
 type step struct {
 	fd    int
 	name  string
 	above *step // nil for the root
 }
 
-// openByStep is open without openat2. It opens one element after the other, never through a link, and
-// follows links itself: a tree that is changed meanwhile leads nowhere else.
+// openByStep is open without openat2. It opens one element after the other, never through a link, and follows links
+// itself, so that a concurrent change of the tree cannot lead outside.
 func (d *Directory) openByStep(name string, flags int) (int, error) {
 	open := func(at *step, element string, flags int) (int, error) {
 		return retry(func() (int, error) { return unix.Openat(at.fd, element, flags|unix.O_NOFOLLOW, 0) })
@@ -145,18 +143,18 @@ func (d *Directory) openByStep(name string, flags int) (int, error) {
 	return open(up(at), at.name, flags)
 }
 
-// readLink returns the target of the link that fd (O_PATH) stands for.
+// readLink returns the target of the link with O_PATH descriptor fd.
 func readLink(fd int) (string, error) {
 	var buf [4096]byte // PATH_MAX
 	n, err := unix.Readlinkat(fd, "", buf[:])
 	if err == unix.ENOENT {
-		err = unix.EINVAL // The kernel's answer for a descriptor of something that is not a link.
+		err = unix.EINVAL // The kernel's error for a descriptor that is not a link.
 	}
 	return string(buf[:max(n, 0)]), err
 }
 
-// retry calls open again when a signal came, and when a rename anywhere kept the kernel from being
-// sure about a ".." (openat2(2), EAGAIN).
+// retry repeats open after a signal, and if a concurrent rename kept the kernel from resolving a ".." safely
+// (openat2(2), EAGAIN).
 func retry(open func() (int, error)) (int, error) {
 	for again := 0; ; again++ {
 		fd, err := open()
@@ -169,9 +167,8 @@ func retry(open func() (int, error)) (int, error) {
 
 // ReadFile returns the content of a regular file.
 //
-// It does not use os.ReadFile: the runtime would put the descriptor into its poller, and a driver
-// of sysfs that answers EAGAIN would then be waited for without end. Here EAGAIN is an error as any
-// other.
+// It avoids os.ReadFile, which registers the descriptor with the runtime's poller: if a sysfs driver returns EAGAIN,
+// os.ReadFile would wait forever. Here EAGAIN is an ordinary error.
 func (d *Directory) ReadFile(name string) ([]byte, error) {
 	fd, err := d.open(name, unix.O_RDONLY)
 	if err != nil {
@@ -180,8 +177,8 @@ func (d *Directory) ReadFile(name string) ([]byte, error) {
 	defer unix.Close(fd)
 	size := int64(-1)
 	if !d.live {
-		// A captured tree may have been planted: nothing but files is read. What it says of its
-		// size is right, unlike sysfs and procfs.
+		// A captured tree may be malicious, so only regular files are read. Its file sizes are right, unlike in sysfs
+		// and procfs.
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
 			return nil, pathError("stat", name, err)
@@ -202,13 +199,12 @@ func (d *Directory) ReadFile(name string) ([]byte, error) {
 	return b, nil
 }
 
-// errNotRegular is the error of reading a device, a FIFO or a socket of a tree.
 var errNotRegular = errors.New("not a regular file")
 
-// buffers are of one sysfs file each: the kernel writes at most a page (Documentation/filesystems/sysfs.rst).
+// buffers hold one sysfs file each: the kernel writes at most a page (Documentation/filesystems/sysfs.rst).
 var buffers = sync.Pool{New: func() any { return new([8 << 10]byte) }}
 
-// readAll reads fd to its end. size is what the file system says it has, -1 where that is not to be believed.
+// readAll reads fd to its end. size is the size in the file system, or -1 if that is unreliable.
 func readAll(fd int, size int64, name string) ([]byte, error) {
 	buf := buffers.Get().(*[8 << 10]byte)
 	defer buffers.Put(buf)
@@ -220,7 +216,7 @@ func readAll(fd int, size int64, name string) ([]byte, error) {
 	if n < len(buf) {
 		return b, nil
 	}
-	// Long: the buffer was filled. It grows by doubling, from the size where that is known and sane.
+	// The buffer is full. The next one has the file's size if that is known and sane, and then doubles.
 	want := max(4*len(buf), int(min(size+1, maxRead)))
 	for {
 		b = slices.Grow(b, max(want-len(b), len(b)))
@@ -238,10 +234,9 @@ func readAll(fd int, size int64, name string) ([]byte, error) {
 	}
 }
 
-// readFull reads until b is full or the file ends. It stops without asking once more where the end
-// is known: at the size of a file on a disk, and after a short read of an attribute of sysfs, which
-// the kernel gives whole. Files of procfs come in pieces of any length, so they are asked until
-// they say that they are at their end; the same goes for the file systems mounted below /sys.
+// readFull reads until b is full or the file ends. It skips the final read that would return 0 if the end is certain:
+// at the size of a file on disk, and after a short read of a sysfs attribute, which the kernel returns in one piece.
+// Files of procfs, and of file systems mounted below /sys, come in pieces of any length.
 func readFull(fd int, b []byte, size int64, name string) (int, error) {
 	whole := strings.HasPrefix(name, "sys/") && !strings.HasPrefix(name, "sys/kernel/") && !strings.HasPrefix(name,
 		"sys/fs/")
@@ -262,13 +257,13 @@ func readFull(fd int, b []byte, size int64, name string) (int, error) {
 	return n, nil
 }
 
-// ReadDir returns what is in a directory, by name.
+// ReadDir returns the entries of a directory by name.
 func (d *Directory) ReadDir(name string) ([]fs.DirEntry, error) {
 	fd, err := d.open(name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, pathError("open", name, err)
 	}
-	// Where a file system does not give the type of an entry, package os asks for it by the directory's path.
+	// If a file system does not return the type of an entry, package os stats it by the directory's path.
 	f := os.NewFile(uintptr(fd), "/proc/self/fd/"+strconv.Itoa(fd))
 	defer f.Close()
 	entries, err := f.ReadDir(maxEntries + 1)
@@ -288,9 +283,8 @@ func (d *Directory) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// Open opens a file or directory, and nothing else. ReadFile and ReadDir cost less; a file of which
-// only parts are wanted, such as the configuration space of a PCI function, is better opened: it is
-// an io.ReaderAt.
+// Open opens a file or directory. ReadFile and ReadDir cost less, but Open is better for parts of a file, such as the
+// configuration space of a PCI function: the result is an io.ReaderAt.
 func (d *Directory) Open(name string) (fs.File, error) {
 	fd, err := d.open(name, unix.O_RDONLY)
 	if err != nil {
@@ -299,7 +293,7 @@ func (d *Directory) Open(name string) (fs.File, error) {
 	var st unix.Stat_t
 	if err = unix.Fstat(fd, &st); err == nil {
 		if mode := modeOf(st.Mode); mode.IsRegular() || mode.IsDir() {
-			// A descriptor that does not block goes into the runtime's poller, of which ReadFile keeps clear.
+			// A nonblocking descriptor would be added to the runtime's poller, which ReadFile avoids.
 			err = unix.SetNonblock(fd, false)
 		} else {
 			err = errNotRegular
@@ -312,7 +306,6 @@ func (d *Directory) Open(name string) (fs.File, error) {
 	return &diskFile{File: os.NewFile(uintptr(fd), name), tree: d, name: name}, nil
 }
 
-// A diskFile is an open file or directory of this machine.
 type diskFile struct {
 	*os.File
 	tree *Directory
@@ -329,10 +322,10 @@ func (f *diskFile) ReadDir(n int) ([]fs.DirEntry, error) {
 	return f.list.ReadDir(n)
 }
 
-// Stat describes what name stands for, through links.
+// Stat describes the file of that name and follows links.
 func (d *Directory) Stat(name string) (fs.FileInfo, error) { return d.stat("stat", name, 0) }
 
-// Lstat is Stat that does not follow a link at the end of name.
+// Lstat is like Stat but does not follow a link at the end of name.
 func (d *Directory) Lstat(name string) (fs.FileInfo, error) {
 	return d.stat("lstat", name, unix.O_NOFOLLOW)
 }
@@ -350,7 +343,7 @@ func (d *Directory) stat(op, name string, flags int) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// ReadLink returns the target of a link as it is written.
+// ReadLink returns the target of a link as written.
 func (d *Directory) ReadLink(name string) (string, error) {
 	var target string
 	fd, err := d.open(name, unix.O_PATH|unix.O_NOFOLLOW)
@@ -364,7 +357,6 @@ func (d *Directory) ReadLink(name string) (string, error) {
 	return target, nil
 }
 
-// statInfo is the fs.FileInfo of a stat(2).
 type statInfo struct {
 	name string
 	st   unix.Stat_t
@@ -384,22 +376,19 @@ func (s *statInfo) Mode() fs.FileMode {
 	return mode
 }
 
-// fileTypes are the type bits of stat(2), as Go has them. A regular file has none.
+// fileTypes maps type bits of stat(2) to Go's. A regular file has none.
 var fileTypes = map[uint32]fs.FileMode{unix.S_IFDIR: fs.ModeDir, unix.S_IFLNK: fs.ModeSymlink,
 	unix.S_IFIFO: fs.ModeNamedPipe, unix.S_IFSOCK: fs.ModeSocket, unix.S_IFBLK: fs.ModeDevice,
 	unix.S_IFCHR: fs.ModeDevice | fs.ModeCharDevice}
 
-// modeOf returns the type bits for those of a stat(2).
 func modeOf(mode uint32) fs.FileMode { return fileTypes[mode&unix.S_IFMT] }
 
-// A dirEntry is one entry of a directory of this machine.
 type dirEntry struct {
 	fs.DirEntry
 	tree *Directory
-	dir  string // that it is in
+	dir  string // containing directory
 }
 
 func (e dirEntry) Info() (fs.FileInfo, error) { return e.tree.Lstat(join(e.dir, e.Name())) }
 
-// maxEntries bounds the entries of one directory.
 const maxEntries = 1 << 20

@@ -4,11 +4,11 @@ package tree
 
 import "os"
 
-// Directory is a directory as a tree, as it was when it was opened: it is read whole. Only Linux confines names to a
-// directory that changes meanwhile, and only there is a machine to be read.
+// Directory is a snapshot of a directory as a tree: it is read whole when opened. Only Linux can confine names in a
+// directory that changes meanwhile, and only Linux machines can be read live.
 type Directory struct{ *Mem }
 
-// Dir reads a directory, into which a machine was captured, as a tree.
+// Dir reads a directory with a captured machine as a tree.
 func Dir(path string) (*Directory, error) {
 	var b Builder
 	if err := b.Load(os.DirFS(path)); err != nil {
@@ -17,7 +17,7 @@ func Dir(path string) (*Directory, error) {
 	return &Directory{b.Mem()}, nil
 }
 
-// Live returns an empty tree: what runs this program is no Linux.
+// Live returns an empty tree, because this program does not run on Linux.
 func Live() *Directory { return &Directory{new(Builder).Mem()} }
 
 // Close does nothing.

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unpack writes a tree into a directory.
 func unpack(t testing.TB, m *Mem) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -25,7 +24,7 @@ func unpack(t testing.TB, m *Mem) string {
 		at := filepath.Join(dir, name)
 		switch {
 		case err != nil && e.IsDir():
-			return nil // unreadable: made already
+			return nil // unreadable: already made
 		case err != nil:
 			return err
 		case e.IsDir():
@@ -33,7 +32,7 @@ func unpack(t testing.TB, m *Mem) string {
 		case e.Type()&fs.ModeSymlink != 0:
 			target, err := m.ReadLink(name)
 			if err != nil || target == "" {
-				return err // no file system holds a link to nothing
+				return err // no file system can store a link with an empty target
 			}
 			return os.Symlink(target, at)
 		}
@@ -49,7 +48,7 @@ func unpack(t testing.TB, m *Mem) string {
 	return dir
 }
 
-// directories opens dir with openat2, where the kernel has it, and without.
+// directories opens dir with openat2, if the kernel has it, and without.
 func directories(t testing.TB, dir string) map[string]*Directory {
 	t.Helper()
 	out := make(map[string]*Directory)
@@ -68,7 +67,8 @@ func directories(t testing.TB, dir string) map[string]*Directory {
 	return out
 }
 
-// TestDirectoryReadsAsMem holds both ways of reading a directory to the tree in memory that it was made from.
+// TestDirectoryReadsAsMem checks that both ways of reading a directory agree with the tree in memory that it was made
+// from.
 func TestDirectoryReadsAsMem(t *testing.T) {
 	t.Parallel()
 	m := sample(t)
@@ -89,7 +89,6 @@ func TestDirectoryReadsAsMem(t *testing.T) {
 	}
 }
 
-// same checks that two trees answer alike.
 func same(t *testing.T, want, got FS, name string) {
 	t.Helper()
 	kind := func(err error) string {
@@ -120,7 +119,7 @@ func same(t *testing.T, want, got FS, name string) {
 		}
 		return out
 	}
-	var missing []string // what has no place in a directory of a disk
+	var missing []string // entries that cannot exist in a directory on disk
 	for _, e := range list(la) {
 		if !strings.HasSuffix(e, "/") && (strings.Contains(e, "secret") || strings.Contains(e, "empty-target")) {
 			missing = append(missing, e)
@@ -200,7 +199,7 @@ func TestDirectoryDoesNotWait(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	// /dev/zero has no end; making a device takes root.
+	// /dev/zero is endless; making a device requires root.
 	device := unix.Mknod(filepath.Join(dir, "zero"), unix.S_IFCHR|0o644, int(unix.Mkdev(1, 5))) == nil
 	for how, d := range directories(t, dir) {
 		t.Run(how, func(t *testing.T) {
@@ -356,7 +355,7 @@ func TestUnreadableFilesOfDisk(t *testing.T) {
 	}
 }
 
-// TestLiveReadsThisMachine holds Live to package os, on files of every kind that the kernel makes up.
+// TestLiveReadsThisMachine compares Live with package os, on every kind of file that the kernel generates.
 func TestLiveReadsThisMachine(t *testing.T) {
 	t.Parallel()
 	live := Live()
@@ -485,7 +484,7 @@ func BenchmarkReadFile(b *testing.B) {
 	}
 }
 
-// BenchmarkReadTree reads every file of a tree of ten thousand, as a captured machine has.
+// BenchmarkReadTree reads every file of a tree of ten thousand, the size of a captured machine.
 func BenchmarkReadTree(b *testing.B) {
 	var build Builder
 	for i := range 10_000 {

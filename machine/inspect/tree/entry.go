@@ -14,34 +14,35 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// An Entry is a file, directory or link on its way into an archive.
+// An Entry is a file, directory or link to be written into an archive.
 type Entry struct {
 	Name   string
-	Mode   fs.FileMode // type bits: 0 a file, fs.ModeDir, fs.ModeSymlink, or what else was seen there
+	Mode   fs.FileMode // type bits: 0 for a file, fs.ModeDir, fs.ModeSymlink, or another type
 	Data   []byte      // of a file
 	Target string      // of a link
 
-	// Omitted is set where the entry was seen, and neither read nor listed. Reading it from the
-	// archive says that it is not known.
+	// Omitted is set if the entry was seen but neither read nor listed. Reading it from the archive returns
+	// ErrNotRecorded.
 	Omitted bool
-	// Err is why it could not be read. Hidden says that it could not even be looked at.
+	// Err is the error of reading the entry. Hidden means that even Lstat failed.
 	Err    error
 	Hidden bool
 }
 
-// notRecorded is the error of reading what an archive names and does not hold. For those who read, it is not there.
+// notRecorded is the error of reading an entry that an archive names without its content. It counts as
+// fs.ErrNotExist.
 type notRecorded struct{}
 
 func (notRecorded) Error() string { return "not recorded: nobody read it when the archive was made" }
 
 func (notRecorded) Is(target error) bool { return target == fs.ErrNotExist }
 
-// ErrNotRecorded is the error of reading an entry whose content was not recorded. It is an fs.ErrNotExist, too.
+// ErrNotRecorded is the error of reading an entry whose content was not recorded. It is also an fs.ErrNotExist.
 var ErrNotRecorded error = notRecorded{}
 
-// Modes in archives. What was not read must not be taken for empty: an empty file that nobody may
-// read, and a directory with a sticky bit that only its owner may list, were not recorded. No
-// capture of another tool has such directories.
+// Modes in archives for entries that were not recorded, so that they do not look empty: an empty file without
+// permissions, and a directory with the sticky bit that only its owner may list. Captures by other tools have no such
+// directories.
 const (
 	modeRead     = 0o644
 	modeUnread   = 0o200
@@ -49,15 +50,14 @@ const (
 	modeUnlisted = 0o1711
 )
 
-// The records of pax headers that say what tar has no words for (pax: a vendor's own keys are in capitals).
+// Records of pax headers for facts that tar cannot express (pax: a vendor's own keys are in capitals).
 const (
-	paxError  = "RACKLESS.error"  // as ErrorName has it
+	paxError  = "RACKLESS.error"  // as in ErrorName
 	paxHidden = "RACKLESS.hidden" // "1"
 )
 
-// WriteTar writes entries as a tar archive: in the order given, without times and owners, the same
-// bytes for the same entries. ReadArchive makes of it a tree that answers as the one did that the
-// entries were recorded from.
+// WriteTar writes entries as a tar archive in the given order, without times and owners: the same entries give the
+// same bytes. ReadArchive makes a tree of it that behaves like the recorded one.
 func WriteTar(w io.Writer, entries []Entry) error {
 	tw := tar.NewWriter(w)
 	for _, e := range entries {
@@ -72,7 +72,7 @@ func WriteTar(w io.Writer, entries []Entry) error {
 		case e.Mode&fs.ModeSymlink != 0 && e.Err == nil && e.Target != "":
 			h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, e.Target, 0o777
 		case e.Omitted || e.Err != nil || !e.Mode.IsRegular():
-			h.Mode = modeUnread // a device, too: archives that make devices are not for unpacking
+			h.Mode = modeUnread // also for devices, so that unpacking the archive makes none
 		default:
 			data = e.Data
 			h.Size = int64(len(data))
@@ -94,7 +94,7 @@ func WriteTar(w io.Writer, entries []Entry) error {
 	return tw.Close()
 }
 
-// Add adds entries, as reading the archive that WriteTar makes of them would.
+// Add adds entries, with the same result as reading them from the archive of WriteTar.
 func (b *Builder) Add(entries ...Entry) error {
 	for _, e := range entries {
 		if err := b.add(e); err != nil {
@@ -124,9 +124,8 @@ func (b *Builder) add(e Entry) error {
 	return b.File(e.Name, e.Data)
 }
 
-// Load adds all of another tree: of a directory that an archive was unpacked into. What the
-// archive's modes say is understood as ReadArchive does; errors of reading, which tar does not
-// unpack, are lost. An error is one of reading now.
+// Load adds another tree, such as a directory with an unpacked archive. It interprets modes as ReadArchive does and
+// returns only new read errors: recorded ones are lost, because tar does not unpack them.
 func (b *Builder) Load(fsys fs.FS) error {
 	return fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || name == "." {
@@ -155,9 +154,8 @@ func (b *Builder) Load(fsys fs.FS) error {
 	})
 }
 
-// ErrorName returns an error of reading as one line that ErrorOf knows: "EACCES" for an error of
-// the kernel, whose numbers differ between architectures, and the text of any other. The operation
-// and the name of the file are left out.
+// ErrorName returns a read error as one line for ErrorOf, without operation and file name: "EACCES" for an error of
+// the kernel, whose numbers differ between architectures, and the text of any other.
 func ErrorName(err error) string {
 	err = cause(err)
 	var errno syscall.Errno
@@ -174,14 +172,14 @@ func ErrorName(err error) string {
 	return words.OneLine(err.Error())
 }
 
-// sentinels are the errors of package fs that are not an errno. No two are the same, so the order
-// in which they are asked does not matter.
+// sentinels are the errors of package fs that are not an errno. Each error matches at most one, so their order does
+// not matter.
 var sentinels = map[string]error{"not-exist": fs.ErrNotExist, "permission": fs.ErrPermission, "invalid": fs.ErrInvalid}
 
-// ErrorOf returns the error that ErrorName made name from: the same errno or error of package fs,
-// or one with the same text.
+// ErrorOf returns the error for a name from ErrorName: the same errno or error of package fs, or one with the same
+// text.
 func ErrorOf(name string) error {
-	name = words.OneLine(name) // before it is looked up: what ErrorName makes of an error has no other white space
+	name = words.OneLine(name) // before the lookup: results of ErrorName have no other white space
 	if errno, ok := errnos()[name]; ok {
 		return errno
 	}
@@ -192,7 +190,6 @@ func ErrorOf(name string) error {
 	return errors.New(name)
 }
 
-// errnos are the kernel's errors by name.
 var errnos = sync.OnceValue(func() map[string]syscall.Errno {
 	const last = 4095 // MAX_ERRNO of the kernel
 	out := make(map[string]syscall.Errno)
@@ -204,7 +201,7 @@ var errnos = sync.OnceValue(func() map[string]syscall.Errno {
 	return out
 })
 
-// cause returns what went wrong without operation and name, which are those of a step and not of the caller.
+// cause returns an error without operation and name, which belong to an inner step and not to the caller.
 func cause(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {

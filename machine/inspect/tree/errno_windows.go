@@ -2,10 +2,10 @@ package tree
 
 import "syscall"
 
-// firstErrno is where Go numbers the errors that Windows does not have.
+// firstErrno is the first of Go's numbers for errors that Windows does not have.
 const firstErrno = syscall.Errno(1 << 29)
 
-// errnoNames are the errors that files of a machine give.
+// errnoNames are the errors that a machine's files return.
 var errnoNames = map[syscall.Errno]string{
 	syscall.E2BIG: "E2BIG", syscall.EACCES: "EACCES", syscall.EAGAIN: "EAGAIN", syscall.EBADMSG: "EBADMSG",
 	syscall.EBUSY: "EBUSY", syscall.EFBIG: "EFBIG", syscall.EINVAL: "EINVAL", syscall.EIO: "EIO",

@@ -12,24 +12,24 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// Mem is a tree in memory. It does not change, and any number of goroutines may read it at once. A Builder makes one.
+// Mem is an immutable tree in memory, made by a Builder. It is safe for concurrent use.
 type Mem struct {
 	root *node
 }
 
 var _ FS = (*Mem)(nil)
 
-// A node is a file, a directory or a link. It is its own fs.FileInfo and fs.DirEntry, so that
-// listing a directory makes nothing but the list.
+// A node is a file, a directory or a link. It is its own fs.FileInfo and fs.DirEntry, so that listing a directory
+// allocates only the list.
 type node struct {
 	name     string
 	mode     fs.FileMode // type bits and permissions
-	data     []byte      // of a regular file
-	target   string      // of a link
-	err      error       // of reading it: the file, the list of the directory
-	hidden   bool        // err is also that of looking at it
-	parent   *node       // nil in the root of the whole tree
-	children []*node     // of a directory, by name
+	data     []byte
+	target   string
+	err      error   // of reading the file or listing the directory
+	hidden   bool    // err also applies to Lstat
+	parent   *node   // nil for the root of the whole tree
+	children []*node // of a directory, by name
 
 	// index finds a child of a large directory while the tree is built.
 	index map[string]*node
@@ -45,8 +45,8 @@ func (n *node) Sys() any                   { return nil }
 func (n *node) Info() (fs.FileInfo, error) { return n, nil }
 func (n *node) String() string             { return fs.FormatDirEntry(n) }
 
-// child returns the entry of that name of a finished directory, nil where there is none. Half of the time of finding a
-// file goes here: slices.BinarySearchFunc, which calls a function for each name, takes half as long again.
+// child returns the entry called name of a finished directory, or nil. Half of the time of a file lookup is spent
+// here: slices.BinarySearchFunc, which calls a function for each name, takes 1.5 times as long.
 func (n *node) child(name string) *node {
 	low, high := 0, len(n.children)
 	for low < high {
@@ -62,11 +62,11 @@ func (n *node) child(name string) *node {
 	return nil
 }
 
-// walk finds the node that name stands for. A link at the end of name is followed only when last is set.
+// walk finds the node called name. It follows a link at the end of name only if last is set.
 func (m *Mem) walk(name string, last bool) (*node, error) {
 	up := func(at *node) *node {
 		if at == m.root {
-			return at // which has a parent after Chroot
+			return at // m.root has a parent after Chroot
 		}
 		return at.parent
 	}
@@ -87,7 +87,7 @@ func (m *Mem) walk(name string, last bool) (*node, error) {
 
 func pathError(op, name string, err error) error { return &fs.PathError{Op: op, Path: name, Err: err} }
 
-// Bytes returns the content of a file without copying it. The caller must not write to it.
+// Bytes returns the content of a file without copying it. The caller must not modify it.
 func (m *Mem) Bytes(name string) ([]byte, error) {
 	n, err := m.walk(name, true)
 	if err != nil {
@@ -102,7 +102,7 @@ func (m *Mem) Bytes(name string) ([]byte, error) {
 	return n.data[:len(n.data):len(n.data)], nil
 }
 
-// ReadFile returns a copy of the content of a file, as fs.ReadFileFS asks. Bytes does without the copy.
+// ReadFile returns a copy of the content of a file, as fs.ReadFileFS requires. Bytes avoids the copy.
 func (m *Mem) ReadFile(name string) ([]byte, error) {
 	b, err := m.Bytes(name)
 	if err != nil {
@@ -111,7 +111,7 @@ func (m *Mem) ReadFile(name string) ([]byte, error) {
 	return append(make([]byte, 0, len(b)), b...), nil
 }
 
-// ReadDir returns what is in a directory, by name.
+// ReadDir returns the entries of a directory by name.
 func (m *Mem) ReadDir(name string) ([]fs.DirEntry, error) {
 	n, err := m.walk(name, true)
 	if err == nil && !n.IsDir() {
@@ -134,10 +134,10 @@ func (n *node) list() []fs.DirEntry {
 	return entries
 }
 
-// Stat describes what name stands for, through links.
+// Stat describes the file of that name and follows links.
 func (m *Mem) Stat(name string) (fs.FileInfo, error) { return m.info("stat", name, true) }
 
-// Lstat is Stat that does not follow a link at the end of name.
+// Lstat is like Stat but does not follow a link at the end of name.
 func (m *Mem) Lstat(name string) (fs.FileInfo, error) { return m.info("lstat", name, false) }
 
 func (m *Mem) info(op, name string, last bool) (fs.FileInfo, error) {
@@ -148,7 +148,7 @@ func (m *Mem) info(op, name string, last bool) (fs.FileInfo, error) {
 	return n.called(base(name)), nil
 }
 
-// called returns the information about the node under the name that it was reached by.
+// called returns the node's information under name, which may differ from the node's own after a link.
 func (n *node) called(name string) fs.FileInfo {
 	if name == n.name {
 		return n
@@ -156,7 +156,7 @@ func (n *node) called(name string) fs.FileInfo {
 	return renamed{n, name}
 }
 
-// renamed is the information about a file that was reached by another name, through a link.
+// renamed is the information about a file that was reached through a link with another name.
 type renamed struct {
 	fs.FileInfo
 	name string
@@ -164,7 +164,7 @@ type renamed struct {
 
 func (r renamed) Name() string { return r.name }
 
-// ReadLink returns the target of a link as it is written.
+// ReadLink returns the target of a link as written.
 func (m *Mem) ReadLink(name string) (string, error) {
 	n, err := m.walk(name, false)
 	if err == nil && n.mode&fs.ModeSymlink == 0 {
@@ -196,8 +196,8 @@ func (m *Mem) Open(name string) (fs.File, error) {
 	return openFile{bytes.NewReader(n.data), info}, nil
 }
 
-// Chroot returns the tree below a directory as a tree of its own: what is outside of it cannot be
-// reached any more, and absolute links start at the directory.
+// Chroot returns the tree below a directory as a separate tree. Entries outside of it are unreachable, and absolute
+// links start at the directory.
 func (m *Mem) Chroot(name string) (*Mem, error) {
 	n, err := m.walk(name, true)
 	if err == nil && !n.IsDir() {
@@ -209,7 +209,7 @@ func (m *Mem) Chroot(name string) (*Mem, error) {
 	return &Mem{root: n}, nil
 }
 
-// At returns the tree in which the directory dir of m stands at a path. Nothing else of m is in it, and m is used up.
+// At returns a tree that has only m's directory dir, at the given path. m must not be used afterwards.
 func (m *Mem) At(dir, path string) (*Mem, error) {
 	n, err := m.walk(dir, true)
 	if err != nil {
@@ -223,17 +223,17 @@ func (m *Mem) At(dir, path string) (*Mem, error) {
 	return &Mem{root: n}, nil
 }
 
-// FindRoots returns the names of the directories that are the root of a machine: those that hold a
-// directory "sys" or "proc", at the smallest depth at which there are any, sorted. Archives often
-// have a directory of their own name around the machine. It looks at most at depth levels.
+// FindRoots returns the sorted names of the root directories of machines: the directories that contain "sys" or
+// "proc", at the smallest depth that has any, since archives often have a directory around the machine. It searches
+// at most depth levels.
 func FindRoots(fsys fs.FS, depth int) []string {
 	return find(fsys, depth, func(_ string, entries []fs.DirEntry) bool {
 		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "sys" || e.Name() == "proc" })
 	})
 }
 
-// FindParts is FindRoots for trees that begin further down: it returns the directories that are a part of a machine,
-// and where in the machine they belong, "sys" or "sys/devices/system".
+// FindParts is like FindRoots for trees that lack the top of a machine: it returns the directories that are a part of
+// one, and their place in it, "sys" or "sys/devices/system".
 func FindParts(fsys fs.FS, depth int) (dirs []string, at string) {
 	for _, part := range []struct{ at, holds string }{{"sys", "devices/system/cpu"},
 		{"sys/devices/system", "cpu/cpu0"}} {
@@ -248,7 +248,7 @@ func FindParts(fsys fs.FS, depth int) (dirs []string, at string) {
 	return nil, ""
 }
 
-// find returns the directories that is reports, at the smallest depth at which there are any, sorted.
+// find returns the sorted directories that satisfy is, at the smallest depth that has any.
 func find(fsys fs.FS, depth int, is func(dir string, dirs []fs.DirEntry) bool) []string {
 	level := []string{"."}
 	for range depth {
@@ -271,7 +271,6 @@ func find(fsys fs.FS, depth int, is func(dir string, dirs []fs.DirEntry) bool) [
 	return nil
 }
 
-// An openFile is an open file whose content is in memory.
 type openFile struct {
 	*bytes.Reader
 	info fs.FileInfo
@@ -291,7 +290,6 @@ func (f brokenFile) Close() error                      { return nil }
 func (f brokenFile) Read([]byte) (int, error)          { return 0, f.err }
 func (f brokenFile) ReadAt([]byte, int64) (int, error) { return 0, f.err }
 
-// An openDir is an open directory whose list is in memory.
 type openDir struct {
 	info fs.FileInfo
 	path string
@@ -303,10 +301,10 @@ func (d *openDir) Close() error               { return nil }
 
 func (d *openDir) Read([]byte) (int, error) { return 0, pathError("read", d.path, syscall.EISDIR) }
 
-// A listing is what an open directory has not handed out yet.
+// A listing is the rest of an open directory's list.
 type listing struct {
 	left []fs.DirEntry
-	err  error // of listing it
+	err  error // error of listing it
 }
 
 // ReadDir implements fs.ReadDirFile.

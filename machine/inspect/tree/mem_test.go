@@ -331,7 +331,7 @@ func TestMachineIsFound(t *testing.T) {
 	}
 }
 
-// entries counts all of a tree but its root.
+// entries returns the number of entries except the root.
 func (m *Mem) entries() int { return m.root.count() }
 
 func (n *node) count() int {

@@ -13,13 +13,12 @@ import (
 	"syscall"
 )
 
-// A Recorder is a tree that notes what is read from another one: contents, lists of directories,
-// links, and what could not be read. Entries returns it. What was read once is answered from the
-// notes, so that all that is read agrees with what is recorded, on a machine that changes meanwhile
-// too.
+// A Recorder is a tree that records everything read from another one: contents, lists of directories, links, and
+// errors. Entries returns the record. Repeated reads are answered from the record, so that all readings agree with it
+// even on a machine that changes meanwhile.
 //
-// Names are resolved here, one link after the other: what was read through a link is noted at its
-// own place, and the link as a link.
+// Links are resolved here, one after the other: content read through a link is recorded at its own place, and the
+// link as a link.
 type Recorder struct {
 	from fs.FS
 	mu   sync.Mutex
@@ -28,19 +27,18 @@ type Recorder struct {
 
 var _ FS = (*Recorder)(nil)
 
-// seen is what is known about one name.
 type seen struct {
-	link asked[string] // The error EINVAL says that the name is there and not a link.
+	link asked[string] // The error EINVAL means that the name exists and is not a link.
 	data asked[[]byte]
 	list asked[[]fs.DirEntry]
 	info asked[fs.FileInfo] // of Lstat
 
-	parted  bool   // something of the content was read through Open
-	part    []byte // it
+	parted  bool   // part of the content was read through Open
+	part    []byte // that part
 	partErr error
 }
 
-// asked is a question that is asked once, and its answer.
+// asked is an operation that is done once, and its result.
 type asked[T any] struct {
 	done  bool
 	value T
@@ -56,10 +54,9 @@ func (a *asked[T]) once(ask func() (T, error)) (T, error) {
 	return a.value, a.err
 }
 
-// good reports whether the question was asked and answered.
 func (a *asked[T]) good() bool { return a.done && a.err == nil }
 
-// NewRecorder returns a recorder of what is read from fsys.
+// NewRecorder returns a Recorder of fsys.
 func NewRecorder(fsys fs.FS) *Recorder { return &Recorder{from: fsys, seen: make(map[string]*seen)} }
 
 func (r *Recorder) at(name string) *seen {
@@ -71,12 +68,12 @@ func (r *Recorder) at(name string) *seen {
 	return s
 }
 
-// readLink answers for a name whose directory has no links.
+// readLink reads the link at a name whose directory has no links.
 func (r *Recorder) readLink(name string) (string, error) {
 	return r.at(name).link.once(func() (string, error) {
 		target, err := fs.ReadLink(r.from, name)
 		if errors.Is(err, fs.ErrInvalid) {
-			err = syscall.EINVAL // of other implementations of fs.FS
+			err = syscall.EINVAL // for other implementations of fs.FS
 		}
 		return target, err
 	})
@@ -86,8 +83,7 @@ func (r *Recorder) lstat(name string) (fs.FileInfo, error) {
 	return r.at(name).info.once(func() (fs.FileInfo, error) { return fs.Lstat(r.from, name) })
 }
 
-// ask resolves name and puts a question to what it stands for. Errors name the operation and the name
-// that the caller knows.
+// ask resolves name and calls question with the result. Errors have the operation and the name that the caller used.
 func ask[T any](r *Recorder, op, name string, follow bool, question func(at string) (T, error)) (T, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,12 +98,12 @@ func ask[T any](r *Recorder, op, name string, follow bool, question func(at stri
 	return answer, nil
 }
 
-// Bytes returns the content of a file, which the caller must not write to.
+// Bytes returns the content of a file, which the caller must not modify.
 func (r *Recorder) Bytes(name string) ([]byte, error) {
 	return ask(r, "read", name, true, func(at string) ([]byte, error) {
 		data, err := r.at(at).data.once(func() ([]byte, error) { return Bytes(r.from, at) })
 		if err != nil {
-			r.lstat(at) // what it is that cannot be read
+			r.lstat(at) // records the type of the unreadable entry
 		}
 		return data, err
 	})
@@ -119,7 +115,7 @@ func (r *Recorder) ReadFile(name string) ([]byte, error) {
 	return slices.Clone(b), err
 }
 
-// ReadDir returns what is in a directory, by name.
+// ReadDir returns the entries of a directory by name.
 func (r *Recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	return ask(r, "readdir", name, true, func(at string) ([]fs.DirEntry, error) {
 		entries, err := r.at(at).list.once(func() ([]fs.DirEntry, error) { return fs.ReadDir(r.from, at) })
@@ -128,14 +124,14 @@ func (r *Recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 		}
 		for _, e := range entries {
 			if e.Type()&fs.ModeSymlink != 0 {
-				r.readLink(join(at, e.Name())) // A list that says "link" and not where to is half a list.
+				r.readLink(join(at, e.Name())) // A list with links must also have their targets.
 			}
 		}
 		return slices.Clone(entries), err
 	})
 }
 
-// ReadLink returns the target of a link as it is written.
+// ReadLink returns the target of a link as written.
 func (r *Recorder) ReadLink(name string) (string, error) {
 	return ask(r, "readlink", name, false, func(at string) (string, error) {
 		target, err := r.readLink(at)
@@ -146,10 +142,10 @@ func (r *Recorder) ReadLink(name string) (string, error) {
 	})
 }
 
-// Stat describes what name stands for, through links.
+// Stat describes the file of that name and follows links.
 func (r *Recorder) Stat(name string) (fs.FileInfo, error) { return r.status("stat", name, true) }
 
-// Lstat is Stat that does not follow a link at the end of name.
+// Lstat is like Stat but does not follow a link at the end of name.
 func (r *Recorder) Lstat(name string) (fs.FileInfo, error) { return r.status("lstat", name, false) }
 
 func (r *Recorder) status(op, name string, follow bool) (fs.FileInfo, error) {
@@ -159,8 +155,8 @@ func (r *Recorder) status(op, name string, follow bool) (fs.FileInfo, error) {
 	})
 }
 
-// Open opens a file or directory. Of a file, those parts are recorded that are read: of the
-// configuration space of a device, a few registers.
+// Open opens a file or directory. Of a file it records only the parts that are read, such as a few registers of a
+// device's configuration space.
 func (r *Recorder) Open(name string) (fs.File, error) {
 	info, err := r.Stat(name)
 	if err != nil {
@@ -184,7 +180,6 @@ func (r *Recorder) Open(name string) (fs.File, error) {
 	})
 }
 
-// recordedFile is an open file of which what is read is noted.
 type recordedFile struct {
 	fs.File
 	recorder *Recorder
@@ -193,8 +188,7 @@ type recordedFile struct {
 	at       int64
 }
 
-// note keeps what was read at an offset, and what went wrong if nothing could be. Bytes between
-// parts that were read are zero.
+// note records the bytes read at an offset, or the error if nothing could be read. Gaps between parts are zero.
 func (f *recordedFile) note(b []byte, at int64, err error) {
 	f.recorder.mu.Lock()
 	defer f.recorder.mu.Unlock()
@@ -222,7 +216,7 @@ func (f *recordedFile) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadAt reads at an offset where the file below can, as files of Live, Dir and Mem do.
+// ReadAt reads at an offset if the underlying file can, as files of Live, Dir and Mem do.
 func (f *recordedFile) ReadAt(b []byte, at int64) (int, error) {
 	src, ok := f.File.(io.ReaderAt)
 	if !ok || at < 0 {
@@ -233,7 +227,7 @@ func (f *recordedFile) ReadAt(b []byte, at int64) (int, error) {
 	return n, err
 }
 
-// Entries returns what was read, by name, with the directories on the way to it.
+// Entries returns the recorded entries by name, with the directories above them.
 func (r *Recorder) Entries() []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,7 +245,7 @@ func (r *Recorder) Entries() []Entry {
 			}
 		}
 	}
-	// What was only passed on the way to something else is a directory; a link may go through it and back: "a/../b".
+	// A name that was only part of a path is a directory; a link may go through it and back: "a/../b".
 	for name, s := range r.seen {
 		if _, ok := found[name]; !ok && s.link.err == syscall.EINVAL && !s.info.done {
 			found[name] = Entry{Name: name, Mode: fs.ModeDir, Omitted: true}
@@ -269,7 +263,7 @@ func (r *Recorder) Entries() []Entry {
 	return slices.SortedFunc(maps.Values(found), func(a, b Entry) int { return ComparePaths(a.Name, b.Name) })
 }
 
-// entry turns what is known about a name into an entry; ok is false for what is not there.
+// entry returns the Entry for a name; ok is false if the name does not exist.
 func (s *seen) entry(name string) (e Entry, ok bool) {
 	e = Entry{Name: name}
 	switch {
@@ -285,7 +279,7 @@ func (s *seen) entry(name string) (e Entry, ok bool) {
 	case s.parted:
 		e.Data = s.part
 		return e, true
-	case s.info.good(): // It was found by Stat alone, or is there and refused to be read.
+	case s.info.good(): // Only Stat succeeded, or the entry exists but could not be read.
 		e.Mode = s.info.value.Mode().Type()
 		err := cmp.Or(s.data.err, s.partErr)
 		if e.Mode.IsDir() {
@@ -300,17 +294,16 @@ func (s *seen) entry(name string) (e Entry, ok bool) {
 	case s.link.done && s.link.err != syscall.EINVAL:
 		e.Err, e.Hidden = s.link.err, true
 	default:
-		return e, false // It was passed on the path to something else.
+		return e, false // It was only part of another path.
 	}
 	return e, !isAbsent(e.Err)
 }
 
-// isAbsent reports whether err says that there is nothing of that name.
 func isAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// ComparePaths orders names so that a directory is followed by what is in it: "a", "a/b", "a-b".
+// ComparePaths orders names so that a directory is followed by its entries: "a", "a/b", "a-b".
 func ComparePaths(a, b string) int {
 	for i := range min(len(a), len(b)) {
 		switch {

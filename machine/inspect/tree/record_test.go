@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// replay writes what r saw as an archive and reads it again.
+// replay writes r's record as an archive and reads it again.
 func replay(t testing.TB, r *Recorder) *Mem {
 	t.Helper()
 	var archive bytes.Buffer
@@ -38,7 +38,7 @@ func replay(t testing.TB, r *Recorder) *Mem {
 	return m
 }
 
-// answer is what a tree says to one question, with its error as readers see it.
+// answer returns a tree's result of one operation, with its error as readers see it.
 func answer(fsys FS, op, name string) string {
 	var out string
 	var err error
@@ -121,7 +121,7 @@ func TestRecorderReplays(t *testing.T) {
 					t.Errorf("recorder, again: got %q, want %q", got, want)
 				}
 				if name == "." {
-					return // what is in the root is not recorded as a list
+					return // the root's own list is not recorded
 				}
 				if got := answer(replay(t, r), op, name); got != want {
 					t.Errorf("replay: got %q, want %q", got, want)
@@ -158,7 +158,7 @@ func TestRecorderReplaysAllAtOnce(t *testing.T) {
 		}
 		back := replay(t, r)
 		for q, want := range asked {
-			// What was opened is recorded as far as it was read, and cut off there.
+			// A file that was opened is recorded only up to the last byte read.
 			if got := answer(back, q.op, q.name); got != want &&
 				(q.op != "open" || strings.TrimSuffix(got, " to the end") != strings.TrimSuffix(want, " to the end")) {
 				rt.Fatalf("replay, %s %q: got %q, want %q", q.op, q.name, got, want)
@@ -273,7 +273,7 @@ func TestRecorderOfPartsOfAFile(t *testing.T) {
 	}
 }
 
-// stubborn is a tree of another kind: it has no links, and answers as it likes.
+// stubborn is a tree without links and with its own kinds of errors.
 type stubborn struct{ fstest.MapFS }
 
 func (s stubborn) ReadFile(name string) ([]byte, error) {

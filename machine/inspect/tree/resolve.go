@@ -6,16 +6,15 @@ import (
 	"syscall"
 )
 
-// maxPath bounds a name while its links are resolved. It is far above Linux's PATH_MAX of 4096, and
-// keeps 40 hostile links from growing it.
+// maxPath limits a name while its links are resolved. It is far above Linux's PATH_MAX of 4096, and stops 40 hostile
+// links from growing it.
 const maxPath = 64 << 10
 
-// follow walks name from root and follows links, as path_resolution(7) describes it for a process
-// whose root is root: an absolute target starts there, and ".." of the root is the root. A link at the
-// end of name is followed only when last is set.
+// follow walks name from root and follows links, as path_resolution(7) describes for a process with root directory
+// root: an absolute target starts there, and ".." of the root is the root. It follows a link at the end of name only
+// if last is set.
 //
-// up returns the directory that a place is in. enter returns an entry of a directory and, where the
-// entry is a link, its target.
+// up returns the parent directory of a place. enter returns an entry of a directory and, if it is a link, its target.
 func follow[T any](name string, last bool, root T, up func(at T) T,
 	enter func(at T, element string) (next T, target string, isLink bool, err error)) (T, error) {
 	var none T
@@ -46,7 +45,7 @@ func follow[T any](name string, last bool, root T, up func(at T) T,
 			return none, syscall.ELOOP
 		}
 		if target == "" {
-			return none, fs.ErrNotExist // The kernel makes no link that leads to nothing.
+			return none, fs.ErrNotExist // The kernel makes no link with an empty target.
 		}
 		if target[0] == '/' {
 			at = root
@@ -61,8 +60,8 @@ func follow[T any](name string, last bool, root T, up func(at T) T,
 	return at, nil
 }
 
-// resolve returns the name without links that name stands for. readLink reads one link whose
-// directory has none; it fails with EINVAL for what is not a link.
+// resolve returns the link-free name of the file called name. readLink reads a link whose directory name is
+// link-free; it fails with EINVAL if the entry is not a link.
 func resolve(name string, last bool, readLink func(string) (string, error)) (string, error) {
 	return follow(name, last, ".", parentOf, func(at, element string) (string, string, bool, error) {
 		next := join(at, element)
@@ -74,8 +73,8 @@ func resolve(name string, last bool, readLink func(string) (string, error)) (str
 	})
 }
 
-// cutElement takes the first element off a name. strings.Cut would take a fifth of the time that it takes to find a
-// file in memory.
+// cutElement splits off the first element of a name. strings.Cut would take a fifth of the time of a file lookup in
+// memory.
 func cutElement(name string) (first, rest string) {
 	if i := strings.IndexByte(name, '/'); i >= 0 {
 		return name[:i], name[i+1:]
@@ -83,7 +82,7 @@ func cutElement(name string) (first, rest string) {
 	return name, ""
 }
 
-// parentOf returns the directory that a clean name is in; the root is in itself.
+// parentOf returns the directory of a clean name; the root's is the root.
 func parentOf(name string) string {
 	if i := strings.LastIndexByte(name, '/'); i >= 0 {
 		return name[:i]
@@ -91,10 +90,8 @@ func parentOf(name string) string {
 	return "."
 }
 
-// base returns the last element of a clean name.
 func base(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
-// join appends an element to the clean name of a directory.
 func join(dir, element string) string {
 	if dir == "." {
 		return element

@@ -13,29 +13,27 @@ import (
 	"strings"
 )
 
-// This reads tar: POSIX.1-1988 (ustar), GNU's and star's variants, and the extended headers of
-// POSIX.1-2001 (pax). archive/tar does all that and more, and makes some ten objects an entry;
-// archives of machines are ten thousand entries of a few bytes each, and took three times as long
-// with it, whole snapshots one and a half times. TestTarAgreesWithStdlib and its fuzz test hold this
-// reader to archive/tar.
+// This file reads tar: POSIX.1-1988 (ustar), GNU's and star's variants, and the extended headers of POSIX.1-2001
+// (pax). archive/tar allocates about ten objects per entry. Archives of machines have ten thousand entries of a few
+// bytes each and took three times as long with it, whole snapshots 1.5 times. TestTarAgreesWithStdlib and its fuzz
+// test compare this reader with archive/tar.
 //
-// Sources: https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html ("pax Interchange
-// Format", "ustar Interchange Format") and
-// https://www.gnu.org/software/tar/manual/html_node/Standard.html.
+// Sources: https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html ("pax Interchange Format", "ustar
+// Interchange Format") and https://www.gnu.org/software/tar/manual/html_node/Standard.html.
 
 // A tarReader reads the entries of one archive into a Builder.
 type tarReader struct {
 	in     countingReader
 	limits Limits
 	build  Builder
-	header int64  // where the header of the entry is
-	entry  string // its name
+	header int64 // offset of the entry's header
+	entry  string
 	files  int
 	block  [blockSize]byte
-	arena  []byte // room for small files, one behind the other
+	arena  []byte // space for small files, filled in order
 }
 
-// readTar reads an unpacked archive. packed is what unpacks it, for messages.
+// readTar reads an unpacked archive. packed names its packing, for messages.
 func readTar(r io.Reader, packed string, limits Limits) (*Mem, error) {
 	in, release := buffered(r)
 	defer release()
@@ -46,21 +44,19 @@ func readTar(r io.Reader, packed string, limits Limits) (*Mem, error) {
 	return t.build.Mem(), nil
 }
 
-// A countingReader reads an unpacked archive up to a limit. An end where there must be more is errTruncated.
+// A countingReader reads an unpacked archive up to a limit. It returns errTruncated for an early end.
 type countingReader struct {
 	in     *bufio.Reader
 	packed string
 	limit  int64
-	at     int64 // read so far
+	at     int64 // bytes read so far
 }
 
-// full fills b.
 func (r *countingReader) full(b []byte) error {
 	n, err := io.ReadFull(r.in, b)
 	return r.count(int64(n), err)
 }
 
-// skip leaves out n bytes.
 func (r *countingReader) skip(n int64) error {
 	if err := r.mayHave(n); err != nil {
 		return err
@@ -69,13 +65,13 @@ func (r *countingReader) skip(n int64) error {
 	return r.count(int64(m), err)
 }
 
-// rest reads what is behind the archive: padding, and the checksum of the packing, which must be right.
+// rest reads the bytes after the archive: padding, and the packing's checksum, which must be right.
 func (r *countingReader) rest() error {
 	n, err := io.Copy(io.Discard, io.LimitReader(r.in, r.limit-r.at+1))
 	return r.count(n, err)
 }
 
-// mayHave says whether n more bytes are within the limit, before there is a buffer of that size.
+// mayHave checks that n more bytes are within the limit, before a buffer of that size is allocated.
 func (r *countingReader) mayHave(n int64) error {
 	if n > r.limit-r.at {
 		return &LimitError{Limit: "Bytes", Value: r.limit}
@@ -83,7 +79,7 @@ func (r *countingReader) mayHave(n int64) error {
 	return nil
 }
 
-// count counts n bytes, and names the unpacker in its errors.
+// count adds n to the bytes read, and adds the packing to err.
 func (r *countingReader) count(n int64, err error) error {
 	r.at += n
 	switch {
@@ -97,7 +93,7 @@ func (r *countingReader) count(n int64, err error) error {
 	return err
 }
 
-// read reads all entries up to the end mark, and what is behind it.
+// read reads all entries up to the end mark, and the bytes after it.
 func (t *tarReader) read() error {
 	for {
 		t.header = t.in.at
@@ -121,12 +117,12 @@ func (t *tarReader) read() error {
 	}
 }
 
-// maxMeta bounds an extended header. Names of Linux have at most 4096 bytes.
+// maxMeta limits an extended header. Names in Linux have at most 4096 bytes.
 const maxMeta = 1 << 20
 
-// next reads headers until those of an entry are complete. It returns io.EOF at the end mark.
+// next reads the headers of one entry. It returns io.EOF at the end mark.
 func (t *tarReader) next() (h tarHeader, err error) {
-	pax := tarHeader{size: -1} // what extended headers say of the entry to come
+	pax := tarHeader{size: -1} // the extended headers' facts about the next entry
 	b := t.block[:]
 	for meta := int64(0); ; {
 		if err := t.in.full(b); err != nil {
@@ -190,22 +186,21 @@ func (t *tarReader) skipSparseMap(b []byte) error {
 	return nil
 }
 
-// Errors of entries that are there and are not read.
+// Errors of entries that exist but are not read.
 var (
 	errSparse = errors.New("a sparse file, which this reader does not know: pack without --sparse")
 	errDevice = errors.New("a device file or FIFO")
 )
 
-// typeBits are those of entries that are neither files nor links.
+// typeBits are the types of entries that are neither files nor links.
 var typeBits = map[byte]fs.FileMode{
 	'3': fs.ModeDevice | fs.ModeCharDevice, '4': fs.ModeDevice, '5': fs.ModeDir, '6': fs.ModeNamedPipe,
 }
 
-// add adds an entry to the tree, and reads or skips its content.
 func (t *tarReader) add(h tarHeader) (err error) {
 	mode := typeBits[h.kind]
 	switch {
-	case h.err != nil && h.hidden: // an entry that WriteTar wrote with an error, as those of the next case
+	case h.err != nil && h.hidden: // an entry that WriteTar wrote with an error, as in the next case
 		err = t.build.Hidden(h.name, h.err)
 	case h.err != nil:
 		err = t.build.Unreadable(h.name, mode, h.err)
@@ -217,9 +212,9 @@ func (t *tarReader) add(h tarHeader) (err error) {
 		err = t.build.Unreadable(h.name, mode, errDevice)
 	case mode.IsDir() && h.mode&0o7777 == modeUnlisted:
 		err = t.build.Unreadable(h.name, fs.ModeDir, ErrNotRecorded)
-	case strings.IndexByte("MVN", h.kind) >= 0: // GNU: rest of a file of another volume; its name; old long names
-	// A directory of GNU tar may have the list of its files as content. Before POSIX, a directory
-	// was a file with a slash.
+	case strings.IndexByte("MVN", h.kind) >= 0: // GNU: rest of a file on another volume; volume name; old long names
+	// A directory of GNU tar may have the list of its files as content. Before POSIX, a directory was a file with a
+	// trailing slash.
 	case mode.IsDir(), h.kind == 'D', strings.HasSuffix(h.name, "/"):
 		err = t.build.Dir(h.name)
 	case h.sparse:
@@ -241,10 +236,9 @@ func (t *tarReader) add(h tarHeader) (err error) {
 	return t.in.skip(h.size + padding(h.size))
 }
 
-// arenaSize is how much room for small files is made at once; larger ones than a quarter of it get their own.
+// arenaSize is the space allocated at once for small files. Files larger than a quarter of it are allocated alone.
 const arenaSize = 256 << 10
 
-// content reads a file of that size.
 func (t *tarReader) content(size int64) ([]byte, error) {
 	if err := t.in.mayHave(size); err != nil {
 		return nil, err
@@ -267,10 +261,9 @@ func (t *tarReader) content(size int64) ([]byte, error) {
 
 func padding(size int64) int64 { return -size & (blockSize - 1) }
 
-// trimShrunk takes off the zeros that tar puts behind a file that was shorter than its size said.
-// Attributes of sysfs claim to have a page and give a line; packed straight from /sys, they come
-// with thousands of zeros ("file shrank, padding with zeros"). Binary files, which may end in zeros
-// of their own, are left alone: only printable text is trimmed.
+// trimShrunk removes the zeros that tar appends if a file is shorter than its size. Attributes of sysfs claim a page
+// but have a line, so archives made directly from /sys have thousands of zeros ("file shrank, padding with zeros").
+// It trims only printable text, because binary files may end with zeros of their own.
 func trimShrunk(data []byte) []byte {
 	if len(data) == 0 || len(data)%4096 != 0 || data[len(data)-1] != 0 {
 		return data
@@ -289,7 +282,7 @@ func trimShrunk(data []byte) []byte {
 
 const blockSize = 512
 
-// Fields of a header block: where each starts and ends.
+// Fields of a header block: start and end offsets.
 var (
 	fieldName     = [2]int{0, 100}
 	fieldMode     = [2]int{100, 108}
@@ -298,29 +291,29 @@ var (
 	fieldLink     = [2]int{157, 257}
 	fieldMagic    = [2]int{257, 265}
 	fieldPrefix   = [2]int{345, 500} // ustar
-	fieldStar     = [2]int{345, 476} // star's prefix is shorter; times follow
+	fieldStar     = [2]int{345, 476} // star's prefix is shorter, followed by times
 	fieldStarMark = [2]int{508, 512}
 )
 
 const (
 	kindSparse     = 'S'
 	typeOffset     = 156
-	extendedOffset = 482 // of a GNU sparse header: more blocks of the map follow
-	extendedMore   = 504 // the same in such a block
+	extendedOffset = 482 // in a GNU sparse header: more map blocks follow
+	extendedMore   = 504 // the same in such a map block
 )
 
-// A tarHeader is what an entry is, from its header block and the extended headers before it.
+// A tarHeader is an entry's description, from its header block and the extended headers before it.
 type tarHeader struct {
 	name, link string
 	size       int64
 	mode       int64
 	kind       byte
 	sparse     bool
-	err        error // of reading it, as a Recorder saw it
+	err        error // of reading it, as recorded by a Recorder
 	hidden     bool
 }
 
-// complete adds what the header block of an entry says to what its extended headers said.
+// complete adds the header block's fields to the values from the extended headers.
 func (h *tarHeader) complete(b []byte, size int64) {
 	h.kind = b[typeOffset]
 	h.sparse = h.sparse || h.kind == kindSparse
@@ -329,13 +322,12 @@ func (h *tarHeader) complete(b []byte, size int64) {
 	if h.size < 0 {
 		h.size = size
 	}
-	// Links, devices and directories have no content, whatever their size says; nor had a directory of before POSIX.
+	// Links, devices and directories have no content, even with a size; nor did directories before POSIX.
 	if h.kind >= '1' && h.kind <= '6' || h.kind == 0 && strings.HasSuffix(h.name, "/") {
 		h.size = 0
 	}
 }
 
-// fullName joins the name of a header block with its prefix, where there is one.
 func fullName(b []byte) string {
 	prefix := fieldPrefix
 	if string(field(b, fieldStarMark)) == "tar\x00" {
@@ -347,8 +339,8 @@ func fullName(b []byte) string {
 	return text(b, fieldName)
 }
 
-// isTarHeader reports whether the checksum of a block is that of a header: the sum of its bytes,
-// those of the checksum itself taken for spaces.
+// isTarHeader reports whether a block has the checksum of a header: the sum of its bytes, with the checksum field
+// read as spaces.
 func isTarHeader(b []byte) bool {
 	if isZero(b) {
 		return false
@@ -371,9 +363,9 @@ func isTarHeader(b []byte) bool {
 	return got == want
 }
 
-// sumBytes sums bytes eight at a time, since half the time of reading an archive of small files
-// would go into it: four sums lie side by side in a word, and 64 pairs of bytes do not overflow
-// one. len(b) is a multiple of 8, and at most blockSize.
+// sumBytes sums bytes eight at a time, because otherwise half the time of reading small files would go into it. Four
+// sums are side by side in a word, and 64 pairs of bytes do not overflow one; len(b) is a multiple of 8 and at most
+// blockSize.
 func sumBytes(b []byte) int64 {
 	const low = 0x00ff00ff00ff00ff
 	var sum uint64
@@ -388,7 +380,7 @@ func isZero(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }
 
 func field(b []byte, f [2]int) []byte { return b[f[0]:f[1]] }
 
-// text returns a field up to its first zero.
+// text returns a field up to its first NUL.
 func text(b []byte, f [2]int) string { return cString(field(b, f)) }
 
 func cString(b []byte) string {
@@ -396,8 +388,8 @@ func cString(b []byte) string {
 	return string(before)
 }
 
-// number parses a field: octal digits in spaces and zeros, or, with the first bit set, a binary
-// number (GNU, star). It is never negative.
+// number parses a field: octal digits among spaces and NULs, or a binary number if the first bit is set (GNU, star).
+// The result is never negative.
 func number(b []byte) (int64, bool) {
 	if b[0]&0x80 != 0 {
 		v := int64(b[0] & 0x3f) // the bit below the mark is the sign
@@ -429,7 +421,7 @@ func number(b []byte) (int64, bool) {
 	return v, true
 }
 
-// parsePax reads records "LENGTH KEY=VALUE\n", where LENGTH counts the whole record.
+// parsePax reads records "LENGTH KEY=VALUE\n"; LENGTH is the size of the whole record.
 func (h *tarHeader) parsePax(b []byte) error {
 	for len(b) > 0 {
 		i := bytes.IndexByte(b, ' ')
@@ -463,7 +455,7 @@ func (h *tarHeader) parsePax(b []byte) error {
 		default:
 			if bytes.HasPrefix(key, []byte("GNU.sparse.")) {
 				h.sparse = true
-				if string(key) == "GNU.sparse.name" { // the name in the header has a directory "GNUSparseFile.N" in it
+				if string(key) == "GNU.sparse.name" { // the header's own name contains a directory "GNUSparseFile.N"
 					h.name = string(value)
 				}
 			}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// The text form of a tree is ttar's (https://github.com/ideaship/ttar), which other projects use
-// for fixtures of /proc and /sys: a change to a file is a readable diff.
+// The text form of a tree is ttar's (https://github.com/ideaship/ttar), which other projects use for fixtures of
+// /proc and /sys: a change to a file is a readable diff.
 //
 //	Directory: sys/block
 //	Mode: 755
@@ -22,12 +22,12 @@ import (
 //	Mode: 644
 //	# a comment
 //
-// In a file, a zero byte is NULLBYTE, and a last line without its newline ends in EOF; a backslash
-// before one of the two words means the word.
+// In a file, a zero byte is NULLBYTE, and a last line without its newline ends with EOF. A backslash before one of
+// these words makes it literal.
 //
-// Two keywords are ours. "Quoted:" is a whole file as a Go string literal, for bytes that the words
-// cannot say, such as a backslash before a zero. "Error:" stands in the place of "Lines:", or below
-// "Directory:": the entry is there and reading it fails so.
+// Two keywords are ours. "Quoted:" gives a whole file as a Go string literal, for bytes that ttar cannot express,
+// such as a backslash before a zero. "Error:" replaces "Lines:", or follows "Directory:": the entry exists and
+// reading it returns that error.
 const (
 	keyDirectory = "Directory"
 	keyPath      = "Path"
@@ -41,7 +41,7 @@ const (
 	wordEnd  = "EOF"
 )
 
-// A TextError is what is wrong with the text of a tree, and where.
+// A TextError is an error in the text of a tree, with its line.
 type TextError struct {
 	Line int // from 1
 	Err  error
@@ -51,7 +51,7 @@ func (e *TextError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e
 
 func (e *TextError) Unwrap() error { return e.Err }
 
-// IsText reports whether a file that starts with head is one that ParseText may know.
+// IsText reports whether a file that starts with head may be readable by ParseText.
 func IsText(head []byte) bool {
 	for line := range bytes.Lines(head) {
 		if !bytes.HasPrefix(line, []byte("#")) && len(bytes.TrimSpace(line)) > 0 {
@@ -61,7 +61,7 @@ func IsText(head []byte) bool {
 	return false
 }
 
-// ParseText reads a tree from its text form. The tree may share b, which must not be written to afterwards.
+// ParseText reads a tree from its text form. The tree may share b, which must not be modified afterwards.
 func ParseText(b []byte) (*Mem, error) {
 	p := &textParser{rest: b}
 	for p.more() {
@@ -75,15 +75,14 @@ func ParseText(b []byte) (*Mem, error) {
 type textParser struct {
 	build Builder
 	rest  []byte
-	line  int    // number of the line read last
-	path  string // of the entry that lines are about
+	line  int
+	path  string // current entry
 	dir   bool   // it is a directory
-	made  bool   // it was added
+	made  bool   // it has been added
 }
 
 func (p *textParser) more() bool { return len(p.rest) > 0 }
 
-// next returns the next line without its newline.
 func (p *textParser) next() []byte {
 	p.line++
 	line, rest, _ := bytes.Cut(p.rest, []byte("\n"))
@@ -91,7 +90,7 @@ func (p *textParser) next() []byte {
 	return line
 }
 
-// entry reads one line that is not content, and the content behind it.
+// entry reads one line that is not content, and the content after it.
 func (p *textParser) entry() error {
 	line := p.next()
 	if len(bytes.TrimSpace(line)) == 0 || line[0] == '#' {
@@ -113,7 +112,7 @@ func (p *textParser) entry() error {
 		if p.path == "" {
 			return errors.New("a mode without a path before it")
 		}
-		return nil // what may be read is said by Error
+		return nil // Error decides readability
 	}
 	if p.path == "" || p.made && (key != keyError || !p.dir) {
 		return fmt.Errorf("%q without a path before it", clip(key))
@@ -127,7 +126,7 @@ func (p *textParser) entry() error {
 		}
 		return p.content(int(n))
 	case keyLink:
-		if value == "" { // which no kernel makes, and which could not be told from a file when it is written again
+		if value == "" { // the kernel makes no such link, and when written again it would look like a file
 			return fmt.Errorf("%q is a link to nothing", clip(p.path))
 		}
 		return p.build.Link(p.path, value)
@@ -147,7 +146,6 @@ func (p *textParser) entry() error {
 	return fmt.Errorf("%q is not a keyword of this format", clip(key))
 }
 
-// content reads the n lines of a file.
 func (p *textParser) content(n int) error {
 	start, size := p.rest, 0
 	first := p.line
@@ -162,10 +160,10 @@ func (p *textParser) content(n int) error {
 	return p.build.File(p.path, decodeText(start[:min(size, len(start))]))
 }
 
-// decodeText turns lines into the file that they stand for.
+// decodeText returns the file content for its lines.
 func decodeText(b []byte) []byte {
 	if !bytes.Contains(b, []byte(wordZero)) && !bytes.Contains(b, []byte(wordEnd)) {
-		return b[:len(b):len(b)] // as nearly all
+		return b[:len(b):len(b)] // as nearly all files
 	}
 	if end := bytes.TrimSuffix(b, []byte("\n")); bytes.HasSuffix(end, []byte(wordEnd)) && !bytes.HasSuffix(end,
 		[]byte(`\`+wordEnd)) {
@@ -174,5 +172,5 @@ func decodeText(b []byte) []byte {
 	return []byte(markers.Replace(string(b)))
 }
 
-// markers says what the words in a file stand for. The first that fits counts.
+// markers maps the special words in a file to their meanings. The first match counts.
 var markers = strings.NewReplacer(`\`+wordZero, wordZero, `\`+wordEnd, wordEnd, wordZero, "\x00")

@@ -12,14 +12,13 @@ import (
 
 const rule = "# ttar - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - -\n"
 
-// A textWriter writes one tree.
 type textWriter struct {
 	*bufio.Writer
 	from fs.FS
 }
 
-// writeText writes a tree in the form that ParseText reads: sorted, all directories named, the same bytes for the same
-// tree. What cannot be read is written as an error by its name. Tests compare trees so, and ParseText with itself.
+// writeText writes a tree in the form of ParseText: sorted, with all directories, and the same bytes for the same
+// tree. Unreadable entries are written by the name of their error.
 func writeText(w io.Writer, from fs.FS) error {
 	t := &textWriter{bufio.NewWriter(w), from}
 	entries, err := fs.ReadDir(from, ".")
@@ -77,7 +76,7 @@ func (t *textWriter) error(err error) {
 
 var escaper = strings.NewReplacer("NULLBYTE", `\NULLBYTE`, "EOF", `\EOF`, "\x00", "NULLBYTE")
 
-// content writes a file as lines, or quoted where a backslash would escape a word that follows it.
+// content writes a file as lines, or quoted if a backslash would escape a special word after it.
 func (t *textWriter) content(data string) {
 	if strings.Contains(data, "\\\x00") || strings.HasSuffix(data, `\`) {
 		fmt.Fprintf(t, "Quoted: %s\n", strconv.Quote(data))

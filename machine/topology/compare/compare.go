@@ -1,5 +1,5 @@
-// Package compare compares descriptions of machines, fact by fact: Join makes one host of accounts of the same machine,
-// and Diff says how two machines differ.
+// Package compare compares descriptions of machines fact by fact. Join merges several accounts of one machine into
+// one host, and Diff lists the differences between two machines.
 package compare
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// keys say what an element of a list is known by, so that two accounts of it are told to be of the same thing. Lists of
-// other elements are facts as a whole.
+// keys identify list elements, so that two descriptions of the same device can be matched. A list of any other type
+// is compared as a whole.
 var keys = map[reflect.Type]func(v any) string{
 	of[topology.Package]():         func(v any) string { return fmt.Sprint(v.(topology.Package).ID) },
 	of[topology.Die]():             func(v any) string { return fmt.Sprint(v.(topology.Die).ID) },
@@ -52,18 +52,18 @@ var keys = map[reflect.Type]func(v any) string{
 
 func of[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
-// field returns the name of a field as JSON has it.
+// field returns a field's name in JSON.
 func field(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return cmp.Or(name, strings.ToLower(f.Name))
 }
 
-// isLeaf reports whether values of a type are single facts: they have a text of their own, or no parts.
+// isLeaf reports whether values of a type are single facts: they have a text form or no parts.
 func isLeaf(t reflect.Type) bool {
 	return t.Implements(of[encoding.TextMarshaler]()) || t.Kind() != reflect.Struct
 }
 
-// show is a fact as text.
+// show returns a fact as text.
 func show(v reflect.Value) string {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
@@ -75,8 +75,8 @@ func show(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// same reports whether two values of a fact agree as far as tools tell it. They round amounts: bytes to MB, rates to
-// those of the standard.
+// same reports whether two values of a fact agree within the precision of tools, which round bytes to MB and rates to
+// standard rates.
 func same(name string, a, b reflect.Value) bool {
 	if a.Kind() == reflect.Pointer {
 		a, b = a.Elem(), b.Elem()
@@ -84,7 +84,7 @@ func same(name string, a, b reflect.Value) bool {
 	within := 0.0
 	switch {
 	case strings.HasSuffix(name, "_bytes"):
-		within = 0.06 // what firmware and kernel keep for themselves is counted by some tools
+		within = 0.06 // some tools also count the memory reserved by firmware and kernel
 	case name == "rate_gbps" || name == "speed_mbps" || name == "max_khz":
 		within = 0.04
 	}
@@ -94,7 +94,7 @@ func same(name string, a, b reflect.Value) bool {
 	return strings.EqualFold(show(a), show(b))
 }
 
-// number is a fact as a number; NaN where it is none.
+// number returns a fact as a number, or NaN if it is not one.
 func number(v reflect.Value) float64 {
 	switch {
 	case v.CanInt():
@@ -107,8 +107,8 @@ func number(v reflect.Value) float64 {
 	return math.NaN()
 }
 
-// passing are facts that change from moment to moment, names that each tool words in its own way, and what follows from
-// other facts. Accounts that differ in them do not contradict each other.
+// passing are facts that change over time, names that depend on the tool, and derived facts. Differences in them are
+// not contradictions.
 var passing = []string{"free_bytes", "available_bytes", "free", "used_bytes", "count", "counters", "provenance",
 	"unread", "contradictions", "inferred", "vendor_name", "device_name", "class_name", "model", "name", "netdevs",
 	"rdma", "functions", "numa_source", "port", "display_active", "power_state", "kind", "id", "local_cpus",

@@ -55,7 +55,7 @@ func TestNICsAreJoinedByAddressesAndNames(t *testing.T) {
 		{Source: "lspci", Host: lspci},
 		{Source: "ibstat", Host: &topology.Host{NICs: []topology.NIC{named("mlx5_2"), named("mlx5_0"),
 			named("mlx5_1")}}},
-		// One text leads from the RDMA device to the network device, another from there to the function.
+		// One text links the RDMA device to the network device, another links that to the function.
 		{Source: "ibdev2netdev", Host: &topology.Host{NICs: []topology.NIC{named("mlx5_2", "ens5"),
 			named("mlx5_0", "enp94s0f0np0"), named("mlx5_1", "enp94s0f1np1")}}},
 		{Source: "ethtool -i", Host: &topology.Host{NICs: []topology.NIC{driver}}},
@@ -182,13 +182,13 @@ func TestDiffSaysWhatMakesTheDifference(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// The same machine again, with addresses of its own.
+	// The same machine again, with its own addresses.
 	c := rdmaHost("18:00.0", "28.39", 9000, gid(0, local, "IB/RoCE v1"), gid(3, v4("77"), "RoCE v2"))
 	c.NICs[0].Ports[0].MAC, c.NICs[0].Devices[0].NodeGUID = "other", "other"
 	if d := compare.Diff(a, c); len(d) != 0 {
 		t.Errorf("%+v", d)
 	}
-	// What one host does not tell at all is no difference.
+	// A part that one host lacks completely is not a difference.
 	if d := compare.Diff(a, &topology.Host{System: topology.System{Vendor: "x"}}); len(d) != 0 {
 		t.Errorf("%+v", d)
 	}
@@ -209,8 +209,8 @@ func TestDiffPutsThingsThatDifferAlikeTogether(t *testing.T) {
 	}
 }
 
-// A topology of NCCL may be made for another machine. What the machine does not have is said and left out; switches
-// that are made up stay above devices that are there.
+// A topology of NCCL may be made for another machine. Devices that this machine lacks are reported and left out;
+// artificial switches stay above existing devices.
 func TestDevicesOfAnotherMachineAreLeftOut(t *testing.T) {
 	made := topology.PCIDevice{Address: *addr("ffff:ff:01.0"), Bridge: &topology.Bridge{}}
 	file := func(gpu string) *topology.Host {
@@ -228,7 +228,7 @@ func TestDevicesOfAnotherMachineAreLeftOut(t *testing.T) {
 	}{
 		{"3b:00.0", topology.SourceTree, "2 functions, 1 GPUs, 0 contradictions"},
 		{"5e:00.0", topology.SourceTree, "1 functions, 1 GPUs, 1 contradictions"},
-		{"5e:00.0", topology.SourceTexts, "3 functions, 2 GPUs, 0 contradictions"}, // lspci -s tells of single ones
+		{"5e:00.0", topology.SourceTexts, "3 functions, 2 GPUs, 0 contradictions"}, // lspci -s shows single functions
 	} {
 		whole := &topology.Host{Provenance: topology.Provenance{Kind: tt.kind},
 			PCI: []topology.PCIDevice{function("3b:00.0", 0x030200, topology.VendorNVIDIA)}}
@@ -241,7 +241,7 @@ func TestDevicesOfAnotherMachineAreLeftOut(t *testing.T) {
 	}
 }
 
-// libvirt in a container sees no IOMMU. Who lists its groups has seen more.
+// libvirt in a container sees no IOMMU, but a source that lists IOMMU groups proves that there is one.
 func TestAnIOMMUWithGroupsIsThere(t *testing.T) {
 	t.Parallel()
 	for _, group := range []*int{new(7), nil} {

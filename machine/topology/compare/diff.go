@@ -12,30 +12,30 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Difference is a fact that two machines differ in.
+// A Difference is a fact in which two machines differ.
 type Difference struct {
 	Part  string `json:"part"` // "cpus", "numa_nodes", "pci", "nics", ...
 	Fact  string `json:"fact"` // "link.speed_gts"
-	A     string `json:"a"`    // "" where the thing is not in A
+	A     string `json:"a"`    // "" if A lacks the device
 	B     string `json:"b"`
-	Count int    `json:"count"` // of the things that differ alike
-	// Things are what differ alike, such as PCI functions; at most 16 are named.
+	Count int    `json:"count"` // number of elements with this difference
+	// Things are the devices or other elements that differ alike, such as PCI functions; at most 16 are named.
 	Things []string `json:"things"`
 }
 
-// own are facts that no two machines share: addresses and numbers of single pieces of hardware, and what they lead to.
+// own are facts that differ between any two machines: addresses and serial numbers of hardware, and their
+// consequences.
 var own = []string{"mac", "node_guid", "uuid", "phys_switch_id", "gid", "lid", "default_routes", "irqs", "tenants",
 	"storage", "path", "asked", "resets", "iommu", "address", "parent", "root", "parent_unknown", "driver_known",
 	"modules_known", "swap_known", "reset_known", "vfs", "cpu_affinity", "functions", "pf"}
 
-// maxThings bounds how many things a difference names.
 const maxThings = 16
 
-// Diff returns the facts that a and b differ in, as far as both tell them. Devices are held against each other by their
-// addresses, or by their names where the addresses of the two machines have nothing in common.
+// Diff returns the facts in which a and b differ, if both know them. Devices are matched by address, or by name if
+// the two machines have no addresses in common.
 //
-// Both hosts are flattened to facts: a part, the keys of the thing, and the path of the value in it. Equal differences
-// of many things become one with a count, as a lower link speed of eight GPUs is one statement.
+// Both hosts are flattened to facts: a part, the keys of the element, and the path of the value in it. Equal
+// differences of many elements become one with a count: a lower link speed of eight GPUs is one difference.
 func Diff(a, b *topology.Host) []Difference {
 	d := differ{a: facts(a, b), b: facts(b, a), partsA: parts(a), partsB: parts(b)}
 	all := maps.Clone(d.a)
@@ -44,7 +44,7 @@ func Diff(a, b *topology.Host) []Difference {
 		return cmp.Or(cmp.Compare(order(x.part), order(y.part)), cmp.Compare(x.fact, y.fact), cmp.Compare(len(x.thing),
 			len(y.thing)), cmp.Compare(x.thing, y.thing))
 	})
-	var out group.List[[4]string, Difference] // by all that the line of a difference says
+	var out group.List[[4]string, Difference] // by everything in the text of a difference
 	for _, name := range names {
 		va, inA := d.a[name]
 		vb, inB := d.b[name]
@@ -66,24 +66,22 @@ func Diff(a, b *topology.Host) []Difference {
 	return out.All
 }
 
-// A fact is where a value stands: the thing is the keys on the way to it.
+// A fact is the place of a value; thing is the keys on the path to it.
 type fact struct{ part, thing, fact string }
 
 func (f fact) last() string { return f.fact[strings.LastIndexByte(f.fact, '.')+1:] }
 
-// A differ has the facts of both hosts, and which parts each tells of: of a part that a host does not tell of, nothing
-// is missing.
+// A differ has the facts of both hosts and the parts that each knows. Elements of an unknown part are not missing.
 type differ struct {
 	a, b           map[fact]reflect.Value
 	partsA, partsB map[string]bool
 }
 
-// there is the fact of a thing that it is there.
+// there is the fact that an element exists.
 const there = "present"
 
-// told reports whether a fact that one host lacks is a difference: the thing is not there, though
-// its host tells of such things, or it is there and the fact is one that is absent while a link is
-// down.
+// told reports whether a fact that one host lacks is a difference. It is if the host lacks the element but knows
+// others of the kind, or if the fact is one that is absent while a link is down.
 func (d *differ) told(f fact, inA, inB bool) bool {
 	if inA && inB {
 		return true
@@ -93,22 +91,23 @@ func (d *differ) told(f fact, inA, inB bool) bool {
 		missing, missingParts = d.b, d.partsB
 	}
 	if f.fact == there {
-		// A NIC that is missing is said once, under nics, and not again under pci.
+		// A missing NIC is reported once, under nics, and not again under pci.
 		device := fact{"nics", f.thing, there}
 		_, nic := d.a[device]
 		_, other := d.b[device]
 		return missingParts[f.part] && d.container(f, missing) && !(f.part == "pci" && (nic || other))
 	}
 	if _, thing := missing[fact{f.part, f.thing, there}]; f.thing != "" && !thing {
-		return false // said by its not being there
+		return false // its absence is already reported
 	}
-	// Other facts that only one host has are those that its source does not tell, which is no difference.
+	// Other facts that only one host has are unknown to the other's source, which is no difference.
 	return slices.Contains([]string{"speed_mbps", "rate_gbps", "netdev", "function", "qos.pfc"}, f.last()) &&
 		f.thing != ""
 }
 
-// container reports whether what a thing is in is there, so that its not being there is said once. A thing inside of
-// others has their keys before its own, separated by spaces: "mlx5_0 rdma_devices[mlx5_0] ports[1]".
+// container reports whether the element that contains f's exists in both hosts, so that a missing element is reported
+// only once. A nested element has the outer keys before its own, separated by spaces: "mlx5_0 rdma_devices[mlx5_0]
+// ports[1]".
 func (d *differ) container(f fact, missing map[fact]reflect.Value) bool {
 	i := strings.LastIndex(f.thing, " ")
 	if i < 0 {
@@ -118,7 +117,7 @@ func (d *differ) container(f fact, missing map[fact]reflect.Value) bool {
 	if _, ok := missing[up]; !ok {
 		return false
 	}
-	// Of things inside of others, such as GIDs, a source tells all or none.
+	// A source knows all or none of a list of nested elements, such as GIDs.
 	for k := range missing {
 		if k.part == f.part && k.fact == there && strings.HasPrefix(k.thing, up.thing+" "+listOf(f.thing[i+1:])) {
 			return true
@@ -127,10 +126,10 @@ func (d *differ) container(f fact, missing map[fact]reflect.Value) bool {
 	return false
 }
 
-// listOf is the list that a thing inside of another is of: "gids[3]" is of "gids[".
+// listOf returns the list of a nested element: "gids[" for "gids[3]".
 func listOf(thing string) string { return thing[:strings.IndexByte(thing+"[", '[')] }
 
-// parts are the lists and structures of a host that have something in them.
+// parts returns the nonempty lists and structures of a host.
 func parts(h *topology.Host) map[string]bool {
 	out := map[string]bool{"devices": true}
 	v := reflect.ValueOf(h).Elem()
@@ -142,7 +141,7 @@ func parts(h *topology.Host) map[string]bool {
 	return out
 }
 
-// order is the place of a part in the answer: what usually makes the difference comes first.
+// order returns the place of a part in the result: the most important parts come first.
 func order(part string) int {
 	i := slices.Index([]string{"system", "packages", "cpus", "numa_nodes", "memory", "kernel", "order", "gpus", "nics",
 		"pci", "reported_paths"}, part)
@@ -152,7 +151,7 @@ func order(part string) int {
 	return i
 }
 
-// facts returns all facts of a host that another may share.
+// facts returns all facts of a host that another host may share.
 func facts(h, other *topology.Host) map[fact]reflect.Value {
 	f := flattener{out: map[fact]reflect.Value{}, names: names(h, other)}
 	v := reflect.ValueOf(h).Elem()
@@ -167,14 +166,13 @@ func facts(h, other *topology.Host) map[fact]reflect.Value {
 	return f.out
 }
 
-// A flattener lists the facts of a host.
 type flattener struct {
 	out   map[fact]reflect.Value
-	names map[string]string // by the ID of a device: what both hosts call it, where it stands elsewhere in the other
+	names map[string]string // common name, by the ID of a device that has another address in the other host
 }
 
-// names returns what GPUs and NICs of h are called that the other host has under another address: the number of the
-// GPU, the first RDMA or network device of the NIC.
+// names returns the names of h's GPUs and NICs that have another address in the other host: the number of the GPU, or
+// the first RDMA or network device of the NIC.
 func names(h, other *topology.Host) map[string]string {
 	there := map[string]bool{}
 	visit := func(h *topology.Host, f func(id, name string)) {
@@ -202,10 +200,9 @@ func names(h, other *topology.Host) map[string]string {
 
 func (f *flattener) set(at fact, v any) { f.out[at] = reflect.ValueOf(v) }
 
-// walk adds what is below a value.
 func (f *flattener) walk(at fact, v reflect.Value) {
 	switch {
-	// Zero means that the source does not tell; of plain booleans false is a statement.
+	// Zero means unknown, except for plain booleans.
 	case v.IsZero() && v.Kind() != reflect.Bool:
 	case v.Kind() == reflect.Pointer && !isLeaf(v.Type().Elem()):
 		f.walk(at, v.Elem())
@@ -213,7 +210,7 @@ func (f *flattener) walk(at fact, v reflect.Value) {
 		for i := range v.NumField() {
 			name := field(v.Type().Field(i))
 			if at.part == "cores" && slices.Contains([]string{"numa_node", "package", "die", "l3", "os_id"}, name) {
-				continue // they follow from what the CPUs are in
+				continue // derived from the parts that contain the CPUs
 			}
 			hostwide := at.thing == "" && (name == "kind" || name == "model")
 			if slices.Contains(own, name) || isPassing(name) && name != "model" && !hostwide {
@@ -230,7 +227,7 @@ func (f *flattener) walk(at fact, v reflect.Value) {
 			if at.thing == "" && (at.part == "gpus" || at.part == "nics") {
 				k = cmp.Or(f.names[k], k)
 			}
-			// Keys are joined from the outside in, with the name of the list before those of inner lists.
+			// Keys are joined from the outside in, each inner key with the name of its list.
 			next := fact{part: at.part, thing: k}
 			if at.thing != "" || at.fact != "" {
 				next.thing = strings.TrimSpace(at.thing + " " + at.fact + "[" + k + "]")
@@ -247,9 +244,9 @@ func (f *flattener) walk(at fact, v reflect.Value) {
 	}
 }
 
-// orders adds in which order devices come: which function a name or a number stands for, and what kinds of addresses a
-// GID table has at which index. That two equal machines number their GPUs differently breaks configurations that name
-// devices by number, and no other fact shows it.
+// orders adds the order of devices: the function for each name or number, and the kinds of addresses at each index of
+// a GID table. A different order on two otherwise equal machines breaks configurations that name devices by number,
+// and no other fact shows it.
 func (f *flattener) orders(h *topology.Host) {
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
@@ -276,7 +273,7 @@ func (f *flattener) orders(h *topology.Host) {
 	}
 }
 
-// gidKind says what a GID stands for, without the address, which each machine has its own of.
+// gidKind returns the kind of a GID without its address, which differs on each machine.
 func gidKind(g *topology.GID) string {
 	switch a := g.Addr(); {
 	case !a.IsValid():
@@ -289,10 +286,10 @@ func gidKind(g *topology.GID) string {
 	return "IPv6"
 }
 
-// Text says the difference in one line, without the things.
+// Text returns the difference as one line, without the names in Things.
 func (d Difference) Text() string { return d.Say("in A", "in B") }
 
-// Say is Text with other words for where the values are: "elsewhere", "here".
+// Say is like Text with other words for the places of the values: "elsewhere", "here".
 func (d Difference) Say(inA, inB string) string {
 	fact := strings.ReplaceAll(d.Fact, "_", " ")
 	switch {
@@ -305,18 +302,18 @@ func (d Difference) Say(inA, inB string) string {
 	return fmt.Sprintf("%s: %s %s, %s %s", fact, value(d.A), inA, value(d.B), inB)
 }
 
-// An Outlier is a difference from the typical host of a group, and the hosts that have it: B is their value.
+// An Outlier is a difference from the typical host of a group, with the hosts that have it; B is their value.
 type Outlier struct {
 	Difference
 	Hosts []int `json:"-"` // indexes into the group
 }
 
-// maxTypical bounds the search for the typical host. Each round takes a host that is more like the others.
+// maxTypical limits the search for the typical host. Each round picks a host that is more like the others.
 const maxTypical = 4
 
-// Outliers says what hosts of a group differ in from its typical host, the rarest differences first: the one of 64
-// hosts whose link is slow, before a second kind of host. The typical host is one that shares its facts with most
-// others. Of fewer than three hosts none is typical: it is the first.
+// Outliers returns the differences of a group's hosts from its typical host, the rarest first: one slow link in 64
+// hosts comes before a second kind of host. The typical host shares its facts with most others; among fewer than
+// three hosts it is the first.
 func Outliers(hosts []*topology.Host) (typical int, outliers []Outlier) {
 	for range maxTypical {
 		outliers = from(hosts, typical)
@@ -330,7 +327,7 @@ func Outliers(hosts []*topology.Host) (typical int, outliers []Outlier) {
 	return typical, outliers
 }
 
-// from returns what differs from one host, with all hosts that differ so.
+// from returns the differences from one host, each with all hosts that have it.
 func from(hosts []*topology.Host, typical int) []Outlier {
 	var all group.List[[4]string, Outlier]
 	for i, h := range hosts {
@@ -345,8 +342,8 @@ func from(hosts []*topology.Host, typical int) []Outlier {
 	return all.All
 }
 
-// mostAlike returns the host that has the most of what most hosts have and the least of what few have. What most hosts
-// differ in from the typical one is the fault of that one.
+// mostAlike returns the host with the most common facts and the fewest rare ones. If most hosts differ from the
+// typical one in a fact, then the typical one is at fault.
 func mostAlike(hosts []*topology.Host, typical int, outliers []Outlier) int {
 	score := make([]int, len(hosts))
 	for _, o := range outliers {

@@ -12,23 +12,22 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Part is an account of a machine, and what messages call its source: "lscpu (cpus.txt)".
+// A Part is one account of a machine, and its source in messages: "lscpu (cpus.txt)".
 type Part struct {
 	Source string
 	Host   *topology.Host
 }
 
-// maxContradictions bounds what is listed of sources that are of different machines.
+// maxContradictions limits the list, for sources that describe different machines.
 const maxContradictions = 200
 
-// Join makes one host of accounts of one machine. PCI functions are joined by their addresses, and
-// GPUs and NICs also by the names of their devices. Where two accounts tell a fact differently the
-// first counts, and Contradictions has both. The accounts are used up.
+// Join merges accounts of one machine into one host. PCI functions are matched by address, and GPUs and NICs also by
+// the names of their devices. If two accounts disagree about a fact, the first counts and Contradictions has both.
+// The accounts must not be used afterwards.
 //
-// First, all parts but NICs, GPUs and paths are merged in the order of the accounts. These three wait, as their IDs
-// mean something only within one account: mlx5_0 of one may be function 3b:00.0 of another. They are gathered by what
-// they have in common, placed on functions that the joined host has, and then paths are renamed to the IDs that have
-// come out.
+// First, all parts except NICs, GPUs and paths are merged in the order of the accounts. These three wait, because
+// their IDs are valid only within one account: mlx5_0 of one may be function 3b:00.0 of another. They are grouped by
+// common keys and placed on functions of the joined host, and then paths get the resulting IDs.
 func Join(parts []Part) *topology.Host {
 	j := &joiner{from: map[string]string{}, h: &topology.Host{}}
 	var nics []member[topology.NIC]
@@ -38,7 +37,7 @@ func Join(parts []Part) *topology.Host {
 	j.foreign(parts)
 	for i, p := range parts {
 		j.source = p.Source
-		// "GPU0" of two accounts need not be the same GPU: until they are joined, an ID is that of its account.
+		// "GPU0" of two accounts need not be the same GPU, so until they are joined each ID is scoped to its account.
 		scope := strconv.Itoa(i) + "/"
 		for _, n := range p.Host.NICs {
 			nics = append(nics, member[topology.NIC]{n, p.Source, []string{scope + n.ID()}})
@@ -61,7 +60,7 @@ func Join(parts []Part) *topology.Host {
 	nics = j.placeByOrder(nics)
 	gpus = j.placeGPUs(gather(j, "gpus", gpus, gpuKeys))
 	j.h.NICs, j.h.GPUs = settle(nics, renamed), settle(gpus, renamed)
-	// A path to a device that no account lists would point to nothing.
+	// Paths to a device that no account lists are dropped.
 	for _, p := range reported {
 		if a, b := renamed[p.A], renamed[p.B]; a != "" && b != "" {
 			p.A, p.B = a, b
@@ -77,12 +76,12 @@ func Join(parts []Part) *topology.Host {
 	return j.h
 }
 
-// tree returns the part that has all PCI functions of the machine, nil where none does.
+// tree returns the part that has all PCI functions of the machine, or nil.
 func tree(parts []Part) *Part {
 	for i := range parts {
 		switch h := parts[i].Host; h.Provenance.Kind {
 		case topology.SourceTree, topology.SourceLive, topology.SourceHwloc, topology.SourceLspci:
-			// A piece of lspci has no host bridge.
+			// A fragment of lspci's output has no host bridge.
 			if len(h.PCI) > 0 && (h.Provenance.Kind != topology.SourceLspci || slices.ContainsFunc(h.PCI,
 				func(d topology.PCIDevice) bool { return d.Class != nil && d.Class.Sub() == topology.SubHostBridge })) {
 				return &parts[i]
@@ -92,8 +91,8 @@ func tree(parts []Part) *Part {
 	return nil
 }
 
-// foreign takes devices out of a topology of NCCL that the machine does not have: such a file is written for a kind of
-// machine, and may have been made for another one. Its switches may be made up, and stay where a device is below one.
+// foreign removes devices from an NCCL topology that the machine does not have, because such a file may have been
+// made for another machine. Its switches may be artificial, so they stay if a device is below them.
 func (j *joiner) foreign(parts []Part) {
 	whole := tree(parts)
 	if whole == nil {
@@ -135,7 +134,7 @@ func (j *joiner) foreign(parts []Part) {
 	}
 }
 
-// provenance says where the joined host is from: it is of the kind of a whole machine where one is among the parts.
+// provenance returns the joined host's provenance: a whole machine's kind if one is among the parts.
 func provenance(parts []Part) topology.Provenance {
 	p := topology.Provenance{Kind: topology.SourceTexts}
 	var names, tools []string
@@ -164,8 +163,8 @@ func provenance(parts []Part) topology.Provenance {
 	return p
 }
 
-// reported drops the second of two statements on one path, and says where they differ. A path has no direction, so its
-// key has the ends in order.
+// reported drops the second of two statements about one path, and records a contradiction if they differ. A path has
+// no direction, so its key has the ends in order.
 func (j *joiner) reported() {
 	first := map[[2]string]topology.Path{}
 	j.h.Reported = slices.DeleteFunc(j.h.Reported, func(p topology.Path) bool {
@@ -180,8 +179,8 @@ func (j *joiner) reported() {
 	})
 }
 
-// nodes gives functions the NUMA nodes that are known of the devices on them. The function's own statement counts more,
-// which a tree has from sysfs.
+// nodes sets a function's NUMA node from the GPU or NIC on it. The function's own node, which a tree has from sysfs,
+// takes precedence.
 func (j *joiner) nodes() {
 	at := map[topology.PCIAddr]*int{}
 	know := func(a *topology.PCIAddr, node *int) {
@@ -202,8 +201,8 @@ func (j *joiner) nodes() {
 	}
 }
 
-// cores drops cores that share CPUs with others, which another account told. Cores are known by their CPUs, so two
-// numberings of the same CPUs come out as cores of both. Only those of the account that came first stay.
+// cores drops cores that share CPUs with a core from an earlier account. Cores are matched by CPUs, so two different
+// groupings of the same CPUs would otherwise both appear.
 func (j *joiner) cores() {
 	var taken topology.CPUSet
 	j.h.Cores = slices.DeleteFunc(j.h.Cores, func(c topology.Core) bool {
@@ -217,14 +216,13 @@ func (j *joiner) cores() {
 	})
 }
 
-// A joiner joins accounts into h.
 type joiner struct {
 	h      *topology.Host
 	source string
-	from   map[string]string // the source of what is at a path, and of all below that has no entry
+	from   map[string]string // source of the value at a path, and of everything below it without its own entry
 }
 
-// contradict notes a fact that two sources tell differently. After maxContradictions it is silent: texts of two
+// contradict records a fact on which two sources disagree. It stops after maxContradictions, because texts of two
 // machines differ in nearly everything.
 func (j *joiner) contradict(fact, value, source, other, by string) {
 	if len(j.h.Contradictions) < maxContradictions {
@@ -233,8 +231,8 @@ func (j *joiner) contradict(fact, value, source, other, by string) {
 	}
 }
 
-// iommu settles the case that one tool says there is no IOMMU and another lists its groups. The kernel's groups count:
-// libvirt asks once when it starts, and in a container it sees none.
+// iommu resolves the case that one tool reports no IOMMU and another lists its groups. The kernel's groups count:
+// libvirt checks only when it starts, and in a container it sees no IOMMU.
 func (j *joiner) iommu() {
 	if on := j.h.IOMMU.Enabled; on == nil || *on {
 		return
@@ -250,8 +248,8 @@ func (j *joiner) iommu() {
 	j.h.IOMMU.Enabled = new(true)
 }
 
-// sourceOf returns who told what is at a path. It is the source of the nearest part above, as what was taken as a whole
-// has one entry.
+// sourceOf returns the source of the value at a path. It searches the nearest part above, because a value copied as a
+// whole has only one entry.
 func (j *joiner) sourceOf(path string) string {
 	for {
 		if s, ok := j.from[path]; ok {
@@ -265,8 +263,8 @@ func (j *joiner) sourceOf(path string) string {
 	}
 }
 
-// value adds what b tells to a. name is the last part of the path. What a lacks is taken over whole with its source;
-// lists are merged by the keys of their elements; all else is compared, and the first account stays.
+// value merges b into a; name is the last part of the path. Values that a lacks are copied with their source, lists
+// are merged by the keys of their elements, and other differences are contradictions that keep a's value.
 func (j *joiner) value(path, name string, a, b reflect.Value) {
 	switch {
 	case b.IsZero():
@@ -274,7 +272,7 @@ func (j *joiner) value(path, name string, a, b reflect.Value) {
 		a.Set(b)
 		j.from[path] = j.source
 	case a.Kind() == reflect.Pointer && !isLeaf(a.Type().Elem()):
-		fresh := reflect.New(a.Type().Elem()) // what is pointed to may be the parts' own
+		fresh := reflect.New(a.Type().Elem()) // the value pointed to may belong to a part
 		fresh.Elem().Set(a.Elem())
 		a.Set(fresh)
 		j.value(path, name, a.Elem(), b.Elem())
@@ -302,14 +300,14 @@ func (j *joiner) value(path, name string, a, b reflect.Value) {
 	}
 }
 
-// placed settles where two accounts of a function tell its place with different certainty: what is above it, and its
-// NUMA node, which is stated or follows from others.
+// placed resolves differences in certainty between two accounts of a function's place: its parent may be unknown, and
+// its NUMA node stated or derived.
 func placed(a, b *topology.PCIDevice) {
 	if a.Parent != nil || b.Parent != nil || !a.ParentUnknown || !b.ParentUnknown {
 		a.ParentUnknown, b.ParentUnknown = false, false
 	}
 	if a.NUMANode != nil && b.NUMANode != nil && a.NUMASource != b.NUMASource {
-		// Cleared, and not overwritten: value() then takes the stated one over, and finds no contradiction.
+		// Clearing the derived node lets value copy the stated one without a contradiction.
 		if b.NUMASource == "" {
 			a.NUMANode, a.NUMASource = nil, ""
 		} else {
@@ -318,7 +316,7 @@ func placed(a, b *topology.PCIDevice) {
 	}
 }
 
-// list adds the elements of b to those of a that are the same things.
+// list merges each element of b into the element of a with the same key, or appends it.
 func (j *joiner) list(path string, a, b reflect.Value) {
 	key := keys[a.Type().Elem()]
 	at := map[string]int{}
@@ -340,14 +338,14 @@ func (j *joiner) list(path string, a, b reflect.Value) {
 	a.Set(merged)
 }
 
-// A member is a GPU or NIC with the IDs that it had in the parts.
+// A member is a GPU or NIC with its IDs in the parts.
 type member[T any] struct {
 	device T
 	source string
 	ids    []string
 }
 
-// settle returns the devices of members, and enters the IDs that they have now under those that they had.
+// settle returns the members' devices, and maps their old IDs to the new ones in renamed.
 func settle[T any](all []member[T], renamed map[string]string) []T {
 	return lists.Map(all, func(m member[T]) T {
 		for _, old := range m.ids {
@@ -357,11 +355,10 @@ func settle[T any](all []member[T], renamed map[string]string) []T {
 	})
 }
 
-// id is what the device is called.
 func (m *member[T]) id() string { return any(&m.device).(interface{ ID() string }).ID() }
 
-// nicKeys are what a NIC is known by: its address, its RDMA devices and its network devices. Prefixes keep apart an
-// RDMA device and a network device of one name. A NIC of which only a name is known may be either.
+// nicKeys identify a NIC by its address, RDMA devices and network devices, with prefixes to distinguish these. A NIC
+// with only a name may be of either kind.
 func nicKeys(n *topology.NIC) []string {
 	var out []string
 	if n.Address != nil {
@@ -373,14 +370,13 @@ func nicKeys(n *topology.NIC) []string {
 	out = append(out, lists.Map(n.Netdevs, func(name string) string { return "net " + name })...)
 	if len(out) == 0 || n.Address == nil && len(n.RDMA)+len(n.Devices)+len(n.Ports)+len(n.Netdevs) == 0 {
 		out = append(out, "name "+n.Name, "rdma "+n.Name, "net "+n.Name)
-	} else if strings.HasPrefix(n.Name, "/dev/") { // of Mellanox's tools
+	} else if strings.HasPrefix(n.Name, "/dev/") { // name from Mellanox's tools
 		out = append(out, "name "+n.Name)
 	}
 	return out
 }
 
-// gpuKeys are what a GPU is known by. A name such as GPU0 is one that a tool gave: it counts only where there is no
-// address.
+// gpuKeys identify a GPU. A name such as GPU0 depends on the tool, so it is used only if there is no address.
 func gpuKeys(g *topology.GPU) []string {
 	if g.Address != nil {
 		return []string{g.Address.String()}
@@ -388,11 +384,11 @@ func gpuKeys(g *topology.GPU) []string {
 	return []string{"name " + g.Name}
 }
 
-// gather joins members that have a key in common, directly or through others. It is union and find: chains such as
-// name, address, other name end in one group, whatever the order of the accounts. The first member of a group is its
-// root, so that the first account counts.
+// gather merges members that share a key directly or through others, by union-find: a chain of name, address and
+// other name ends in one group in any order of accounts. The first member of a group is its root, so that the first
+// account counts.
 func gather[T any](j *joiner, list string, in []member[T], keysOf func(*T) []string) []member[T] {
-	root := make([]int, len(in)) // the first member of the group of each
+	root := make([]int, len(in)) // first member of each one's group
 	find := func(i int) int {
 		for root[i] != i {
 			i = root[i]
@@ -412,7 +408,7 @@ func gather[T any](j *joiner, list string, in []member[T], keysOf func(*T) []str
 		}
 	}
 	var out []member[T]
-	// A second loop, since a later member may have joined two groups.
+	// A second loop, because a later member may have joined two groups.
 	for i := range in {
 		if to := find(i); to != i {
 			absorb(j, list, &in[to], &in[i])
@@ -426,7 +422,7 @@ func gather[T any](j *joiner, list string, in []member[T], keysOf func(*T) []str
 	return out
 }
 
-// absorb adds what one member tells to another. An address makes up for names that only a tool knows.
+// absorb merges member b into a, including its IDs.
 func absorb[T any](j *joiner, list string, a, b *member[T]) {
 	path := list + "[" + a.id() + "]"
 	a.ids = append(a.ids, b.ids...)
@@ -438,7 +434,7 @@ func absorb[T any](j *joiner, list string, a, b *member[T]) {
 	j.value(path, "", reflect.ValueOf(&a.device).Elem(), reflect.ValueOf(&b.device).Elem())
 }
 
-// placeByName finds the functions of NICs by the names of their devices, which systemd makes of the address:
+// placeByName finds the functions of NICs by the names of their devices, which systemd derives from the address:
 // enp94s0f1np1 is function 1 of device 0 of bus 94.
 func (j *joiner) placeByName(nics []member[topology.NIC]) []member[topology.NIC] {
 	for i := range nics {
@@ -460,13 +456,12 @@ func (j *joiner) placeByName(nics []member[topology.NIC]) []member[topology.NIC]
 	return gather(j, "nics", nics, nicKeys)
 }
 
-// addressInName returns the address in a name by systemd's scheme; domain and function are left out where they are 0.
+// addressInName returns the PCI address in a name by systemd's scheme, with decimal numbers (lspci's are
+// hexadecimal). Domain and function are left out of the name if they are 0.
 //
-//	enp94s0f1np1:    bus 94, device 0, function 1 (and port 1, where reading stops)
+//	enp94s0f1np1:    bus 94, device 0, function 1 (and port 1, which is not read)
 //	enP2p1s0:        domain 2
 //	rocep94s0f1:     an RDMA device by rdma-core's scheme, which is the same
-//
-// Numbers are decimal, unlike those of lspci.
 //
 // Source: systemd.net-naming-scheme(7).
 func addressInName(name string) (topology.PCIAddr, bool) {
@@ -477,7 +472,7 @@ func addressInName(name string) (topology.PCIAddr, bool) {
 			break
 		}
 	}
-	// P is the domain, p the bus, s the device ("slot") and f the function. A letter that comes later wins.
+	// P is the domain, p the bus, s the device ("slot") and f the function. If a letter repeats, the last one counts.
 	part := map[byte]uint64{}
 	for len(rest) > 0 && strings.IndexByte("Ppsf", rest[0]) >= 0 {
 		letter := rest[0]
@@ -496,14 +491,14 @@ func addressInName(name string) (topology.PCIAddr, bool) {
 		Function: uint8(part['f'])}, true
 }
 
-// inferred notes a fact that no source states.
+// inferred records a fact that no source states.
 func (j *joiner) inferred(format string, args ...any) {
 	j.h.Inferred = append(j.h.Inferred, fmt.Sprintf(format, args...))
 }
 
-// placeByOrder gives RDMA devices of NVIDIA's NICs their functions where there are as many of both: the driver numbers
-// them in the order of their addresses. Bonds are one device on two functions, and virtual functions have no fixed
-// order: with either of them, counts mean nothing.
+// placeByOrder assigns functions to the RDMA devices of NVIDIA's NICs if there are as many of both: the driver
+// numbers devices in address order. Bonds are left out, because they are one device on two functions, and so are
+// virtual functions, which have no fixed order.
 func (j *joiner) placeByOrder(nics []member[topology.NIC]) []member[topology.NIC] {
 	var named []*topology.NIC
 	taken := map[topology.PCIAddr]bool{}
@@ -536,7 +531,7 @@ func (j *joiner) placeByOrder(nics []member[topology.NIC]) []member[topology.NIC
 	return gather(j, "nics", nics, nicKeys)
 }
 
-// free returns the physical functions of a vendor that are of a kind and not taken, by address.
+// free returns a vendor's physical functions that satisfy is and are not taken, by address.
 func (j *joiner) free(is func(*topology.PCIDevice) bool, vendor topology.ID16,
 	taken map[topology.PCIAddr]bool) (free []topology.PCIAddr) {
 	for i := range j.h.PCI {
@@ -549,19 +544,19 @@ func (j *joiner) free(is func(*topology.PCIDevice) bool, vendor topology.ID16,
 	return free
 }
 
-// inOrder notes that devices, of which the first has a name, got the functions that are free.
+// inOrder records that devices, the first of which has a name, were assigned the free functions in order.
 func (j *joiner) inOrder(name string, free []topology.PCIAddr) {
 	j.inferred("that %s is %s, and so on in order, follows from there being %d of both", name, free[0], len(free))
 }
 
-// rdmaName is the name by which the driver numbers a NIC; its own name where no RDMA device is known.
+// rdmaName returns the driver's name for a NIC, or the NIC's own name if no RDMA device is known.
 func rdmaName(n *topology.NIC) string {
 	names := append(slices.Clone(n.RDMA), lists.Map(n.Devices, func(d topology.RDMADevice) string { return d.Name })...)
 	return append(names, n.Name)[0]
 }
 
-// placeKnown joins GPUs without an address, as matrices and nvidia-smi -L list them, with those of an account that has
-// addresses, by what both call them: the UUID, or else the number, which all forms of nvidia-smi give alike.
+// placeKnown joins GPUs without an address, as in matrices and nvidia-smi -L, with GPUs that have one. It matches
+// them by UUID or else by number, which is the same in all outputs of nvidia-smi.
 func (j *joiner) placeKnown(gpus []member[topology.GPU]) []member[topology.GPU] {
 	placed := false
 	for i := range gpus {
@@ -588,8 +583,9 @@ func (j *joiner) placeKnown(gpus []member[topology.GPU]) []member[topology.GPU] 
 	return gather(j, "gpus", gpus, gpuKeys)
 }
 
-// placeGPUs gives GPUs that a matrix numbers their functions where there are as many of both: the tools number them in
-// the order of their addresses. Where the counts differ, which is which is not known: the functions stay.
+// placeGPUs assigns functions to a matrix's GPUs if there are as many of both, because the tools number GPUs in
+// address order. If the counts differ, the assignment is unknown: it drops the GPUs without an address and records a
+// contradiction.
 func (j *joiner) placeGPUs(gpus []member[topology.GPU]) []member[topology.GPU] {
 	gpus = j.placeKnown(gpus)
 	var named []*member[topology.GPU]
@@ -604,8 +600,7 @@ func (j *joiner) placeGPUs(gpus []member[topology.GPU]) []member[topology.GPU] {
 	if len(named) == 0 {
 		return gpus
 	}
-	// Matrices come from NVIDIA's tools or from AMD's. The GPUs of the other vendor are not among those that they
-	// number.
+	// A matrix is from NVIDIA's or AMD's tools and does not number the other vendor's GPUs.
 	vendor := topology.VendorAMD
 	if strings.HasPrefix(named[0].device.Vendor, "NVIDIA") {
 		vendor = topology.VendorNVIDIA

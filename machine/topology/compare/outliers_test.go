@@ -7,7 +7,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// hostsOf makes hosts with one NIC each, whose link and firmware are given.
+// hostsOf makes hosts with one NIC each, with the given link and firmware.
 func hostsOf(of ...[2]string) (hosts []*topology.Host) {
 	for _, x := range of {
 		hosts = append(hosts, &topology.Host{NICs: []topology.NIC{{Name: "mlx5_0", Firmware: x[0]}},
@@ -21,7 +21,7 @@ func TestOutliers(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		hosts   [][2]string
-		typical []int // any of these
+		typical []int // any of these is allowed
 		want    [][]int
 	}{
 		{"all alike", [][2]string{usual, usual, usual}, []int{0, 1, 2}, nil},

@@ -52,7 +52,7 @@ func start(files []render.Artifact) (c *daemons, err error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "rl-slurm-") // short: paths of sockets end at 107 bytes
+	dir, err := os.MkdirTemp("", "rl-slurm-") // short, because socket paths are limited to 107 bytes
 	if err != nil {
 		return nil, err
 	}
