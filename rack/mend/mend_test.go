@@ -116,6 +116,9 @@ var machines = []struct{ name, text, beside, host, wrong, left, after string }{
 		"memory: 4096\nnuma: 1\nnuma0: cpus=0-39,hostnodes=5,memory=4096,policy=bind", wrong: "RL070"},
 	{name: "less memory than a node of a lab", host: twoNodes, text: strings.Replace(domain("vm", 3, 214, pins(emulator,
 		2, 3)), "'GiB'", "'MiB'", 1), wrong: "RL063"},
+	{name: "memory of no whole pages", host: twoNodes, text: strings.Replace(domain("vm", 3, 4097, pins(emulator, 2, 3),
+		"<memoryBacking><hugepages><page size='2' unit='MiB'/></hugepages></memoryBacking>"), "'GiB'", "'MiB'", 1),
+		wrong: "RL063", left: "RL063"},
 	{name: "virsh vcpuinfo", host: twoNodes, text: "VCPU:           0\nCPU:            2\nState:          running\n" +
 		"CPU time:       7.0s\nCPU Affinity:   ---------------------------------------------------------------y\n",
 		wrong: "RL062 RL064", left: "RL062 RL064"},
