@@ -1,4 +1,4 @@
-package mend
+package adopt
 
 import (
 	"cmp"
@@ -91,7 +91,8 @@ func (j *job) lab(cells, withDevices bool, absent int) (*lab.Lab, error) {
 		}
 	}
 	if memory%page != 0 {
-		return nil, fmt.Errorf("rackless cannot plan %s: its memory, %s, is not whole pages of %s", t.Name, memory, page)
+		return nil, fmt.Errorf("rackless cannot plan %s: its memory, %s, is not whole pages of %s", t.Name, memory,
+			page)
 	}
 	node := lab.Node{Name: nodeName, CPUs: t.VCPUs - absent, Memory: memory, Image: lab.DefaultImage,
 		NIC: lab.DefaultNIC, SMT: lab.Off, GuestNUMA: lab.Off}
