@@ -103,7 +103,7 @@ func (d *decoder) resolve(f *file) *Lab {
 	if !d.checkSubnet(l) {
 		return nil
 	}
-	l.connect()
+	l.Connect()
 	return l
 }
 
@@ -387,9 +387,9 @@ func addr4(n uint32) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// connect names the NICs and assigns MAC and IP addresses. They depend only on earlier nodes in the file, so appended
+// Connect names the NICs and assigns MAC and IP addresses. They depend only on earlier nodes in the file, so appended
 // nodes do not change the addresses of others.
-func (l *Lab) connect() {
+func (l *Lab) Connect() {
 	// Two NICs with one MAC on one switch would take each other's frames, so a hash collision moves on to the next
 	// address.
 	used := make(map[string]bool)

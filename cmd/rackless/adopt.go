@@ -14,8 +14,7 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/plan/planner"
-	"github.com/rackless/rackless/rack/mend"
-	"github.com/rackless/rackless/rack/mend/adopt"
+	"github.com/rackless/rackless/rack/adopt"
 	"github.com/rackless/rackless/rack/placed"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/vm/libvirt"
@@ -54,7 +53,7 @@ func newAdoptCmd(a *app) *cobra.Command {
 
 // adopted is what adopt prints as JSON, see docs/json.md.
 type adopted struct {
-	*mend.Verdict
+	*adopt.Verdict
 	State   libvirt.State `json:"state"`
 	Changed bool          `json:"changed"`
 }
@@ -87,7 +86,7 @@ func (a *app) adopt(ctx context.Context, o adoptOptions, name string) (err error
 		if err != nil {
 			return err
 		}
-		out.Verdict = &mend.Verdict{Machine: name, Host: o.uri, Findings: []finding.Finding{},
+		out.Verdict = &adopt.Verdict{Machine: name, Host: o.uri, Findings: []finding.Finding{},
 			Diff: string(diff.Diff(name+".xml", []byte(d.Text), name+".xml (before)", []byte(before)))}
 	} else {
 		if out.Verdict, err = a.judge(ctx, o, d); err != nil {
@@ -121,7 +120,7 @@ func (a *app) adopt(ctx context.Context, o adoptOptions, name string) (err error
 }
 
 // judge plans a domain on the host.
-func (a *app) judge(ctx context.Context, o adoptOptions, d *adopt.Domain) (*mend.Verdict, error) {
+func (a *app) judge(ctx context.Context, o adoptOptions, d *adopt.Domain) (*adopt.Verdict, error) {
 	m, err := d.Machine(ctx)
 	if err != nil {
 		return nil, err
@@ -130,14 +129,14 @@ func (a *app) judge(ctx context.Context, o adoptOptions, d *adopt.Domain) (*mend
 	if err != nil {
 		return nil, err
 	}
-	return mend.Check(ctx, h, hostName, m)
+	return adopt.Check(ctx, h, hostName, m)
 }
 
 // showAdoption prints what is wrong and the diff.
-func (a *app) showAdoption(o adoptOptions, v *mend.Verdict) error {
+func (a *app) showAdoption(o adoptOptions, v *adopt.Verdict) error {
 	if o.undo {
 		_, err := fmt.Fprint(a.out, v.Diff)
 		return err
 	}
-	return a.printVerdicts(o.checkOptions, []*mend.Verdict{v})
+	return a.printVerdicts(o.checkOptions, []*adopt.Verdict{v})
 }

@@ -3,15 +3,17 @@ package main
 import (
 	"context"
 
+	"github.com/rackless/rackless/rack/adopt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/plan/planner"
-	"github.com/rackless/rackless/rack/mend"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/report/tables"
 )
 
 // checkOptions are the flags of check.
@@ -47,7 +49,7 @@ func newCheckCmd(a *app) *cobra.Command {
 func (a *app) check(ctx context.Context, o checkOptions, names []string) error {
 	machines := make([]*inspect.Machine, len(names))
 	from := o.chosen() // of domains that are named
-	if from == planner.Local || from == mend.NoHost {
+	if from == planner.Local || from == adopt.NoHost {
 		from = ""
 	}
 	for i, name := range names {
@@ -56,14 +58,14 @@ func (a *app) check(ctx context.Context, o checkOptions, names []string) error {
 			return cli.Usage(err)
 		}
 	}
-	h, hostName := mend.Nowhere(), mend.NoHost
-	if o.chosen() != mend.NoHost {
+	h, hostName := adopt.Nowhere(), adopt.NoHost
+	if o.chosen() != adopt.NoHost {
 		var err error
 		if h, hostName, err = a.hosts().Read(ctx, o.chosen()); err != nil {
 			return err
 		}
 	}
-	verdicts, err := mend.CheckAll(ctx, h, hostName, machines)
+	verdicts, err := adopt.CheckAll(ctx, h, hostName, machines)
 	if err != nil {
 		return err
 	}
@@ -80,9 +82,9 @@ func (a *app) check(ctx context.Context, o checkOptions, names []string) error {
 	return nil
 }
 
-func (a *app) printVerdicts(o checkOptions, verdicts []*mend.Verdict) error {
+func (a *app) printVerdicts(o checkOptions, verdicts []*adopt.Verdict) error {
 	if show.ForPrograms(o.form) {
 		return show.Encode(a.out, o.form, verdicts)
 	}
-	return mend.Write(a.out, verdicts, o.diff, hostview.TableOptions{Width: a.width(), Color: a.color()})
+	return tables.WriteVerdicts(a.out, verdicts, o.diff, hostview.TableOptions{Width: a.width(), Color: a.color()})
 }

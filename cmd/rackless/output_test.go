@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/rack/adopt"
+
 	"github.com/goccy/go-yaml"
 
 	"github.com/rackless/rackless/internal/words"
@@ -24,7 +26,6 @@ import (
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/doctor"
-	"github.com/rackless/rackless/rack/mend"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
@@ -45,7 +46,7 @@ func shapes() map[string]func() any {
 		"fabric-set":       func() any { return new(tables.Links) },
 		"baseline":         func() any { return new(baselineOutput) },
 		"results-check":    func() any { return new(appraise.Result) },
-		"check":            func() any { return new([]*mend.Verdict) },
+		"check":            func() any { return new([]*adopt.Verdict) },
 		"adopt":            func() any { return new(adopted) },
 		"study-ls":         func() any { return new(document.List) },
 		"recommend":        func() any { return new(tables.Recommendation) },

@@ -25,10 +25,7 @@ var wings = []wing{
 }
 
 // upward lists the permitted imports that point up, each with the change that will remove it.
-var upward = map[string]string{
-	"rack/mend -> report/hostview": "printing of the verdict belongs to report",
-	"rack/mend -> report/show":     "printing of the verdict belongs to report",
-}
+var upward = map[string]string{}
 
 const (
 	whyPure = "pure packages do no I/O and read no clock, so that the same input gives the same bytes: " +
@@ -109,6 +106,7 @@ var never = map[string]map[string]string{
 	"rack/placed":              {"rack/emulated": whyRack, "rack/vcenter": whyRack},
 	"rack/vcenter":             {"rack/emulated": whyRack, "rack/placed": whyRack},
 	"rack/verify":              {"report/...": "what was found is shown later: report reads findings"},
+	"rack/adopt":               {"report/...": "what is wrong with a machine is found first and shown later"},
 	"rack/doctor":              {"report/...": "what is missing is found first and shown later"},
 	"vm/emulate":               {"host": "an emulated host is a machine like others: what is done in it is not asked"},
 	"plan/planner":             {"rack": "what runs is not asked", "plan/render": "a plan is written later"},

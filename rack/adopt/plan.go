@@ -1,11 +1,11 @@
-package mend
+package adopt
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"net/netip"
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
@@ -39,12 +39,6 @@ func (p *placement) cpus() []int {
 	return cpus
 }
 
-// labName is the name of the file of that lab, which nobody sees, and minMemory the least that a node has.
-const (
-	labName   = "lab"
-	minMemory = 256 << 20
-)
-
 // nodeName is what the machine is called in its lab.
 const nodeName = "vm"
 
@@ -53,15 +47,9 @@ const nodeName = "vm"
 func (j *job) plan(ctx context.Context, cells bool, absent topology.CPUSet) (*placement, error) {
 	var first error
 	for _, devices := range []bool{true, false} {
-		file, err := j.lab(cells, devices, absent.Len())
+		l, err := j.lab(cells, devices, absent.Len())
 		if err != nil {
 			return nil, err
-		}
-		l, err := lab.Parse(labName, []byte(file))
-		if err != nil {
-			why, _, _ := strings.Cut(err.Error(), "\n") // the rest shows lines of a file that nobody wrote
-			return nil, fmt.Errorf("rackless cannot plan %s: %s", j.machine.Tenant.Name,
-				strings.TrimPrefix(why, labName+":"))
 		}
 		q, err := planner.New(j.hostName, j.machine.File, l, "")
 		if err != nil {
@@ -80,50 +68,62 @@ func (j *job) plan(ctx context.Context, cells bool, absent topology.CPUSet) (*pl
 	return nil, fmt.Errorf("no other place for %s: %w", j.machine.Tenant.Name, first)
 }
 
-// lab writes the machine as a lab file, without so many virtual CPUs that it has none of at the start.
-func (j *job) lab(cells, withDevices bool, absent int) (string, error) {
+// lab describes the machine as a lab of one node, without so many virtual CPUs that it has none of at the start.
+func (j *job) lab(cells, withDevices bool, absent int) (*lab.Lab, error) {
 	t := &j.machine.Tenant
 	if t.VCPUs == 0 || t.MemoryBytes == nil {
-		return "", errors.New("the description does not tell the number of virtual CPUs and the memory")
+		return nil, errors.New("the description does not tell the number of virtual CPUs and the memory")
 	}
-	pages := "off"
+	memory := lab.Bytes(max(*t.MemoryBytes, uint64(lab.MinMemory))) / lab.MiB * lab.MiB
+	pages, page := lab.HugepagesOff, lab.MiB
 	if t.Hugepages != nil {
 		size := *t.Hugepages
 		if size == 0 && j.host.Memory.DefaultHuge != nil {
 			size = *j.host.Memory.DefaultHuge
 		}
-		pages = cmp.Or(map[uint64]string{1 << 30: "1GiB", 2 << 20: "2MiB"}[size], "auto")
+		switch lab.Bytes(size) {
+		case lab.GiB:
+			pages, page = lab.Hugepages1GiB, lab.GiB
+		case 2 * lab.MiB:
+			pages, page = lab.Hugepages2MiB, 2*lab.MiB
+		default:
+			pages = lab.HugepagesAuto
+		}
 	}
-	smt, numa := "off", "off"
+	if memory%page != 0 {
+		return nil, fmt.Errorf("rackless cannot plan %s: its memory, %s, is not whole pages of %s", t.Name, memory,
+			page)
+	}
+	node := lab.Node{Name: nodeName, CPUs: t.VCPUs - absent, Memory: memory, Image: lab.DefaultImage,
+		NIC: lab.DefaultNIC, SMT: lab.Off, GuestNUMA: lab.Off}
 	if t.GuestThreads > 1 {
-		smt = "on"
+		node.SMT = lab.On
 	}
 	if cells {
-		numa = "on"
+		node.GuestNUMA = lab.On
 	}
-	node := []string{fmt.Sprintf("cpus: %d", t.VCPUs-absent),
-		fmt.Sprintf("memory: %dMiB", max(*t.MemoryBytes, minMemory)>>20), "smt: " + smt, "guest_numa: " + numa}
-	asked := map[string][]string{"gpus": nil, "nics": nil, "vfs": nil}
 	for _, td := range t.Devices {
 		d := j.host.Device(td.PCI)
 		switch {
 		case d == nil || !withDevices:
 		case d.IsGPU():
-			asked["gpus"] = append(asked["gpus"], d.Address.String())
+			node.GPURequests = append(node.GPURequests, one(d.Address))
 		case d.IsNIC() && d.PF != nil:
-			asked["vfs"] = append(asked["vfs"], d.PF.String())
+			node.VFRequests = append(node.VFRequests, one(*d.PF))
 		case d.IsNIC():
-			asked["nics"] = append(asked["nics"], d.Address.String())
+			node.NICRequests = append(node.NICRequests, one(d.Address))
 		}
 	}
-	for _, kind := range []string{"gpus", "nics", "vfs"} {
-		if list := asked[kind]; len(list) > 0 {
-			node = append(node, kind+`: ["`+strings.Join(list, `", "`)+`"]`)
-		}
-	}
-	if len(asked["nics"]) == 0 {
-		node = append(node, "nics: 0")
-	}
-	return fmt.Sprintf("name: check\nhugepages: %s\nnodes:\n  %s: {%s}\n", pages, nodeName,
-		strings.Join(node, ", ")), nil
+	node.GPUs, node.VFs = len(node.GPURequests), len(node.VFRequests)
+	node.NICs = make([]lab.NIC, len(node.NICRequests)+node.VFs)
+	l := &lab.Lab{Name: "check", Driver: lab.DefaultDriver, Workload: lab.DefaultWorkload,
+		Fabric: lab.Fabric{MTU: lab.DefaultMTU, Subnet: netip.MustParsePrefix(lab.DefaultSubnet)},
+		Nodes:  []lab.Node{node}, Hugepages: pages, Tenants: lab.DefaultTenants}
+	l.Connect()
+	return l, nil
+}
+
+// one asks for the device at an address.
+func one(address topology.PCIAddr) lab.DeviceRequest {
+	return lab.DeviceRequest{Count: 1, Address: address.String()}
 }

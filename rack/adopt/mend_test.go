@@ -1,4 +1,4 @@
-package mend_test
+package adopt_test
 
 import (
 	gocmp "cmp"
@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/synthetic"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/rack/mend"
+	"github.com/rackless/rackless/rack/adopt"
 )
 
 // domain is a domain by its elements.
@@ -116,6 +116,9 @@ var machines = []struct{ name, text, beside, host, wrong, left, after string }{
 		"memory: 4096\nnuma: 1\nnuma0: cpus=0-39,hostnodes=5,memory=4096,policy=bind", wrong: "RL070"},
 	{name: "less memory than a node of a lab", host: twoNodes, text: strings.Replace(domain("vm", 3, 214, pins(emulator,
 		2, 3)), "'GiB'", "'MiB'", 1), wrong: "RL063"},
+	{name: "memory of no whole pages", host: twoNodes, text: strings.Replace(domain("vm", 3, 4097, pins(emulator, 2, 3),
+		"<memoryBacking><hugepages><page size='2' unit='MiB'/></hugepages></memoryBacking>"), "'GiB'", "'MiB'", 1),
+		wrong: "RL063", left: "RL063"},
 	{name: "virsh vcpuinfo", host: twoNodes, text: "VCPU:           0\nCPU:            2\nState:          running\n" +
 		"CPU time:       7.0s\nCPU Affinity:   ---------------------------------------------------------------y\n",
 		wrong: "RL062 RL064", left: "RL062 RL064"},
@@ -131,7 +134,7 @@ var machines = []struct{ name, text, beside, host, wrong, left, after string }{
 func hostOf(t testing.TB, name string) *topology.Host {
 	t.Helper()
 	if name == "" {
-		return mend.Nowhere()
+		return adopt.Nowhere()
 	}
 	if strings.Contains(name, ":") {
 		h, err := synthetic.Host(name)
@@ -185,7 +188,7 @@ func TestMachinesTogetherFitTogether(t *testing.T) {
 		}
 		machines = append(machines, m)
 	}
-	verdicts, err := mend.CheckAll(t.Context(), h, "host", machines)
+	verdicts, err := adopt.CheckAll(t.Context(), h, "host", machines)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +211,7 @@ func TestMachines(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			m, h := read(t, c.name, c.text, c.beside, c.host)
-			v, err := mend.Check(t.Context(), h, "host", m)
+			v, err := adopt.Check(t.Context(), h, "host", m)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -233,7 +236,7 @@ func TestMachines(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := mend.Check(t.Context(), h, "host", mended)
+			again, err := adopt.Check(t.Context(), h, "host", mended)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -244,7 +247,7 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-func checks(v *mend.Verdict) string {
+func checks(v *adopt.Verdict) string {
 	var ids []string
 	for _, f := range v.Findings {
 		if !slices.Contains(ids, f.ID) {
@@ -291,7 +294,7 @@ func TestCorpus(t *testing.T) {
 			fmt.Printf("%s: %v\n", filepath.Base(file), err)
 			continue
 		}
-		v, err := mend.Check(t.Context(), mend.Nowhere(), "none", m)
+		v, err := adopt.Check(t.Context(), adopt.Nowhere(), "none", m)
 		if err != nil {
 			t.Error(err)
 			continue

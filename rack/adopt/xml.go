@@ -1,4 +1,4 @@
-package mend
+package adopt
 
 import (
 	"bytes"
@@ -213,8 +213,8 @@ func replace(text string, d *libvirtxml.Domain, name string) (string, error) {
 	return text[:behind] + "\n  " + element + text[behind:], nil
 }
 
-// Beside returns domain XML without the elements that mending writes again.
-func Beside(text string) (string, error) {
+// beside returns domain XML without the elements that mending writes again.
+func beside(text string) (string, error) {
 	have, err := children(text)
 	if err != nil {
 		return "", err

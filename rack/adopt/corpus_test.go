@@ -1,4 +1,4 @@
-package mend_test
+package adopt_test
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/rack/mend"
+	"github.com/rackless/rackless/rack/adopt"
 )
 
 // Hosts that descriptions are held against, as package synthetic has them: CPUs 0 and 1 are a core where cores have two
@@ -314,7 +314,7 @@ func TestMachinesOfOtherPeople(t *testing.T) {
 // hold compares what is found of a machine with the answer, and judges what mending makes of it.
 func hold(t *testing.T, a answer, dir string) {
 	m, h := machineOf(t, a.machine, dir), standing(t, a.host)
-	v, err := mend.Check(t.Context(), h, "host", m)
+	v, err := adopt.Check(t.Context(), h, "host", m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +330,7 @@ func hold(t *testing.T, a answer, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := mend.Check(t.Context(), h, "host", mended)
+	again, err := adopt.Check(t.Context(), h, "host", mended)
 	if err != nil {
 		t.Fatal(err)
 	}

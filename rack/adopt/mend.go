@@ -1,27 +1,22 @@
-// Package mend checks an existing virtual machine on a host, and edits its description so that nothing is wrong with
+// Package adopt checks an existing virtual machine on a host, and edits its description so that nothing is wrong with
 // its placement: domain XML of libvirt, or a configuration of Proxmox VE. It changes the text alone, and as little of
 // it as it can: the thread of the emulator first, then where the memory is, and a whole new placement by the planner
-// last.
-package mend
+// last. On Linux it also applies the edits to a libvirt domain that rackless has not made, and undoes them.
+package adopt
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/rogpeppe/go-internal/diff"
 
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/diagnose"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/report/hostview"
-	"github.com/rackless/rackless/report/show"
 )
 
 // A Verdict is what is wrong with a machine on a host, and how to mend it.
@@ -325,36 +320,4 @@ func housekeeping(h *topology.Host, t *topology.Tenant) topology.CPUSet {
 		}
 	}
 	return free
-}
-
-// Write prints verdicts one below the other, or their diffs alone.
-func Write(w io.Writer, verdicts []*Verdict, diff bool, o hostview.TableOptions) error {
-	var b bytes.Buffer
-	for i, v := range verdicts {
-		if diff {
-			b.WriteString(v.Diff)
-			continue
-		}
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		title := v.Machine
-		if v.Host != NoHost {
-			title += " on " + v.Host
-		}
-		if err := hostview.WriteFindings(&b, title, v.Findings, o); err != nil {
-			return err
-		}
-		for _, why := range v.Unread {
-			fmt.Fprintf(&b, "\n%s\n", show.Fold("Not understood: "+words.Printable(why), o.Width))
-		}
-		if v.Diff != "" {
-			fmt.Fprintf(&b, "\nThis mends %s:\n\n%s", strings.Join(v.Mended, ", "), v.Diff)
-		}
-		if v.Unmended != "" {
-			fmt.Fprintf(&b, "\n%s\n", show.Fold("Not mended: "+v.Unmended, o.Width))
-		}
-	}
-	_, err := w.Write(b.Bytes())
-	return err
 }

@@ -1,6 +1,3 @@
-// Package adopt applies the edits of mend to a libvirt domain that rackless has not made, and undoes them. A change
-// counts from the domain's next start. The description that there was is in a journal of the domain's own before
-// anything is changed, and comes back byte for byte.
 package adopt
 
 import (
@@ -13,11 +10,12 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/machine/inspect"
-	"github.com/rackless/rackless/rack/mend"
 	"github.com/rackless/rackless/vm/libvirt"
 )
 
-// A Domain is a domain of somebody else whose user has said its name.
+// A Domain is a domain of somebody else whose user has said its name. A change counts from its next start. The
+// description that there was is in a journal of the domain's own before anything is changed, and comes back byte for
+// byte.
 type Domain struct {
 	libvirt.Domain
 	Text string // as it will be at its next start
@@ -35,7 +33,7 @@ func Find(ctx context.Context, conn *libvirt.Conn, dir, name string) (*Domain, e
 	return &Domain{Domain: d, Text: string(text), conn: conn, journal: filepath.Join(dir, d.UUID)}, nil
 }
 
-// Machine is the domain as mend judges it.
+// Machine is the domain as Check judges it.
 func (d *Domain) Machine(ctx context.Context) (*inspect.Machine, error) {
 	return inspect.ParseMachine(ctx, d.Text, d.Name+".xml")
 }
@@ -81,11 +79,11 @@ func (d *Domain) Undo(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	was, err := mend.Beside(before)
+	was, err := beside(before)
 	if err != nil {
 		return err
 	}
-	if is, err := mend.Beside(d.Text); err != nil || is != was {
+	if is, err := beside(d.Text); err != nil || is != was {
 		return cmp.Or(err, fmt.Errorf("domain %s has been changed since it was adopted, beside its CPUs and memory "+
 			"nodes, and that would be lost: take back by hand what --undo --dry-run shows (virsh edit %[1]s)", d.Name))
 	}
