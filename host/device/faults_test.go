@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/storey"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -48,7 +49,10 @@ func survive(t testing.TB, what func() error) (err error) {
 
 // everyPoint asks for the long form of the tests on a real kernel: they die at every point, and not at one of
 // each kind.
-var everyPoint = flag.Bool("every-point", false, "die at every point on a real kernel, too: takes minutes")
+var everyPoint = flag.Bool("every-point", false, "with -e2e, die at every point on a real kernel, too: takes minutes")
+
+// partsOfFaults is in how many parts of the steps the tests on a real kernel die. The others are for make test-e2e.
+var partsOfFaults = flag.Int("parts", 1, "die in this many of the three parts of the steps on a real kernel")
 
 // A faultTest dies at points of making steps and of rolling them back. After each the process is started again, and
 // either rolls back, or makes the steps again first. Then the machine has to be as it was.
@@ -62,6 +66,7 @@ type faultTest struct {
 	// died holds the kinds of point that were died at. If it is set, the test dies at one point of each other kind, of
 	// either way, chosen by chance, and not at every point.
 	died map[string]bool
+	rng  *rand.Rand // of chance
 
 	making, undoing int // how many points there were
 	deaths          int
@@ -122,7 +127,7 @@ func (f *faultTest) chosen(all []point) (chosen []point) {
 		return all
 	}
 	kinds := map[string]int{}
-	for _, i := range rand.Perm(len(all)) {
+	for _, i := range f.rng.Perm(len(all)) {
 		if kind := kindOfPoint(all[i].what); !f.died[kind] {
 			kinds[kind] = i
 		}
@@ -188,7 +193,8 @@ func TestCutOffAnywhereEverythingComesBack(t *testing.T) {
 }
 
 // insideFaults dies at one point of each kind with a real kernel, or at every one with -every-point. The steps are
-// taken in parts, which do not depend on each other: what is before a point is made again and again otherwise.
+// taken in parts, which do not depend on each other: what is before a point is made again and again otherwise. -parts
+// says how many of them.
 func insideFaults(t *testing.T) {
 	// Guards have tests of their own: here the machine is looked at once.
 	h, err := live(t.Context())
@@ -211,7 +217,9 @@ func insideFaults(t *testing.T) {
 		{"virtual functions", part(kindLink, kindSRIOV)},
 	}
 	// Points of one kind that several parts have, as those of the journal, are died at in the first of them.
-	rand.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
+	rng := storey.Rand(t)
+	rng.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
+	parts = parts[:*partsOfFaults]
 	var died map[string]bool
 	if !*everyPoint {
 		died = map[string]bool{}
@@ -227,7 +235,7 @@ func insideFaults(t *testing.T) {
 			before := snapshot(t)
 			f := faultTest{t: t, steps: c.steps, bench: func() *bench {
 				return newInside(t)
-			}, same: func(b *bench) { b.same(before) }, died: died}
+			}, same: func(b *bench) { b.same(before) }, died: died, rng: rng}
 			f.run()
 			t.Logf("died %d times at %d points of preparing and %d of rolling back", f.deaths, f.making, f.undoing)
 		})
