@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/storey"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
@@ -403,7 +404,8 @@ func again(ctx context.Context, t *testing.T, h *Host, o Options, run func(*Host
 
 // The adapters of a host, which another process emulates, are there again after a power cut. The disk and the boot
 // loader are cut in cmd/rackless, by TestPowerCut.
-func TestAdaptersComeBackAfterAPowerCut(t *testing.T) {
+func TestE2EAdaptersComeBackAfterAPowerCut(t *testing.T) {
+	storey.E2E(t)
 	o := bootNode(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
