@@ -142,8 +142,8 @@ site: build ## write the documents as a site with a search into out/site; the fi
 test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and studies over boots of one, of every placement and by a clock that is set: takes over an hour
 	@hack/setup.sh test
 	$(GO_TEST) -timeout 30m -run TestHostileGuests ./rdma/connectx -rubbish=1m
-	$(GO_TEST) -timeout 30m -run TestInAMachineWithARealKernel -v ./host/device -every-point
-	$(GO_TEST) -timeout 30m -run TestKilledAtAnyMoment -v ./rack/emulated -kills 60
+	$(GO_TEST) -timeout 30m -run TestE2EFaultsInAMachine -v ./host/device -e2e -every-point
+	$(GO_TEST) -timeout 30m -run TestE2EKilledAtAnyMoment -v ./rack/emulated -e2e -kills 60
 	mkdir -p out && hack/cloud-image.sh out/cloud.qcow2
 	RACKLESS_CLOUD_IMAGE=$(CURDIR)/out/cloud.qcow2 $(GO_TEST) -timeout 30m -run TestE2ELabs/cloud -v ./cmd/rackless -e2e
 	$(GO_TEST) -timeout 3h -run 'TestE2EKilledAtAnyStep|TestE2ETutorial|TestE2EPowerCuts|TestAStudyGoesOnOverBoots|TestAStudyOfEveryPlacement|TestAStudyWhoseClockIsSet|TestPrepareSetsTheFirmwareOfAConnectX' -v ./cmd/rackless -e2e -every-step

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rackless/rackless/internal/storey"
 )
 
 // aloneInItsGroup leaves an IOMMU group to the NIC in it.
@@ -16,13 +18,28 @@ const aloneInItsGroup = `cd /sys/bus/pci
 [ ! -e drivers/shpchp/0000:02:00.0 ] || echo 0000:02:00.0 >drivers/shpchp/unbind
 [ ! -e devices/0000:03:01.0 ] || echo 1 >devices/0000:03:01.0/remove`
 
-// TestGuardsRefuseAndNothingIsChanged makes what a plan is for dangerous after the plan was made,
-// in an emulated host, and prepares it then: what the host or somebody else uses stays as it is,
-// and so does everything else. What this host does not have (a disk on a card of its own, mounted,
-// with swap, or as the root; a console on the GPU) the guards meet in host/device, on a real kernel
-// too: no plan would ask for them.
+// TestGuardsRefuseAndNothingIsChanged looks at some of the dangers.
 func TestGuardsRefuseAndNothingIsChanged(t *testing.T) {
 	t.Parallel()
+	needEmulation(t)
+	guardsRefuse(t, storey.Some(storey.Rand(t), guardRounds(), guardRoundsDrawn))
+}
+
+// TestE2EGuardsRefuseAndNothingIsChanged looks at all of them.
+func TestE2EGuardsRefuseAndNothingIsChanged(t *testing.T) {
+	storey.E2E(t)
+	t.Parallel()
+	guardsRefuse(t, guardRounds())
+}
+
+// guardRoundsDrawn is how many rounds of dangers make test looks at.
+const guardRoundsDrawn = 3
+
+// guardsRefuse makes what a plan is for dangerous after the plan was made, in an emulated host, and prepares it then:
+// what the host or somebody else uses stays as it is, and so does everything else. What this host does not have (a disk
+// on a card of its own, mounted, with swap, or as the root; a console on the GPU) the guards meet in host/device, on a
+// real kernel too: no plan would ask for them.
+func guardsRefuse(t *testing.T, rounds [][]guardCase) {
 	h := newSmall(t, "guards", smallProfile)
 	h.isAsItsImage(t)
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/guards.yaml")
@@ -40,7 +57,7 @@ func TestGuardsRefuseAndNothingIsChanged(t *testing.T) {
 	if out, status := h.host(t, "RACKLESS_FAULT=kill:1:begun rackless prepare lab.yaml --yes"); status != exitKilled {
 		t.Fatalf("status %d\n%s", status, out)
 	}
-	for _, round := range guardRounds() {
+	for _, round := range rounds {
 		t.Run(fmt.Sprintf("%s, and %d more", round[0].name, len(round)-1), func(t *testing.T) {
 			command, want := "rackless prepare --yes", []string(nil)
 			var do, undo []string

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/storey"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -45,9 +46,12 @@ func survive(t testing.TB, what func() error) (err error) {
 	return what()
 }
 
-// everyPoint selects the long form of the tests on a real kernel: they die at every point, not at one point of each
-// kind.
-var everyPoint = flag.Bool("every-point", false, "die at every point on a real kernel, too: takes minutes")
+// everyPoint asks for the long form of the tests on a real kernel: they die at every point, and not at one of
+// each kind.
+var everyPoint = flag.Bool("every-point", false, "with -e2e, die at every point on a real kernel, too: takes minutes")
+
+// partsOfFaults is in how many parts of the steps the tests on a real kernel die. The others are for make test-e2e.
+var partsOfFaults = flag.Int("parts", 1, "die in this many of the three parts of the steps on a real kernel")
 
 // A faultTest dies at points of making steps and of rolling them back. Then the process starts again and rolls back,
 // at once or after making the steps again, and the machine has to be as it was.
@@ -61,6 +65,7 @@ type faultTest struct {
 	// died, if set, holds the kinds of points already died at. The test then dies at one random point of each other
 	// kind, not at every point.
 	died map[string]bool
+	rng  *rand.Rand // of chance
 
 	making, undoing int // number of points
 	deaths          int
@@ -119,7 +124,7 @@ func (f *faultTest) chosen(all []point) (chosen []point) {
 		return all
 	}
 	kinds := map[string]int{}
-	for _, i := range rand.Perm(len(all)) {
+	for _, i := range f.rng.Perm(len(all)) {
 		if kind := kindOfPoint(all[i].what); !f.died[kind] {
 			kinds[kind] = i
 		}
@@ -183,8 +188,9 @@ func TestCutOffAnywhereEverythingComesBack(t *testing.T) {
 	}
 }
 
-// insideFaults dies at one point of each kind on a real kernel, or at every point with -every-point. It tests
-// independent groups of steps separately, because each death repeats all steps before it.
+// insideFaults dies at one point of each kind with a real kernel, or at every one with -every-point. The steps are
+// taken in parts, which do not depend on each other: what is before a point is made again and again otherwise. -parts
+// says how many of them.
 func insideFaults(t *testing.T) {
 	// Guards have their own tests, so the machine is read only once here.
 	h, err := live(t.Context())
@@ -206,8 +212,10 @@ func insideFaults(t *testing.T) {
 		{"functions and boot files", part(kindDriver, kindDriverctl, "file")},
 		{"virtual functions", part(kindLink, kindSRIOV)},
 	}
-	// A kind of point that several parts share, such as the journal's, is only tested in the first of them.
-	rand.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
+	// Points of one kind that several parts have, as those of the journal, are died at in the first of them.
+	rng := storey.Rand(t)
+	rng.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
+	parts = parts[:*partsOfFaults]
 	var died map[string]bool
 	if !*everyPoint {
 		died = map[string]bool{}
@@ -223,7 +231,7 @@ func insideFaults(t *testing.T) {
 			before := snapshot(t)
 			f := faultTest{t: t, steps: c.steps, bench: func() *bench {
 				return newInside(t)
-			}, same: func(b *bench) { b.same(before) }, died: died}
+			}, same: func(b *bench) { b.same(before) }, died: died, rng: rng}
 			f.run()
 			t.Logf("died %d times at %d points of preparing and %d of rolling back", f.deaths, f.making, f.undoing)
 		})

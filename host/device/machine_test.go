@@ -12,13 +12,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/u-root/u-root/pkg/cpio"
 
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/storey"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm/image"
 	"github.com/rackless/rackless/vm/kerneltest"
@@ -53,7 +53,7 @@ $b mount -t tmpfs tmp /tmp
 for p in modprobe rmmod; do $b ln -sf $b /sbin/$p; done
 $b depmod
 echo BEGIN
-` + insideEnv + `=1 /device.test -test.v -test.run '^TestInAMachineWithARealKernel$/(PART)' -every-point=EVERY
+` + insideEnv + `=1 /device.test -test.v -test.run '^TestInAMachineWithARealKernel$/(PART)' FLAGS
 echo END
 $b sleep 600
 `
@@ -62,8 +62,8 @@ $b sleep 600
 var insideModules = []string{"igb", "igbvf", "vfio", "vfio_iommu_type1", "vfio_pci", "bochs", "nvme", "ext4",
 	"crc32c_generic"}
 
-// This test boots a real kernel with the node image and runs itself inside, because only a real kernel reacts like
-// one. The tests are in inside_test.go.
+// A real kernel reacts as only it does: this test boots one with the node image and runs itself
+// inside. What is tested is in inside_test.go. It dies in one of the parts of the steps.
 func TestInAMachineWithARealKernel(t *testing.T) {
 	if os.Getenv(insideEnv) != "" {
 		testInside(t)
@@ -72,6 +72,18 @@ func TestInAMachineWithARealKernel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
 	}
+	testInAMachine(t, os.Getenv(partEnv), fmt.Sprintf("-parts=1 -seed=%d", storey.Seed(t)))
+}
+
+// TestE2EFaultsInAMachineWithARealKernel dies in all parts of the steps, at one point of each kind or at every one.
+func TestE2EFaultsInAMachineWithARealKernel(t *testing.T) {
+	storey.E2E(t)
+	testInAMachine(t, "cut off anywhere", fmt.Sprintf("-parts=3 -seed=%d -every-point=%v", storey.Seed(t), *everyPoint))
+}
+
+// testInAMachine runs tests of a pattern in the machine, with flags.
+func testInAMachine(t *testing.T, pattern, flags string) {
+	t.Helper()
 	m := kerneltest.Find(t)
 	disk := filepath.Join(t.TempDir(), "disk")
 	// Without checksums, ext4 needs no module for them.
@@ -80,7 +92,8 @@ func TestInAMachineWithARealKernel(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	m.Keep(t, "bin/busybox", "bin/sh", "bin/ip")
-	m.Add(t, insideFiles(t, m.Image)...)
+	init := strings.NewReplacer("PART", pattern, "FLAGS", flags).Replace(insideInit)
+	m.Add(t, insideFiles(t, m.Image, init)...)
 	text := m.Run(t, append(slices.Clone(machineArgs), "-drive", "file="+disk+",if=none,id=d0,format=raw"),
 		"rdinit=/device-init intel_iommu=on iommu=pt mitigations=off")
 	if !strings.Contains(text, "\nPASS\n") || strings.Contains(text, "FAIL") {
@@ -88,12 +101,12 @@ func TestInAMachineWithARealKernel(t *testing.T) {
 	}
 }
 
-func insideFiles(t *testing.T, img *image.Image) []cpio.Record {
+// insideFiles are this test binary and the modules, for the machine's initial file system.
+func insideFiles(t *testing.T, img *image.Image, init string) []cpio.Record {
 	t.Helper()
 	return append([]cpio.Record{
 		kerneltest.Self(t, "device.test"),
-		cpio.StaticFile("device-init", strings.NewReplacer("PART", os.Getenv(partEnv), "EVERY",
-			strconv.FormatBool(*everyPoint)).Replace(insideInit), 0o755),
+		cpio.StaticFile("device-init", init, 0o755),
 		cpio.Directory("lib/modules", 0o755), cpio.Directory("lib/modules/"+img.KernelVer, 0o755),
 	}, keptModules(t, img)...)
 }

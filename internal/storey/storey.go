@@ -61,12 +61,18 @@ func E2E(t T) {
 // same sample, whatever other tests run.
 func Rand(t T) *rand.Rand {
 	t.Helper()
+	return source(Seed(t), t.Name())
+}
+
+// Seed returns the seed of Rand for a test that draws its sample elsewhere, such as inside a machine.
+func Seed(t T) uint64 {
+	t.Helper()
 	seed, err := seedOf(*given, os.Getenv(SeedVariable))
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
 	tally.Logf(t, "-seed %d draws this sample again", seed)
-	return source(seed, t.Name())
+	return seed
 }
 
 // seedOf returns the seed of a flag, of the environment, or of chance.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -20,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rackless/rackless/internal/storey"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
@@ -246,10 +246,22 @@ func (p *place) down(name string) {
 	}
 }
 
-var kills = flag.Int("kills", 10, "how often a rackless is killed in the middle of up, at moments that chance chooses")
+var kills = flag.Int("kills", 10, "with -e2e, how often a rackless is killed in the middle of up, at moments that "+
+	"chance chooses")
 
 // Whenever a rackless is killed, the next one either completes the lab or removes all of it.
 func TestKilledAtAnyMoment(t *testing.T) {
+	killedInUp(t, 2)
+}
+
+func TestE2EKilledAtAnyMoment(t *testing.T) {
+	storey.E2E(t)
+	killedInUp(t, *kills)
+}
+
+// killedInUp kills a rackless so many times.
+func killedInUp(t *testing.T, kills int) {
+	t.Helper()
 	p := newPlace(t)
 	l := parse(t, "kill", 2)
 	if err := p.up(l, rack.Options{}); err != nil { // makes image and template where they are missing
@@ -264,12 +276,11 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	p.down(l.Name)
 	p.nothingLeft()
 
-	seed := rand.Uint64()
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := storey.Rand(t)
 	// In each part of the time once, in any order: what chance alone would leave out is tested too.
-	for i, part := range random.Perm(*kills) {
-		after := time.Duration((float64(part) + random.Float64()) / float64(*kills) * 1.1 * float64(whole))
-		what := fmt.Sprintf("seed %d, kill %d, after %v of about %v", seed, i, after, whole)
+	for i, part := range random.Perm(kills) {
+		after := time.Duration((float64(part) + random.Float64()) / float64(kills) * 1.1 * float64(whole))
+		what := fmt.Sprintf("kill %d, after %v of about %v", i, after, whole)
 		cmd, _ := p.child(l.Name, len(l.Nodes), nil)
 		time.Sleep(after) // the moment is what is tested
 		if err := cmd.Process.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/rackless/rackless/internal/storey"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
@@ -212,7 +213,8 @@ func TestLinksOfTheLabsDevicesArePartOfTheState(t *testing.T) {
 
 // The levels of placement on a real libvirt: what the kernel says of the threads is what the level
 // means, and the way back is to the plan.
-func TestALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
+func TestE2EALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
+	storey.E2E(t)
 	t.Parallel()
 	dirs := nodeDirs(t)
 	for program, debian := range libvirttest.Programs {

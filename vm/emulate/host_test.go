@@ -16,6 +16,7 @@ import (
 
 	"github.com/rackless/rackless/internal/steps"
 	"github.com/rackless/rackless/internal/userdirs"
+	"github.com/rackless/rackless/internal/storey"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/image"
@@ -401,7 +402,8 @@ func again(ctx context.Context, t *testing.T, h *Host, o Options, run func(*Host
 
 // The adapters of a host, which another process emulates, are there again after a power cut. The disk and the boot
 // loader are cut in cmd/rackless, by TestPowerCut.
-func TestAdaptersComeBackAfterAPowerCut(t *testing.T) {
+func TestE2EAdaptersComeBackAfterAPowerCut(t *testing.T) {
+	storey.E2E(t)
 	o := bootNode(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()

@@ -11,12 +11,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/internal/storey"
 	"github.com/rackless/rackless/vm/image"
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
-// By ssh, with the real client and libvirt's helper at the other end.
-func TestALabOnAnotherMachineBySSH(t *testing.T) {
+// By ssh, with the real client of it and libvirt's helper at the other end. In make test, TestADomainByEachTransport
+// starts a domain by each.
+func TestE2EALabOnAnotherMachineBySSH(t *testing.T) {
+	storey.E2E(t)
 	t.Parallel()
 	img := nodeImage(t)
 	need(t, libvirttest.Programs)
@@ -47,8 +50,9 @@ func TestALabOnAnotherMachineBySSH(t *testing.T) {
 	}
 }
 
-// Over real TLS: a lab comes up and goes down, and its images are uploaded through libvirt's own connection.
-func TestALabOnAnotherMachineByTLS(t *testing.T) {
+// Over the network, with a real TLS: a lab comes up and goes, and its images travel through libvirt's own connection.
+func TestE2EALabOnAnotherMachineByTLS(t *testing.T) {
+	storey.E2E(t)
 	t.Parallel()
 	img := nodeImage(t)
 	need(t, libvirttest.Programs)
