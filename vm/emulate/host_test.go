@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/internal/steps"
-	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/internal/storey"
+	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/image"
