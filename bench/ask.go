@@ -41,10 +41,10 @@ func (r *Runner) ask(ctx context.Context, node string, argv ...string) (Output, 
 // toolVersion returns the output of the tool on the client's node when asked for its version. It is empty
 // if the tool cannot be asked.
 func (m *measurement) toolVersion(ctx context.Context) (Output, error) {
-	if m.engine.versionCommand == nil {
+	if m.engine.VersionCommand == nil {
 		return Output{}, nil
 	}
-	return m.ask(ctx, m.client.Node, m.engine.versionCommand...)
+	return m.ask(ctx, m.client.Node, m.engine.VersionCommand...)
 }
 
 // listens tells whether a TCP socket listens on port, by the content of /proc/net/tcp and tcp6. Of each line

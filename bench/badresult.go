@@ -2,12 +2,9 @@ package bench
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strings"
 	"unicode"
-
-	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // A BadResultError says that a tool printed something that is not a result: a zero or impossible figure, a
@@ -34,8 +31,8 @@ func (e *BadResultError) Error() string {
 	return "read result of " + at + ": " + e.Reason
 }
 
-// badResult is the error for output that is bad as a whole, where no line of it says why.
-func badResult(tool, format string, args ...any) error {
+// BadResult is the error for output that is bad as a whole, where no line of it says why.
+func BadResult(tool, format string, args ...any) error {
 	return &BadResultError{Tool: tool, Reason: fmt.Sprintf(format, args...)}
 }
 
@@ -54,18 +51,8 @@ func EachLine(tool string, output []byte, read func(line string) error) error {
 
 // BadOutput is the error for output that is bad as a whole. It names the last line: tools that give up say why there.
 func BadOutput(tool string, output []byte, reason string) error {
-	text, n := lastLine(output)
+	text, n := LastLine(output)
 	return &BadResultError{Tool: tool, Line: n, Text: text, Reason: reason}
-}
-
-// firstSign is the error for the first line in which a program says why it gave up; nil where none does.
-func firstSign(tool string, output []byte, sign *lazyregexp.Regexp) error {
-	return EachLine(tool, output, func(line string) error {
-		if sign.MatchString(line) {
-			return errors.New("the program gave up")
-		}
-		return nil
-	})
 }
 
 // Shorten cuts text to what an error may repeat, and drops bytes that are not UTF-8.
@@ -77,8 +64,8 @@ func Shorten(text string) string {
 	return strings.ToValidUTF8(text[:maxErrorText], "") + "..."
 }
 
-// lastLine returns the last line of output that is not blank, with its number, or "" and 0.
-func lastLine(output []byte) (text string, number int) {
+// LastLine returns the last line of output that is not blank, with its number, or "" and 0.
+func LastLine(output []byte) (text string, number int) {
 	output = bytes.TrimRightFunc(output, unicode.IsSpace)
 	if len(output) == 0 {
 		return "", 0
@@ -87,9 +74,9 @@ func lastLine(output []byte) (text string, number int) {
 	return Shorten(string(output[begin:])), 1 + bytes.Count(output, []byte("\n"))
 }
 
-// firstWords returns the first line with words that a failed command printed. mpirun and its like say
+// FirstWords returns the first line with words that a failed command printed. mpirun and its like say
 // first what is wrong, between rulers, and last how many processes have ended.
-func firstWords(out Output) string {
+func FirstWords(out Output) string {
 	for _, text := range [][]byte{out.Stderr, out.Stdout} {
 		for line := range strings.Lines(string(text)) {
 			if t := strings.Trim(strings.TrimSpace(line), "-=*"); t != "" {
@@ -98,12 +85,4 @@ func firstWords(out Output) string {
 		}
 	}
 	return ""
-}
-
-// alsoPrinted adds to the error of a command the reason that it gave in the output that was parsed.
-func alsoPrinted(exit *ExitError, parseErr error) error {
-	if bad, ok := errors.AsType[*BadResultError](parseErr); ok {
-		return fmt.Errorf("%w: %w", exit, bad)
-	}
-	return exit
 }

@@ -11,33 +11,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/strictyaml"
-)
-
-// Names of the tools, as in Sample.Tool.
-const (
-	toolPerftest    = "perftest"
-	toolIperf3      = "iperf3"
-	toolPing        = "ping"
-	toolSysbench    = "sysbench"
-	toolStressNG    = "stress-ng"
-	toolUCX         = "ucx"
-	toolFiPingpong  = "libfabric"
-	toolNCCLTests   = "nccl-tests"
-	toolOSU         = "osu"
-	tool7Zip        = "7-zip"
-	toolLMBench     = "lmbench"
-	toolNVBandwidth = "nvbandwidth"
-	toolMPI         = "mpi"
-	toolLAMMPS      = "lammps"
-	toolGROMACS     = "gromacs"
-	toolOpenFOAM    = "openfoam"
-	toolHPCC        = "hpcc"
-	toolMooncake    = "mooncake"
-	toolNIXL        = "nixl"
-	toolGloo        = "gloo"
-	toolUCC         = "ucc"
 )
 
 // An Endpoint is one side of a measurement.
@@ -105,45 +78,45 @@ type Engine struct {
 	Package string // what brings the program: a Debian package, or words that say where it is had
 	Local   bool   // measures one node, or several together by a Group: see Runner.RunLocal
 
-	group   *Group   // nil where the engine measures one node, or two
-	metrics []string // those that parse returns; [MetricOf] has their units
-	// launches is set where the client command starts a program on both nodes and pins each program itself: pinning
+	Together *Group   // nil where the engine measures one node, or two
+	Measures []string // those that Parse returns; [MetricOf] has their units
+	// Launches is set where the client command starts a program on both nodes and pins each program itself: pinning
 	// the command would pin only the launcher.
-	launches bool
-	endless  bool // its server does not end by itself
-	counted  bool // parse wants to know Options.Packets
-	// versionCommand prints the tool's version, nil if nothing does. versions find it there and in what the tool
+	Launches bool
+	Endless  bool // its server does not end by itself
+	Counted  bool // Parse wants to know Options.Packets
+	// VersionCommand prints the tool's version, nil if nothing does. Versions find it there and in what the tool
 	// prints when it measures; nil: as usual.
-	versionCommand []string
-	versions       []versionLine
-	plugin         plugin
+	VersionCommand []string
+	Versions       []VersionLine
+	Plugin         Plugin
 }
 
-// A plugin is what an engine does with its tool; what is fixed of the tool stands in Engine.
-type plugin interface {
-	// check rejects options that the tool would reject, before anything is started. It only looks at values.
-	check(client, server Endpoint, o Options) error
-	// prepare asks the nodes whether the tool can do what is asked of it, and enters into o what the
+// A Plugin is what an engine does with its tool; what is fixed of the tool stands in Engine.
+type Plugin interface {
+	// Check rejects options that the tool would reject, before anything is started. It only looks at values.
+	Check(client, server Endpoint, o Options) error
+	// Prepare asks the nodes whether the tool can do what is asked of it, and enters into o what the
 	// tool finds there, such as GPUs.
-	prepare(ctx context.Context, ask execFunc, client, server Endpoint, o *Options) error
-	// server and client return the commands. A server listens on the TCP port of the options, and ends by itself after
+	Prepare(ctx context.Context, ask AskFunc, client, server Endpoint, o *Options) error
+	// Server and Client return the commands. A server listens on the TCP port of the options, and ends by itself after
 	// one measurement, unless its engine is endless; a tool without one returns nil.
-	server(ep Endpoint, o Options) []string
-	client(client, server Endpoint, o Options) []string
-	// parse turns the client's output into figures, and rejects everything else. The caller judges the exit status.
-	parse(out Output, o Options) ([]Figure, error)
+	Server(ep Endpoint, o Options) []string
+	Client(client, server Endpoint, o Options) []string
+	// Parse turns the client's output into figures, and rejects everything else. The caller judges the exit status.
+	Parse(out Output, o Options) ([]Figure, error)
 }
 
-// A versionLine finds a version in what programs print, in its one group. name comes before it, for a library.
-type versionLine struct {
-	name string
-	line *lazyregexp.Regexp
+// A VersionLine finds a version in what programs print, in its one group. Name comes before it, for a library.
+type VersionLine struct {
+	Name string
+	Line *lazyregexp.Regexp
 }
 
-// A fixedDuration is a plugin whose tool ignores Options.Seconds, for example because it counts messages.
-type fixedDuration interface {
-	// duration estimates how long a measurement takes.
-	duration(o Options) time.Duration
+// A FixedDuration is a plugin whose tool ignores Options.Seconds, for example because it counts messages.
+type FixedDuration interface {
+	// Duration estimates how long a measurement takes.
+	Duration(o Options) time.Duration
 }
 
 // A Patient is a plugin whose tool fails in ways that take more tries than usual.
@@ -158,94 +131,16 @@ type Explainer interface {
 	Failure(exit *ExitError, parseErr error) error
 }
 
-// An execFunc runs a short command on a node, and caches its output.
-type execFunc func(ctx context.Context, node string, argv ...string) (Output, error)
-
-// noSetup is embedded by plugins without checks, preparation or server.
-type noSetup struct{}
-
-func (noSetup) check(client, server Endpoint, o Options) error                        { return nil }
-func (noSetup) prepare(context.Context, execFunc, Endpoint, Endpoint, *Options) error { return nil }
-func (noSetup) server(Endpoint, Options) []string                                     { return nil }
-
-// catalogue holds all engines, from table.go or from the file of their tool, in the order to run them in.
-var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines, hostTools,
-	nvbandwidthEngines, ncclEngines, osuEngines, mpiEngines, applications, transferEngines, allReduceEngines)
-
-// defaults are the engines of rackless bench without --suite. Every node image contains their tools.
-var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat",
-	"ib_atomic_lat", "iperf3"}
-
-// Engines returns the engines that are run where none is asked for, in the order to run them in.
-// All measure between two nodes.
-func Engines() []Engine {
-	return slices.DeleteFunc(Catalogue(), func(e Engine) bool { return !slices.Contains(defaults, e.Name) })
-}
-
-// Catalogue returns all engines, in the order to run them in.
-func Catalogue() []Engine { return slices.Clone(catalogue) }
-
-// EngineByName returns the engine with this name. Those of perftest, of memory, of transfers and with a Group take
-// words after slashes, see docs/measuring.md: "ib_write_bw/uc/q4", "stress_stream/numa1", "mpi_alltoall/n4/p2".
-func EngineByName(name string) (Engine, error) {
-	base, words, varied := strings.Cut(name, "/")
-	i := slices.IndexFunc(catalogue, func(e Engine) bool { return e.Name == base })
-	if i < 0 {
-		names := lists.Map(catalogue, func(e Engine) string { return e.Name })
-		hint := "use one of " + strings.Join(names, ", ")
-		if near := strictyaml.Nearest(base, names); near != "" {
-			hint = "did you mean " + near + "? " + hint
-		}
-		return Engine{}, fmt.Errorf("find engine %q: unknown; %s", name, hint)
-	}
-	if !varied {
-		return catalogue[i], nil
-	}
-	e, err := variant(catalogue[i], strings.Split(words, "/"))
-	if err != nil {
-		return Engine{}, fmt.Errorf("find engine %q: %w", name, err)
-	}
-	return e, nil
-}
-
-// variant returns the engine changed by the words after its name.
-func variant(e Engine, words []string) (Engine, error) {
-	if e.Suite == SuiteMemory {
-		return onNUMANodes(e, words)
-	}
-	if e.group != nil {
-		var g Group
-		err := applyAll(words, g.apply)
-		return e.In(g), err
-	}
-	switch p := e.plugin.(type) {
-	case transfer:
-		err := applyAll(words, p.apply)
-		e.plugin, e.Name = p, p.name()
-		return e, err
-	case perftest:
-		err := applyAll(words, p.apply)
-		err = cmp.Or(err, p.permitted())
-		e.plugin, e.Name, e.metrics = p, p.name(), p.metrics()
-		return e, err
-	}
-	return Engine{}, fmt.Errorf("%s has no variants", e.Name)
-}
-
-func applyAll(words []string, apply func(word string) error) (err error) {
-	for _, w := range words {
-		err = cmp.Or(err, apply(w))
-	}
-	return err
-}
+// An AskFunc runs a short command on a node, and caches its output.
+type AskFunc func(ctx context.Context, node string, argv ...string) (Output, error)
 
 // Server returns the command that the server's node runs, nil where there is none. It ends by
 // itself after one measurement.
-func (e Engine) Server(ep Endpoint, o Options) []string { return e.plugin.server(ep, o) }
+func (e Engine) Server(ep Endpoint, o Options) []string { return e.Plugin.Server(ep, o) }
 
 // Client returns the command that the client's node runs, or the only node.
 func (e Engine) Client(client, server Endpoint, o Options) []string {
-	return e.plugin.client(client, server, o)
+	return e.Plugin.Client(client, server, o)
 }
 
 // startTime is about the time that a tool takes beyond its measuring time, to start, connect and end.
@@ -256,28 +151,28 @@ const startTime = 200 * time.Millisecond
 // messages it uses the usual cost of a message under the accelerator of the options, and may be wrong by a
 // factor of two. Load on the machine makes a measurement longer.
 func (e Engine) Duration(o Options) time.Duration {
-	if l, ok := e.plugin.(fixedDuration); ok {
-		return startTime + l.duration(o)
+	if l, ok := e.Plugin.(FixedDuration); ok {
+		return startTime + l.Duration(o)
 	}
-	return startTime + time.Duration(o.seconds())*time.Second
+	return startTime + time.Duration(o.RunSeconds())*time.Second
 }
 
 // Metrics returns what the engine measures, as in Sample.Metric.
-func (e Engine) Metrics() []string { return slices.Clone(e.metrics) }
+func (e Engine) Metrics() []string { return slices.Clone(e.Measures) }
 
-// seconds returns the duration of a test that is limited by time. Two seconds show that a path works;
+// RunSeconds returns the duration of a test that is limited by time. Two seconds show that a path works;
 // figures for comparisons get five.
-func (o Options) seconds() int {
+func (o Options) RunSeconds() int {
 	if o.Quick {
 		return cmp.Or(o.Seconds, 2)
 	}
 	return cmp.Or(o.Seconds, 5)
 }
 
-// check refuses what cannot be measured, before anything is started for nothing.
-func (e Engine) check(client, server Endpoint, o Options) error {
+// Check refuses what cannot be measured, before anything is started for nothing.
+func (e Engine) Check(client, server Endpoint, o Options) error {
 	switch {
-	case e.plugin == nil:
+	case e.Plugin == nil:
 		return errors.New("no engine is given; take one of Engines")
 	case e.Local && server.Node != "":
 		return errors.New("this engine measures one node; use RunLocal")
@@ -296,24 +191,24 @@ func (e Engine) check(client, server Endpoint, o Options) error {
 			return err
 		}
 	}
-	return e.plugin.check(client, server, o)
+	return e.Plugin.Check(client, server, o)
 }
 
 // Parse turns what the client printed on its standard output into figures.
 func (e Engine) Parse(stdout []byte) ([]Figure, error) {
-	return e.parse(Output{Stdout: stdout}, Options{})
+	return e.ParseOutput(Output{Stdout: stdout}, Options{})
 }
 
-// parse checks what a plugin returns against what it says that it measures. A figure in another unit than that of the
-// table of metrics would be drawn and compared as if it were in that one.
-func (e Engine) parse(out Output, o Options) ([]Figure, error) {
-	figures, err := e.plugin.parse(out, o)
+// ParseOutput checks what a plugin returns against what it says that it measures. A figure in another unit than that
+// of the table of metrics would be drawn and compared as if it were in that one.
+func (e Engine) ParseOutput(out Output, o Options) ([]Figure, error) {
+	figures, err := e.Plugin.Parse(out, o)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range figures {
-		if !slices.Contains(e.metrics, f.Metric) || f.Unit != MetricOf(f.Metric).Unit {
-			return nil, badResult(e.Tool, "a figure %s in %s is none of %s", f.Metric, f.Unit, e.Name)
+		if !slices.Contains(e.Measures, f.Metric) || f.Unit != MetricOf(f.Metric).Unit {
+			return nil, BadResult(e.Tool, "a figure %s in %s is none of %s", f.Metric, f.Unit, e.Name)
 		}
 	}
 	return figures, nil
@@ -321,26 +216,32 @@ func (e Engine) parse(out Output, o Options) ([]Figure, error) {
 
 // toolVersions: perftest prints "Version: 6.06" (and exits with status 1), iperf3 "iperf 3.12 (cJSON 1.7.15)",
 // UCX "# Version 1.13.1" or "# Library version: 1.17.0", and so on.
-var toolVersions = []versionLine{{"", lazyregexp.New(
+var toolVersions = []VersionLine{{"", lazyregexp.New(
 	`(?m)^\s*(?:Version:|iperf|sysbench|stress-ng, version|# Version|# Library version:|libfabric:|ping from iputils|` +
 		`ping utility, iputils|BusyBox)\s+v?([0-9][0-9A-Za-z.+~-]*)`)}}
 
-// version finds the versions in what the tool answered when it was asked for its version, and in what it printed
+// Version finds the versions in what the tool answered when it was asked for its version, and in what it printed
 // when it measured. It is "" where the tool does not tell.
-func (e Engine) version(outputs ...Output) string {
+func (e Engine) Version(outputs ...Output) string {
 	var printed []byte
 	for _, out := range outputs {
 		printed = slices.Concat(printed, out.Stdout, []byte("\n"), out.Stderr, []byte("\n"))
 	}
-	lines := e.versions
+	lines := e.Versions
 	if lines == nil {
 		lines = toolVersions
 	}
 	var found []string
 	for _, v := range lines {
-		if m := v.line.FindSubmatch(printed); m != nil {
-			found = append(found, v.name+string(m[1]))
+		if m := v.Line.FindSubmatch(printed); m != nil {
+			found = append(found, v.Name+string(m[1]))
 		}
 	}
 	return strings.Join(found, ", ")
 }
+
+// These stand for an accelerator in Options.
+const (
+	Nested  = "nested"  // the host of the nodes is emulated itself
+	Adapter = "adapter" // nodes under TCG have emulated adapters, whose RDMA their CPUs do not compute
+)

@@ -2,14 +2,11 @@ package bench
 
 import (
 	"context"
-	_ "embed" // for the program of the ranks
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // A Group says where the ranks of an engine run that measures several nodes together: the words after its name.
@@ -31,8 +28,8 @@ var GroupLibraries = []string{"openmpi", "mpich"}
 // maxGroup bounds the numbers of a Group: larger ones are slips of the pen.
 const maxGroup = 4096
 
-// apply changes the group by one word.
-func (g *Group) apply(word string) error {
+// Apply changes the group by one word.
+func (g *Group) Apply(word string) error {
 	number := func(to *int) error {
 		n, err := strconv.Atoi(word[1:])
 		if err != nil || n < 1 || n > maxGroup || *to != 0 {
@@ -82,16 +79,16 @@ func (g Group) words() []string {
 
 // Group returns where the ranks run of an engine that measures several nodes together; false for other engines.
 func (e Engine) Group() (Group, bool) {
-	if e.group == nil {
+	if e.Together == nil {
 		return Group{}, false
 	}
-	return *e.group, true
+	return *e.Together, true
 }
 
 // In returns an engine that measures several nodes together for another group. Its name has the words of the group.
 func (e Engine) In(g Group) Engine {
 	base, _, _ := strings.Cut(e.Name, "/")
-	e.Name, e.group = strings.Join(append([]string{base}, g.words()...), "/"), &g
+	e.Name, e.Together = strings.Join(append([]string{base}, g.words()...), "/"), &g
 	return e
 }
 
@@ -134,22 +131,22 @@ type Launcher interface {
 	Launch(ctx context.Context, g Group, p Program) (Launch, error)
 }
 
-// grouped is a plugin of an engine with a Group.
-type grouped interface {
-	program(o Options) Program
+// Grouped is a plugin of an engine with a Group.
+type Grouped interface {
+	Program(o Options) Program
 }
 
 // launch runs the program of an engine with a group.
 func (m *measurement) launch(ctx context.Context) (Output, error) {
 	var err error
-	m.launched, err = m.Launcher.Launch(ctx, *m.engine.group, m.engine.plugin.(grouped).program(m.opts))
+	m.launched, err = m.Launcher.Launch(ctx, *m.engine.Together, m.engine.Plugin.(Grouped).Program(m.opts))
 	return m.launched.Output, err
 }
 
 // Allowed tells why an engine cannot measure all nodes together with these options, or nil, also for other engines. It
 // asks no node.
 func (r *Runner) Allowed(e Engine, opts Options) error {
-	if e.group == nil {
+	if e.Together == nil {
 		return nil
 	}
 	m := &measurement{Runner: r, engine: e, client: Endpoint{Node: "the first node"}, opts: opts}
@@ -164,18 +161,18 @@ func (m *measurement) allowed() error {
 	if err := m.size(); err != nil {
 		return err
 	}
-	return m.engine.check(m.client, m.server, m.opts)
+	return m.engine.Check(m.client, m.server, m.opts)
 }
 
 // size finds out how many ranks the engine has, and enters it into its name and the options.
 func (m *measurement) size() error {
-	if m.engine.group == nil {
+	if m.engine.Together == nil {
 		return nil
 	}
 	if m.Launcher == nil {
 		return errors.New("nothing here starts programs on several nodes")
 	}
-	g := *m.engine.group
+	g := *m.engine.Together
 	nodes, ranks, err := m.Launcher.Size(g)
 	if err != nil {
 		return err
@@ -186,103 +183,3 @@ func (m *measurement) size() error {
 	m.engine = m.engine.In(g)
 	return nil
 }
-
-// mpiEngines measure all nodes of a lab together, by the OSU micro-benchmarks where the nodes have them.
-var mpiEngines = []Engine{
-	mpiEngine("mpi_latency", mpiTest{osu: osu{program: "osu_multi_lat", test: "Multi Latency"}, pairs: true},
-		"one-way latency of MPI messages between pairs of ranks that all send, by message size"),
-	mpiEngine("mpi_mbw_mr", mpiTest{osu: osu{program: "osu_mbw_mr", test: "Multiple Bandwidth / Message Rate",
-		bandwidth: true}, pairs: true},
-		"bandwidth and message rate of all pairs of ranks together, by message size"),
-	mpiEngine("mpi_allreduce", mpiTest{osu: osu{program: "osu_allreduce", test: "Allreduce Latency", collective: true,
-		word: 4}},
-		"time of an MPI all-reduce over all ranks, by message size"),
-	mpiEngine("mpi_alltoall", mpiTest{osu: osu{program: "osu_alltoall",
-		test: "All-to-All Personalized Exchange Latency", collective: true}},
-		"time of an MPI all-to-all over all ranks, by message size"),
-}
-
-func mpiEngine(name string, p mpiTest, about string) Engine {
-	_, metric := osuTest(p.test)
-	metrics := []string{metric}
-	if metric == MetricBWAverage {
-		metrics = append(metrics, MetricMessageRate)
-	}
-	return Engine{Name: name, Tool: toolMPI, About: about, Suite: SuiteMPI, Local: true, group: &Group{},
-		Program: p.osu.program, Others: "mpicc.openmpi mpicc",
-		Package: "a compiler for MPI (image: debian-12+mpi in the lab file, or libopenmpi-dev and gcc), or the OSU " +
-			"micro-benchmarks",
-		metrics: metrics, launches: true,
-		versions: slices.Concat([]versionLine{rankProgramVersion}, osuVersions), plugin: p}
-}
-
-// An mpiTest is one of the OSU micro-benchmarks over all ranks of a group, or the test of our own program that prints
-// the same table.
-type mpiTest struct {
-	osu
-	pairs bool // half of the ranks send to the other half
-}
-
-func (p mpiTest) check(client, server Endpoint, o Options) error {
-	if o.CPU != "" || o.NUMA != "" || client.Place != (Place{}) {
-		return errGroupPlace
-	}
-	if p.word > 0 && o.Bytes%p.word != 0 {
-		return fmt.Errorf("it works on numbers of %d bytes: a message of %d bytes is none", p.word, o.Bytes)
-	}
-	if p.pairs && o.Ranks%2 != 0 {
-		return fmt.Errorf("it measures pairs of ranks, and %d is odd", o.Ranks)
-	}
-	if o.Ranks == 1 {
-		return errors.New("one rank sends no messages: it takes two or more")
-	}
-	return p.osu.check(client, server, o)
-}
-
-var errGroupPlace = errors.New("mpirun binds the ranks of a group to the cores of their nodes: leave out the CPUs " +
-	"and NUMA nodes")
-
-func (mpiTest) prepare(context.Context, execFunc, Endpoint, Endpoint, *Options) error { return nil }
-
-// client is what each rank runs.
-func (p mpiTest) client(_, _ Endpoint, o Options) []string {
-	return append([]string{p.osu.program}, p.args(o)...)
-}
-
-// args are those of the OSU micro-benchmarks, with as many iterations as fit where nodes share this machine's CPUs.
-func (p mpiTest) args(o Options) []string {
-	if o.Iterations == 0 && o.Accelerator != "kvm" {
-		o.Iterations = max(2, p.osu.iterations(o)*2/max(2, p.messages(o.Ranks)))
-	}
-	return p.osu.args(o)
-}
-
-// messages is about how many messages an iteration sends. Collective operations have a barrier after each, in a number
-// of steps that grows with the logarithm, as a reduction does.
-func (p mpiTest) messages(ranks int) int {
-	steps := 0
-	for n := 1; n < ranks; n *= 2 {
-		steps++
-	}
-	switch {
-	case p.pairs:
-		return ranks
-	case p.word > 0:
-		return 2 * ranks * steps
-	}
-	return ranks * (ranks - 1 + steps)
-}
-
-func (p mpiTest) program(o Options) Program {
-	return Program{Names: []string{p.osu.program}, Args: p.args(o), Source: rankProgram,
-		Build: []string{"-x", "c", "-"}, Takes: "image: debian-12+mpi, or libopenmpi-dev and gcc",
-		SourceArgs: []string{strings.TrimPrefix(p.osu.program, "osu_")}}
-}
-
-// rankProgram does what the OSU micro-benchmarks do, for nodes that have none.
-//
-//go:embed programs/mpi.c
-var rankProgram string
-
-// rankProgramVersion finds the version of rankProgram in what it prints.
-var rankProgramVersion = versionLine{"rackless ", lazyregexp.New(`(?m)^# rackless MPI.* Test v([0-9]+)\s*$`)}

@@ -1,6 +1,8 @@
 package bench
 
-import "slices"
+import (
+	"slices"
+)
 
 // A Metric is what is known about one kind of figure, whatever program measured it.
 type Metric struct {

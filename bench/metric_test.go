@@ -1,6 +1,8 @@
 package bench
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestEachMetricIsInTheTableOnce(t *testing.T) {
 	t.Parallel()

@@ -203,11 +203,11 @@ func (m *measurement) prepare(ctx context.Context) error {
 		if err := m.installed(ctx, m.engine, ep.Node); err != nil {
 			return err
 		}
-		if err := m.opts.PlaceOf(ep).verify(ctx, m.ask, ep.Node); err != nil {
+		if err := m.opts.PlaceOf(ep).Verify(ctx, m.ask, ep.Node); err != nil {
 			return err
 		}
 	}
-	return m.engine.plugin.prepare(ctx, m.ask, m.client, m.server, &m.opts)
+	return m.engine.Plugin.Prepare(ctx, m.ask, m.client, m.server, &m.opts)
 }
 
 // coolDown waits for Options.CoolDown.
@@ -234,7 +234,7 @@ func (m *measurement) placement() string {
 
 // retriesAfter is how many more tries there are in all where the last one failed for this reason.
 func (m *measurement) retriesAfter(err error) int {
-	p, patient := m.engine.plugin.(Patient)
+	p, patient := m.engine.Plugin.(Patient)
 	if bad, ok := errors.AsType[*BadResultError](err); m.Retries >= 0 && ok && patient {
 		return max(m.retries(), p.Retries(bad))
 	}
@@ -286,11 +286,11 @@ type ended struct {
 // commands returns the command lines, with what holds them in their places. There is no server where the tool has none.
 func (m *measurement) commands(opts Options) (client, server []string) {
 	client = m.engine.Client(m.client, m.server, opts)
-	if !m.engine.launches {
-		client = m.opts.PlaceOf(m.client).wrap(client)
+	if !m.engine.Launches {
+		client = m.opts.PlaceOf(m.client).Wrap(client)
 	}
 	if !m.engine.Local {
-		server = m.opts.PlaceOf(m.server).wrap(m.engine.Server(m.server, opts))
+		server = m.opts.PlaceOf(m.server).Wrap(m.engine.Server(m.server, opts))
 	}
 	return client, server
 }
@@ -322,7 +322,7 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 	if err != nil {
 		return base, nil, err
 	}
-	base.Version = m.engine.version(told)
+	base.Version = m.engine.Version(told)
 	var client ended
 	var served Output
 	defer func() {
@@ -371,14 +371,14 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 		told.Stdout = slices.Concat(told.Stdout, []byte("\n"+l.MPI))
 	}
 	if serverArgs == nil {
-		base.Version = m.engine.version(told, client.out)
+		base.Version = m.engine.Version(told, client.out)
 	}
 	figures, err = m.judge(client)
 	switch {
 	case err != nil && serverEarly != nil:
 		// The client's complaint is the consequence, the server's end the cause.
 		err = fmt.Errorf("%w (%w)", err, serverEarly)
-	case err == nil && serverArgs != nil && !m.engine.endless:
+	case err == nil && serverArgs != nil && !m.engine.Endless:
 		m.awaitServer(serverEnd)
 	}
 	return base, figures, err
@@ -394,7 +394,7 @@ func (p Packets) since(was Packets) Packets {
 // packets reads the counters of the client's device, if the engine asks for them. Cards have those of the port, soft
 // RoCE its own; a counter that cannot be read counts nothing.
 func (m *measurement) packets(ctx context.Context) (p Packets) {
-	if !m.engine.counted {
+	if !m.engine.Counted {
 		return p
 	}
 	for name, to := range map[string]*int64{"counters/port_xmit_packets": &p.Sent, "hw_counters/sent_pkts": &p.Sent,
@@ -456,21 +456,21 @@ func (m *measurement) serverEnded(e ended, when string) error {
 	if e.err != nil {
 		return fmt.Errorf("server %s on %s ended %s: %w", m.engine.Program, m.server.Node, when, e.err)
 	}
-	return fmt.Errorf("server ended %s: %w", when, exitError(m.server.Node, m.engine.Program, e.out))
+	return fmt.Errorf("server ended %s: %w", when, NewExitError(m.server.Node, m.engine.Program, e.out))
 }
 
 // runClient runs the client within the time limit. A server that fails meanwhile leaves it only a little time,
 // as perftest's client can wait for ever for a server that is gone.
 func (m *measurement) runClient(ctx context.Context, args []string, serverEnd chan ended) (client ended,
 	serverEarly error) {
-	limit := cmp.Or(m.TimeLimit, DefaultTimeLimit) + time.Duration(m.opts.seconds())*time.Second
+	limit := cmp.Or(m.TimeLimit, DefaultTimeLimit) + time.Duration(m.opts.RunSeconds())*time.Second
 	clientCtx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no result within %v", limit))
 	defer cancel()
 	clientEnd := make(chan ended, 1)
 	go func() {
 		var out Output
 		var err error
-		if m.engine.group != nil {
+		if m.engine.Together != nil {
 			out, err = m.launch(clientCtx)
 		} else {
 			out, err = m.Exec.Exec(clientCtx, m.client.Node, args)
@@ -520,14 +520,14 @@ func (m *measurement) judge(client ended) ([]Figure, error) {
 	if client.err != nil {
 		return nil, fmt.Errorf("run %s on %s: %w", m.engine.Program, m.client.Node, client.err)
 	}
-	figures, parseErr := m.engine.parse(client.out, m.opts)
+	figures, parseErr := m.engine.ParseOutput(client.out, m.opts)
 	if client.out.ExitCode != 0 {
-		exit := exitError(m.client.Node, m.engine.Program, client.out)
-		if m.engine.launches {
-			exit.Text = firstWords(client.out)
+		exit := NewExitError(m.client.Node, m.engine.Program, client.out)
+		if m.engine.Launches {
+			exit.Text = FirstWords(client.out)
 		}
 		err := error(exit)
-		if e, ok := m.engine.plugin.(Explainer); ok {
+		if e, ok := m.engine.Plugin.(Explainer); ok {
 			err = e.Failure(exit, parseErr)
 		}
 		if err != nil {
@@ -537,7 +537,7 @@ func (m *measurement) judge(client ended) ([]Figure, error) {
 	if parseErr != nil {
 		return nil, parseErr
 	}
-	if err := m.wire().check(m.engine, figures); err != nil {
+	if err := m.wire().Check(m.engine, figures); err != nil {
 		return nil, err
 	}
 	return figures, nil
@@ -578,12 +578,12 @@ func (m *measurement) transcript(client, server Output) string {
 	return b.String()
 }
 
-func (m *measurement) wire() Wire { return slower(m.client.Wire, m.server.Wire) }
+func (m *measurement) wire() Wire { return SlowerWire(m.client.Wire, m.server.Wire) }
 
-// exitError takes the last line of the standard error, or else of the standard output: tools that give up say why
+// NewExitError takes the last line of the standard error, or else of the standard output: tools that give up say why
 // there, and perftest uses either.
-func exitError(node, command string, out Output) *ExitError {
-	said, _ := lastLine(out.Stderr)
-	printed, _ := lastLine(out.Stdout)
+func NewExitError(node, command string, out Output) *ExitError {
+	said, _ := LastLine(out.Stderr)
+	printed, _ := LastLine(out.Stdout)
 	return &ExitError{Node: node, Command: command, Code: out.ExitCode, Text: cmp.Or(said, printed)}
 }

@@ -1,16 +1,9 @@
 // Package bench runs measuring tools between the nodes of a lab and turns what they print into samples.
 // It knows nothing of how the nodes came to be: it needs only something that executes a command on a node.
 //
-// An engine is a tool with its arguments, a plugin in this package. A Runner starts the server of an engine,
-// waits until it listens, runs the client, and hands what that printed to the engine's parser. Tools that print each
-// figure on a line of its own are rows of table.go, which one plugin reads.
-//
-// All parsers follow the same rules, because a wrong figure is worse than none. They read line by line with
-// EachLine, find columns by their titles and never by their places, and refuse every title, unit and line in a
-// table that they do not know: the next release may mean something else by it. A table must be whole, so that
-// output that was cut off cannot pass for a shorter table. Where a tool prints the same thing twice (a rate, and
-// the events and the time that it follows from) the two must agree. A value of zero is a failure, except for
-// metrics of which the table in metric.go says otherwise.
+// An engine is a tool with its arguments, a plugin in package bench/tool. A Runner starts the server of an engine,
+// waits until it listens, runs the client, and hands what that printed to the engine's parser. Whether a figure is
+// what the path and the machine should give is judged by package bench/expect.
 //
 // What a metric is (its unit, its label, which direction is better, whether it can be zero) stands in that table
 // alone.
@@ -184,7 +177,7 @@ func (s *Sample) check() error {
 	if s.Test == "" {
 		return errors.New("test is empty")
 	}
-	if err := checkNumber(s.Seconds); err != nil {
+	if err := CheckNumber(s.Seconds); err != nil {
 		return fmt.Errorf("seconds %v: %w", s.Seconds, err)
 	}
 	if s.Error != "" {

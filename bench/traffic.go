@@ -2,8 +2,8 @@ package bench
 
 // Traffic is what a test sends, as far as the limits of its path depend on it.
 type Traffic struct {
-	// Operation is the RDMA operation that a bandwidth is of: "write", "read", "send" or "atomic". It is "" if it is not
-	// known with which headers messages are sent.
+	// Operation is the RDMA operation that a bandwidth is of: "write", "read", "send" or "atomic". It is "" if the
+	// headers of messages are not known.
 	Operation string
 	Datagrams bool   // each message is a datagram (UD)
 	Immediate bool   // each message has immediate data
@@ -21,7 +21,7 @@ type Carrier interface {
 
 // Traffic returns what an engine sends; nothing is known about it unless its plugin is a Carrier.
 func (e Engine) Traffic() Traffic {
-	if c, ok := e.plugin.(Carrier); ok {
+	if c, ok := e.Plugin.(Carrier); ok {
 		return c.Traffic()
 	}
 	return Traffic{}

@@ -1,6 +1,8 @@
 package bench
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // A Wire is the slowest link between two nodes. The zero value is one that nothing is known about, or
 // that is none: what soft RoCE says of its rate is made up.
@@ -24,6 +26,9 @@ const (
 	dethBytes   = 8  // datagram extended transport header: in every packet of a datagram
 	immBytes    = 4  // immediate data: in the last packet of a write with it
 )
+
+// PacketHeaders are the bytes of a packet of RoCE v2 over IPv4 that are not payload.
+const PacketHeaders = packetBytes + ipv4Bytes
 
 // Limit returns the payload in Gb/s that the wire carries in messages of a size, with one test's
 // operation; 0 where it is not known. Payload is padded to four bytes. With 25 Gb/s and an MTU of
@@ -78,10 +83,10 @@ func (w Wire) text() string {
 // the figures are rounded.
 const rounding = 0.005
 
-// check refuses figures that no wire of this rate allows: an average bandwidth that is above its
+// Check refuses figures that no wire of this rate allows: an average bandwidth that is above its
 // limit, and a latency below the time that the message's bits take. A peak may be above: it is
 // between any two completions, which come in batches.
-func (w Wire) check(e Engine, figures []Figure) error {
+func (w Wire) Check(e Engine, figures []Figure) error {
 	bad := func(format string, args ...any) error {
 		return &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf(format, args...) +
 			": it took another path, or was measured wrongly"}
@@ -121,8 +126,22 @@ func (w Wire) leastLatency(e Engine, bytes int64) float64 {
 	return times * float64(bytes) * 8 / (w.Rate * 1e3)
 }
 
-// slower returns the wire between two endpoints: nothing is known about it where one of them does not say.
-func slower(a, b Wire) Wire {
+// SlowerWire returns the wire between two endpoints: nothing is known about it where one of them does not say.
+func SlowerWire(a, b Wire) Wire {
 	return Wire{Rate: min(a.Rate, b.Rate), MTU: min(a.MTU, b.MTU), Links: min(max(1, a.Links), max(1, b.Links)),
 		IPv6: a.IPv6 || b.IPv6}
+}
+
+// TCPLimit is what a wire carries of TCP's payload: segments that fill the MTU, with time stamps,
+// which Linux sends (RFC 7323).
+func TCPLimit(rate float64, mtu int, ipv6 bool) float64 {
+	const tcpBytes, ethernet = 20 + 12, 8 + 14 + 4 + 12
+	ip := ipv4Bytes
+	if ipv6 {
+		ip = ipv6Bytes
+	}
+	if rate <= 0 || mtu <= ip+tcpBytes {
+		return 0
+	}
+	return rate * float64(mtu-ip-tcpBytes) / float64(mtu+ethernet)
 }

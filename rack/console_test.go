@@ -1,6 +1,8 @@
 package rack
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestAccepted(t *testing.T) {
 	const head = "Num       RefCount Protocol Flags    Type St Inode Path\n"

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/study/record"
@@ -38,7 +39,7 @@ func hardware(factor float64) record.Record {
 	}
 	for i, verb := range []string{"write", "read", "send"} {
 		test := "ib_" + verb + "_bw"
-		e, err := bench.EngineByName(test)
+		e, err := tool.EngineByName(test)
 		if err != nil {
 			panic(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/expect"
 	"github.com/rackless/rackless/internal/golden"
 	"github.com/rackless/rackless/study/record"
 )
@@ -14,26 +15,26 @@ import (
 // judged is a result of hardware with judgements of every kind.
 func judged() record.Record {
 	d := hardware(1.07)
-	d.Judgements = []bench.Judgement{
+	d.Judgements = []expect.Judgement{
 		{Test: "ib_write_bw", Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 24.5,
-			Verdict: bench.VerdictWire, Wire: 24.503, Bound: 24.503,
+			Verdict: expect.VerdictWire, Wire: 24.503, Bound: 24.503,
 			Text: "within 98% of the wire: 24.50 of 24.50 Gb/s (25 Gb/s, IB MTU 4096, headers counted)"},
 		{Test: "ib_read_bw", Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 22.89,
-			Verdict: bench.VerdictExplained, Wire: 24.506, Bound: 23.14,
+			Verdict: expect.VerdictExplained, Wire: 24.506, Bound: 23.14,
 			Text: "98.9 % of the wire as it is set up, which carries 23.14 Gb/s",
-			Causes: []bench.Cause{{What: "IB MTU 1024", Evidence: "active MTU of mlx5_0 on vm01 is 1024",
+			Causes: []expect.Cause{{What: "IB MTU 1024", Evidence: "active MTU of mlx5_0 on vm01 is 1024",
 				Fix: "set the MTU to 4200", Ceiling: 23.14}}},
 		{Test: "iperf3", Client: "vm01", Server: "vm00", Metric: bench.MetricThroughput, Value: 7.9,
-			Verdict: bench.VerdictShort, Wire: 24.469, Bound: 24.469, Text: "32.2 % of the wire",
-			Causes: []bench.Cause{{What: "contention for CPUs",
+			Verdict: expect.VerdictShort, Wire: 24.469, Bound: 24.469, Text: "32.2 % of the wire",
+			Causes: []expect.Cause{{What: "contention for CPUs",
 				Evidence: "64 threads wanted to run on the 64 CPUs of the host", Fix: "isolate the CPUs of the nodes"},
 				{What: "wrong NUMA node", Possible: true, Evidence: "the tool was free to run anywhere",
 					Fix: "measure with --cpu 16-23"}}},
 		{Test: "ib_send_bw", Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage, Bytes: 65536, Value: 20,
-			Verdict: bench.VerdictNone, Text: "no expectation: neither the rate of the port nor its PCIe link " +
+			Verdict: expect.VerdictNone, Text: "no expectation: neither the rate of the port nor its PCIe link " +
 				"is known"},
 	}
-	d.Beside = []bench.PublishedComparison{{Test: "ib_write_lat", Client: "vm01", Server: "vm00",
+	d.Beside = []expect.PublishedComparison{{Test: "ib_write_lat", Client: "vm01", Server: "vm00",
 		Metric: bench.MetricLatencyTypical,
 		Bytes:  2, Value: 1.62, Published: 1.44, Of: "ConnectX-4 Lx"}}
 	return d
@@ -75,7 +76,7 @@ func TestExpectationsOfAnEmulatedWireAreShown(t *testing.T) {
 	for i := range d.Judgements {
 		d.Judgements[i].Emulated = true
 	}
-	d.Judgements[1].Verdict, d.Judgements[1].Text, d.Judgements[1].Causes = bench.VerdictEmulated,
+	d.Judgements[1].Verdict, d.Judgements[1].Text, d.Judgements[1].Causes = expect.VerdictEmulated,
 		"93.4 % of the emulated wire, which carries 24.50 Gb/s", nil
 	var m strings.Builder
 	if err := Markdown(&m, d); err != nil {
@@ -101,10 +102,10 @@ func TestExpectationsOfAnEmulatedWireAreShown(t *testing.T) {
 // Copies to and from GPUs are judged in their own unit, and on one node.
 func TestExpectationsOfCopiesAreShown(t *testing.T) {
 	d := hardware(1.07)
-	d.Judgements = []bench.Judgement{{Test: "gpu_bandwidth_h2d", Client: "vm01", Metric: bench.MetricCopyBandwidth,
-		Value: 5, Verdict: bench.VerdictShort, Wire: 57.614, Bound: 7.314,
+	d.Judgements = []expect.Judgement{{Test: "gpu_bandwidth_h2d", Client: "vm01", Metric: bench.MetricCopyBandwidth,
+		Value: 5, Verdict: expect.VerdictShort, Wire: 57.614, Bound: 7.314,
 		Text: "68.3 % of the PCIe link, which carries 7.31 GB/s",
-		Causes: []bench.Cause{{What: "PCIe Gen 2 x16 link", Evidence: "the card can do 32 GT/s x16 (Gen 5)",
+		Causes: []expect.Cause{{What: "PCIe Gen 2 x16 link", Evidence: "the card can do 32 GT/s x16 (Gen 5)",
 			Fix: "train the link again", Ceiling: 7.314}}}}
 	text := strings.Join(strings.Fields(onTerminal(t, d, TerminalOptions{})), " ")
 	if want := "- gpu_bandwidth_h2d, vm01: 5 GB/s; 68.3 % of the PCIe link, which carries 7.31 GB/s 1. PCIe Gen 2 " +

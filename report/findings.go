@@ -9,7 +9,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/expect"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
@@ -168,7 +168,7 @@ func Appraisal(r *appraise.Result) string {
 }
 
 // Deviations has one row for each figure of the baseline, also for those that the measurement lacks.
-func Deviations(all []bench.Deviation) *show.Grid {
+func Deviations(all []expect.Deviation) *show.Grid {
 	g := show.NewGrid("", "test", "pair", "metric", "bytes>", "baseline>", "measured>", "unit", "change>", "why")
 	// A figure that failed or is missing has no value: its row says why instead.
 	for _, x := range all {

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/expect"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
@@ -94,7 +95,7 @@ type page struct {
 	Tables                   []figureTable
 	Failures                 []failure
 	FindingsText             string
-	Judged                   []bench.Judgement
+	Judged                   []expect.Judgement
 	NoExpectation            string // what is said of emulated figures
 	BesideTexts              []string
 	Faults                   []finding.Finding // failed, then unknown
@@ -149,9 +150,10 @@ func newPage(d record.Record) page {
 	r := collect(d)
 	p := page{
 		Record: d, Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
-		Heading: titleOf(d), Summary: keepUnits(summaryOf(d, r, show.Unit)), Banner: bannerOf(d, r), CSVName: "figures.csv",
-		Pictures: picturesOf(d), Matrices: r.matrices(d.Nodes), PairLists: r.pairLists(), Tables: r.tables(d),
-		FindingsText: FindingsText(d.Findings), Commands: commands(d), Faults: faults(d.Findings), Failures: r.failures,
+		Heading: titleOf(d), Summary: keepUnits(summaryOf(d, r, show.Unit)), Banner: bannerOf(d, r),
+		CSVName: "figures.csv", Pictures: picturesOf(d), Matrices: r.matrices(d.Nodes), PairLists: r.pairLists(),
+		Tables: r.tables(d), FindingsText: FindingsText(d.Findings), Commands: commands(d), Faults: faults(d.Findings),
+		Failures: r.failures,
 	}
 	if d.HostPicture != "" {
 		// As an image: what is in it can neither run nor load anything, nor change the page around it.

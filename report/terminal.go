@@ -10,6 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/expect"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
@@ -310,10 +311,10 @@ const (
 
 // judgedOf are the judgements of figures that have something to be held against, and what is to be said of emulated
 // ones.
-func judgedOf(d record.Record) (all []bench.Judgement, note string) {
+func judgedOf(d record.Record) (all []expect.Judgement, note string) {
 	for _, j := range d.Judgements {
 		switch {
-		case j.Emulated && j.Wire > 0 && (reached(j) || j.Verdict == bench.VerdictEmulated):
+		case j.Emulated && j.Wire > 0 && (reached(j) || j.Verdict == expect.VerdictEmulated):
 			note = wireExpectation
 			all = append(all, j)
 		// A file may hold a verdict on an emulated figure, by an earlier release or by hand: it is not repeated.
@@ -327,12 +328,12 @@ func judgedOf(d record.Record) (all []bench.Judgement, note string) {
 }
 
 // open reports whether no verdict on a set-up follows from a judgement.
-func open(j bench.Judgement) bool {
-	return j.Verdict == bench.VerdictNone || j.Verdict == bench.VerdictEmulated
+func open(j expect.Judgement) bool {
+	return j.Verdict == expect.VerdictNone || j.Verdict == expect.VerdictEmulated
 }
 
 // judgedName is "ib_write_bw at 64 KiB, vm01 to vm00".
-func judgedName(j bench.Judgement) string {
+func judgedName(j expect.Judgement) string {
 	name := headline{Test: j.Test, Bytes: j.Bytes}.name() + ", " + between(j.Client, j.Server)
 	if j.Emulated {
 		name += ", emulated"
@@ -341,15 +342,15 @@ func judgedName(j bench.Judgement) string {
 }
 
 // judgedFigure is the figure of a judgement with its unit, as pages write it.
-func judgedFigure(j bench.Judgement) string {
+func judgedFigure(j expect.Judgement) string {
 	return show.Figure(j.Value) + " " + show.Unit(bench.MetricOf(j.Metric).Unit)
 }
 
 // reached reports whether a figure reaches what the wire carries, so that there is nothing to do.
-func reached(j bench.Judgement) bool { return j.Verdict == bench.VerdictWire }
+func reached(j expect.Judgement) bool { return j.Verdict == expect.VerdictWire }
 
 // causeTitle is a cause with how sure it is.
-func causeTitle(c bench.Cause) string {
+func causeTitle(c expect.Cause) string {
 	if c.Possible {
 		return "perhaps: " + c.What
 	}
@@ -373,7 +374,7 @@ func (t *terminal) expectations(d record.Record) {
 		switch {
 		case reached(j):
 			sign, color = "ok ", text.FgGreen
-		case j.Verdict == bench.VerdictNone:
+		case j.Verdict == expect.VerdictNone:
 			sign, color = "? ", text.Faint
 		case open(j):
 			color = text.Faint
@@ -401,7 +402,7 @@ func (t *terminal) beside(d record.Record) {
 }
 
 // shownBeside leaves out what an emulated lab has: a file may say what it likes.
-func shownBeside(d record.Record) []bench.PublishedComparison {
+func shownBeside(d record.Record) []expect.PublishedComparison {
 	if d.Emulated {
 		return nil
 	}
@@ -410,7 +411,7 @@ func shownBeside(d record.Record) []bench.PublishedComparison {
 
 // besideText sets a latency beside a published one. Both are in microseconds, which a page may write otherwise than a
 // terminal.
-func besideText(b bench.PublishedComparison, unit string) string {
+func besideText(b expect.PublishedComparison, unit string) string {
 	return fmt.Sprintf("%s at %s, %s: %s %s %s; published: %s %s (%s)", b.Test, show.Size(b.Bytes),
 		between(b.Client, b.Server), bench.MetricOf(b.Metric).Label, show.Figure(b.Value), unit,
 		show.Figure(b.Published), unit, b.Of)

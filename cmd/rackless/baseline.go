@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/expect"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
@@ -53,7 +53,7 @@ func newBaselineSaveCmd(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// Before anything is read: a wrong tolerance is an error of the command line, whatever is stored.
-			all, byMetric, err := bench.ParseTolerances(tolerances)
+			all, byMetric, err := expect.ParseTolerances(tolerances)
 			if err != nil {
 				return cli.Usagef(cmd, "--tolerance %v", err)
 			}
@@ -61,7 +61,7 @@ func newBaselineSaveCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			b, err := bench.NewBaseline(data.Samples, all, byMetric)
+			b, err := expect.NewBaseline(data.Samples, all, byMetric)
 			if err != nil {
 				return fmt.Errorf("lab %s, measured %s: %w", data.Lab, data.Generated.Format(time.DateTime), err)
 			}
@@ -78,19 +78,19 @@ func newBaselineSaveCmd(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&out, "out", "", "write to `FILE` instead of the directory of data")
-	cmd.Flags().StringSliceVar(&tolerances, "tolerance", []string{fmt.Sprintf("%g%%", 100*bench.DefaultTolerance)},
+	cmd.Flags().StringSliceVar(&tolerances, "tolerance", []string{fmt.Sprintf("%g%%", 100*expect.DefaultTolerance)},
 		"how much worse a figure may be; METRIC=SHARE for one metric")
 	return cmd
 }
 
 // baselineOutput is what baseline check prints as JSON, see docs/json.md.
 type baselineOutput struct {
-	Lab      string            `json:"lab"`
-	Baseline string            `json:"baseline"` // file
-	Made     string            `json:"made"`     // when the baseline was measured
-	Measured time.Time         `json:"measured"` // what is held against it
-	OK       bool              `json:"ok"`
-	Figures  []bench.Deviation `json:"figures"`
+	Lab      string             `json:"lab"`
+	Baseline string             `json:"baseline"` // file
+	Made     string             `json:"made"`     // when the baseline was measured
+	Measured time.Time          `json:"measured"` // what is held against it
+	OK       bool               `json:"ok"`
+	Figures  []expect.Deviation `json:"figures"`
 }
 
 // newBaselineCheckCmd makes rackless baseline check. A figure outside its bounds is status 3, which
@@ -116,7 +116,7 @@ func newBaselineCheckCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			b, err := bench.ReadBaseline(bytes.NewReader(text))
+			b, err := expect.ReadBaseline(bytes.NewReader(text))
 			if err != nil {
 				// People edit this file, so that what is wrong in it is an error of theirs, with the status of one.
 				return cli.Usage(fmt.Errorf("%s: %w", path, err))

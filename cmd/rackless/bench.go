@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/diagnose"
@@ -59,7 +60,7 @@ func newBenchCmd(a *app) *cobra.Command {
 	fs.StringVar(&f.pairs, "pairs", bench.PairsAuto, "which pairs of nodes: all, first (each other node to the "+
 		"first), ring, auto (all of up to 5 nodes, a ring of more), or by name, as vm01:vm00 for client and server")
 	fs.StringSliceVar(&f.tests, "tests", nil,
-		"which tests, comma-separated (default all: "+strings.Join(names(bench.Engines()), ", ")+")")
+		"which tests, comma-separated (default all: "+strings.Join(names(tool.Engines()), ", ")+")")
 	fs.StringVar(&f.Suite, "suite", "", "the tests of a suite: "+strings.Join(bench.Suites(), ", "))
 	fs.BoolVar(&f.Options.Quick, "quick", false, "one size and about a second per test")
 	fs.Int64Var(&f.Options.Bytes, "bytes", 0, "one message size instead of all")
@@ -78,7 +79,7 @@ func newBenchCmd(a *app) *cobra.Command {
 	fs.BoolVar(&f.anyway, "anyway", false, "measure although a check failed, or a study runs on this machine")
 	fs.BoolVar(&f.all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &f.output)
-	cli.OfferWords(cmd, "tests", names(bench.Catalogue())...)
+	cli.OfferWords(cmd, "tests", names(tool.Catalogue())...)
 	cli.OfferWords(cmd, "suite", bench.Suites()...)
 	cli.OfferWords(cmd, "pairs", bench.PairsAuto, bench.PairsAll, bench.PairsFirst, bench.PairsRing)
 	cmd.AddCommand(newReportCmd(a), newBaselineCmd(a), newResultsCheckCmd(a))
@@ -88,7 +89,7 @@ func newBenchCmd(a *app) *cobra.Command {
 // bench verifies the lab, measures it, stores the result and prints it. What fails first is cheap
 // to check: the options, then a study that runs, then the lab.
 func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
-	engines, err := bench.Select(f.Suite, f.tests)
+	engines, err := tool.Select(f.Suite, f.tests)
 	if err = cmp.Or(err, bench.CheckPairs(f.pairs)); err != nil {
 		return cli.Usage(err)
 	}

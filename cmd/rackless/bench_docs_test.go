@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 )
 
 // docs/measuring.md shows the command of every engine that a suite adds, made again from the code: a row of a table, or
@@ -38,12 +39,12 @@ func TestThePageOnMeasuringHasTheEnginesOfTheSuites(t *testing.T) {
 		return counts.ReplaceAllString(s, "-b FIRST -e LAST -n N -w N/10")
 	}
 	plain := make(map[string]bool)
-	for _, e := range bench.Engines() {
+	for _, e := range tool.Engines() {
 		plain[e.Name] = true
 	}
 	joined := regexp.MustCompile(` \\\n +`).ReplaceAllString(page, " ")
 	n := 0
-	for _, e := range bench.Catalogue() {
+	for _, e := range tool.Catalogue() {
 		if plain[e.Name] {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/lab"
 )
@@ -383,7 +384,7 @@ func TestThePageOnMeasuringSaysWhatIsRun(t *testing.T) {
 	// iterations returns the argument of -n.
 	iterations := func(engine string, o bench.Options) int {
 		t.Helper()
-		e, err := bench.EngineByName(engine)
+		e, err := tool.EngineByName(engine)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -394,7 +395,7 @@ func TestThePageOnMeasuringSaysWhatIsRun(t *testing.T) {
 		}
 		return n
 	}
-	for _, e := range bench.Engines() {
+	for _, e := range tool.Engines() {
 		o := bench.Options{Accelerator: "tcg", Port: port}
 		server, client := strings.Join(e.Server(ep, o), " "), strings.Join(e.Client(ep, ep, o), " ")
 		if e.Tool == "perftest" {

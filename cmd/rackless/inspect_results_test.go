@@ -12,8 +12,8 @@ import (
 // A log of a measurement is no machine: the error says which verbs take it.
 func TestInspectSaysWhatTakesResults(t *testing.T) {
 	t.Parallel()
-	for _, pattern := range []string{"../../study/importer/testdata/cases/*", "../../bench/testdata/nvbandwidth/*",
-		"../../bench/testdata/iperf3/recorded*-tcp.*", "../../bench/testdata/osu/*"} {
+	for _, pattern := range []string{"../../study/importer/testdata/cases/*", "../../bench/tool/testdata/nvbandwidth/*",
+		"../../bench/tool/testdata/iperf3/recorded*-tcp.*", "../../bench/tool/testdata/osu/*"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d files, %v", pattern, len(files), err)

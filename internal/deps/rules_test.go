@@ -32,6 +32,7 @@ const (
 		"take the value as an argument, or as an io.Reader, from the caller"
 	whyApart = "search and checker share no code, so that a mistake of one does not hide in the other"
 	whyRack  = "one driver of labs knows nothing of another, and package rack knows none of them"
+	whyBench = "the runner knows engines and plugins by what they tell it, and no tool"
 	whyCmd   = "a command is wired up from packages, and never imported: move what is shared into the package whose " +
 		"business it is"
 )
@@ -100,6 +101,8 @@ var never = map[string]map[string]string{
 	"study/stats":              seeded(),
 	"plan/search":              with(pure(), "plan/verify", whyApart),
 	"plan/verify":              with(pure(), "plan/search", whyApart),
+	"bench":                    {"bench/...": whyBench},
+	"bench/tool":               {"bench/expect": "a tool is run and read; who judges its figures is not its business"},
 	"study/rig":                {"study/store": "a rig measures; who writes it down is not its business"},
 	"rack":                     {"vm/libvirt": whyRack, "vm/qemu": whyRack},
 	"rack/emulated":            {"vm/libvirt": whyRack, "rack/placed": whyRack, "rack/vcenter": whyRack},

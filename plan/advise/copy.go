@@ -1,6 +1,8 @@
 package advise
 
-import "reflect"
+import (
+	"reflect"
+)
 
 // deepCopy returns a copy of v that shares no writable memory with it: pointers, slices and maps are copied
 // recursively. It uses reflection instead of naming fields, so that new fields of a Host are copied too.

@@ -1,6 +1,8 @@
 package search
 
-import "slices"
+import (
+	"slices"
+)
 
 // The devices of a lab node are picked one by one. How many choices must be examined depends on good lower bounds for
 // the devices still to be picked: eight GPUs of sixteen can be chosen in 12,870 ways. The bounds here hold for any

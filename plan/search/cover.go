@@ -1,6 +1,8 @@
 package search
 
-import "slices"
+import (
+	"slices"
+)
 
 // Counting L3 caches is the cheapest bound on the cost of sharing them, and the only one for the machine as a whole.
 // Mix 40 of the tests ("one-side") needs it: 400 is proved with it, 382 without.

@@ -1,6 +1,8 @@
 package search
 
-import "slices"
+import (
+	"slices"
+)
 
 // A flow distributes the memory of the placed lab nodes over the NUMA nodes at least cost, as a transportation
 // problem with two arcs from each lab node to each NUMA node. The first carries up to the lab node's share there and

@@ -1,6 +1,8 @@
 package search
 
-import "slices"
+import (
+	"slices"
+)
 
 // Needed together with the bounds on the memory of a lab node alone: see pages.go for the case. Mix 152 of the tests
 // costs 1605 instead of 1406 without it.

@@ -1,6 +1,8 @@
 package search
 
-import "slices"
+import (
+	"slices"
+)
 
 // Symmetry breaking: of placements that differ only in the names of interchangeable lab nodes or devices, only one is
 // tried. This is valid because swapping the names changes no cost and no rule.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -41,7 +42,7 @@ func TestFiguresAreThoseThatTheToolPrints(t *testing.T) {
 		{"ib_write_lat", bench.MetricLatencyTypical, 4},
 		{"ib_write_bw", bench.MetricBWAverage, 3},
 	} {
-		engine, err := bench.EngineByName(tt.engine)
+		engine, err := tool.EngineByName(tt.engine)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
+
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"

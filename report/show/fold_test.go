@@ -1,6 +1,8 @@
 package show
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestFold(t *testing.T) {
 	const wide = "one two three four five six seven eight nine ten eleven twelve thirteen"

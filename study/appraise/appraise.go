@@ -1,5 +1,5 @@
 // Package appraise compares measured figures with the machine that they were measured on: is a figure normal for it,
-// and if not, what limits it. What a path carries is bench's to say (Judge) and topology's (Expect), and what is wrong
+// and if not, what limits it. What a path carries is expect's to say (Judge) and topology's (Expect), and what is wrong
 // with the machine diagnose's: here they are brought together.
 package appraise
 
@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/expect"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/facts"
@@ -40,7 +42,7 @@ type Figure struct {
 	// Bound is what the path carries as it is, in Unit; 0 where that is not known.
 	Bound    float64           `json:"bound,omitempty"`
 	Devices  []string          `json:"devices,omitempty"`  // that the figure is of
-	Causes   []bench.Cause     `json:"causes,omitempty"`   // the likeliest first
+	Causes   []expect.Cause    `json:"causes,omitempty"`   // the likeliest first
 	Findings []finding.Finding `json:"findings,omitempty"` // of the devices and what is above them
 }
 
@@ -166,7 +168,7 @@ const tooMuch = 1.1
 const othersShare = 0.9
 
 // take enters what bench says of samples that are of an engine's, over a way.
-func (f *Figure) take(all []importer.Sample, e bench.Engine, w bench.Path) {
+func (f *Figure) take(all []importer.Sample, e bench.Engine, w expect.Path) {
 	var samples []bench.Sample
 	for _, x := range all {
 		s := x.Sample
@@ -177,9 +179,9 @@ func (f *Figure) take(all []importer.Sample, e bench.Engine, w bench.Path) {
 		samples = append(samples, s)
 	}
 	// A shortfall of which no cause is known is low as well: the machine should give more.
-	verdicts := map[string]string{bench.VerdictWire: Normal, bench.VerdictExplained: Limited, bench.VerdictShort: Low,
-		bench.VerdictNoCause: Low, bench.VerdictNone: Unknown}
-	for _, j := range bench.Judge(samples, func(_, _, _ string) bench.Path { return w }) {
+	verdicts := map[string]string{expect.VerdictWire: Normal, expect.VerdictExplained: Limited,
+		expect.VerdictShort: Low, expect.VerdictNoCause: Low, expect.VerdictNone: Unknown}
+	for _, j := range expect.Judge(samples, func(_, _, _ string) expect.Path { return w }) {
 		f.Verdict, f.Text, f.Bound, f.Causes = verdicts[j.Verdict], j.Text, j.Bound, j.Causes
 		// What perftest alone reaches is no measure for MPI, UCX and TCP, which have work of their own.
 		if f.Verdict == Low && samples[0].Tool != "perftest" && !e.Local && j.Value >= othersShare*j.Bound {
@@ -265,7 +267,7 @@ var oneWay = map[string]string{"nvbandwidth_host_to_device_memcpy_sm": "gpu_band
 
 // copies judges what nvbandwidth copied between the host's memory and GPUs, or between GPUs.
 func (m *machine) copies(f *Figure, all []importer.Sample) {
-	e, err := bench.EngineByName(cmp.Or(oneWay[f.Test], f.Test))
+	e, err := tool.EngineByName(cmp.Or(oneWay[f.Test], f.Test))
 	switch {
 	case strings.HasPrefix(f.Test, "nvbandwidth_device_to_device_memcpy_"):
 		m.peers(f, importer.Where{Hosts: 1, Ranks: all[0].Origin.Ranks})
@@ -283,7 +285,7 @@ func (m *machine) copies(f *Figure, all []importer.Sample) {
 		f.Text = "no expectation: processors other than x86-64 may have NVLink to their GPUs"
 		return
 	}
-	side := bench.Side{Node: "this machine"}
+	side := expect.Side{Node: "this machine"}
 	for _, g := range m.gpus() {
 		link, ok := m.uplink(*g.Address)
 		// NCCL's topology and others have one figure of a link, which is that under load.
@@ -299,7 +301,7 @@ func (m *machine) copies(f *Figure, all []importer.Sample) {
 		f.Text = "no expectation: the machine has no GPU with a PCI address"
 		return
 	}
-	f.take(all, e, bench.Path{Client: side})
+	f.take(all, e, expect.Path{Client: side})
 }
 
 // coherent holds a copy against NVLink C2C, by what the topology of NCCL says of it: only that it cannot be more.
@@ -410,12 +412,12 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 	}
 	// Below one switch (PIX) there is no better path that GPUs without NVLink could have.
 	if f.Verdict == Low && worst.Link == "" {
-		f.Causes = []bench.Cause{{What: "another way than NVLink", Evidence: fmt.Sprintf("%.3g GB/s may be what "+
+		f.Causes = []expect.Cause{{What: "another way than NVLink", Evidence: fmt.Sprintf("%.3g GB/s may be what "+
 			"PCIe or shared memory gives", f.Value), Possible: true, Ceiling: f.Bound, Fix: "NCCL_DEBUG=INFO: " +
 			"channels are to go via P2P; NCCL_P2P_DISABLE and NCCL_P2P_LEVEL are to be unset, the fabric manager to " +
 			"run, and in a container /dev/shm to be large"}}
 	} else if f.Verdict != Normal && f.Verdict != Above && f.Verdict != Unknown && pair.Class > topology.PathPIX {
-		f.Causes = []bench.Cause{{What: "the path " + pair.Label(), Evidence: "it is the slowest between two of the " +
+		f.Causes = []expect.Cause{{What: "the path " + pair.Label(), Evidence: "it is the slowest between two of the " +
 			"GPUs: " + pair.A + " and " + pair.B, Fix: "take GPUs that are below one switch, or have NVLink; " +
 			"rackless inspect -o matrix shows the paths", Possible: f.Verdict == Low, Ceiling: worst.GBpsMax}}
 	}

@@ -19,7 +19,7 @@ import (
 // log imports one file of bench's fixtures, with some of its text changed.
 func log(t *testing.T, name string, replace ...string) []*importer.Study {
 	t.Helper()
-	data, err := os.ReadFile("../../bench/testdata/" + name)
+	data, err := os.ReadFile("../../bench/tool/testdata/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,8 @@ var gpuMemories = []memoryOf{
 }
 
 // localShare is the part of what the memory carries that a copy within a GPU reaches: 87 % were measured on an H200
-// and 89 % on an H100 (bench/testdata/nvbandwidth/recorded-0.8-*.txt). What is far below it has another clock, or is
-// in use.
+// and 89 % on an H100 (bench/tool/testdata/nvbandwidth/recorded-0.8-*.txt). What is far below it has another clock, or
+// is in use.
 const localShare = 0.75
 
 // within judges copies within a GPU's memory. nvbandwidth counts each byte once, and it is read and written.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/expect"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/study/importer"
@@ -84,7 +84,7 @@ func (m *machine) memory(f *Figure) {
 		f.Verdict, f.Text = Normal, usual
 	default:
 		f.Verdict, f.Text = Low, usual
-		f.Causes = []bench.Cause{{What: "fewer channels or threads", Evidence: usual, Possible: true, Ceiling: f.Bound,
+		f.Causes = []expect.Cause{{What: "fewer channels or threads", Evidence: usual, Possible: true, Ceiling: f.Bound,
 			Fix: "fill all channels with equal modules (dmidecode -t memory); a thread on each core, spread over all " +
 				"NUMA nodes (OMP_PROC_BIND=spread), memory placed by who uses it; streaming stores in the compiler"}}
 	}
@@ -121,7 +121,7 @@ func (m *machine) latency(f *Figure, all []importer.Sample) {
 		f.Verdict = Low
 	}
 	if f.Verdict != Normal {
-		f.Causes = []bench.Cause{{What: "waits that are not the wire's", Evidence: fmt.Sprintf("%.3g us", f.Value),
+		f.Causes = []expect.Cause{{What: "waits that are not the wire's", Evidence: fmt.Sprintf("%.3g us", f.Value),
 			Possible: true, Fix: "see that it is RDMA (MPI and UCX may take TCP); events in place of polling (-e); " +
 				"idle states and frequencies of the CPUs; the process on the NUMA node of the NIC; emulation in " +
 				"place of a passed-through NIC"}}
@@ -197,7 +197,7 @@ func (m *machine) overNICs(f *Figure, hosts int) {
 		f.Verdict, f.Text = Limited, usual+", which "+strings.Join(limits, ", ")+" limits"
 	default:
 		f.Verdict, f.Text = Low, usual
-		f.Causes = []bench.Cause{{What: "NICs or GPUDirect that are not used", Evidence: usual, Possible: true,
+		f.Causes = []expect.Cause{{What: "NICs or GPUDirect that are not used", Evidence: usual, Possible: true,
 			Ceiling: f.Bound, Fix: "NCCL_DEBUG=INFO: all NICs are to be listed (NCCL_IB_HCA), with GDRDMA for each " +
 				"GPU; GPU and NIC below one switch; flow control of the fabric (PFC, ECN)"}}
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/expect"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/study/importer"
@@ -25,13 +27,13 @@ func engineOf(test string) (bench.Engine, bool) {
 	case strings.HasPrefix(base, "iperf3"):
 		words = ""
 	}
-	e, err := bench.EngineByName(base)
+	e, err := tool.EngineByName(base)
 	if err != nil {
 		return e, false
 	}
 	for w := range strings.SplitSeq(words, "/") {
 		// A word that does not fit the others leaves what is known so far.
-		if more, err := bench.EngineByName(e.Name + "/" + w); err == nil {
+		if more, err := tool.EngineByName(e.Name + "/" + w); err == nil {
 			e = more
 		}
 	}
@@ -65,8 +67,8 @@ func (m *machine) message(f *Figure, all []importer.Sample) {
 			f.Devices = []string{n.ID()}
 		}
 	}
-	other := bench.Side{Node: "the other end", Rate: side.Rate, IBMTU: side.IBMTU, MTU: side.MTU}
-	f.take(all, e, bench.Path{Client: *side, Server: other})
+	other := expect.Side{Node: "the other end", Rate: side.Rate, IBMTU: side.IBMTU, MTU: side.MTU}
+	f.take(all, e, expect.Path{Client: *side, Server: other})
 	if why != "" {
 		f.Text += "; " + why
 	}
@@ -74,7 +76,7 @@ func (m *machine) message(f *Figure, all []importer.Sample) {
 
 // side is the end of a path that is this machine: the device that the log names, else its fastest, and then the reason
 // says so.
-func (m *machine) side(device string, tcp bool) (side *bench.Side, why string) {
+func (m *machine) side(device string, tcp bool) (side *expect.Side, why string) {
 	if tcp {
 		return m.tcpSide(device)
 	}
@@ -113,7 +115,7 @@ func (m *machine) side(device string, tcp bool) (side *bench.Side, why string) {
 			}
 		}
 	}
-	s := bench.SideOf(ep, bench.Place{}, m.node)
+	s := expect.SideOf(ep, bench.Place{}, m.node)
 	s.IBMTU = ibMTU(s.MTU)
 	nic, _ := m.RDMADevice(best.Name)
 	m.addLink(&s, nic)
@@ -121,8 +123,8 @@ func (m *machine) side(device string, tcp bool) (side *bench.Side, why string) {
 }
 
 // tcpSide is the network device of a name, else the fastest.
-func (m *machine) tcpSide(device string) (*bench.Side, string) {
-	var side *bench.Side
+func (m *machine) tcpSide(device string) (*expect.Side, string) {
+	var side *expect.Side
 	var nic *topology.NIC
 	for i := range m.NICs {
 		for _, port := range m.NICs[i].Ports {
@@ -130,7 +132,7 @@ func (m *machine) tcpSide(device string) (*bench.Side, string) {
 				continue
 			}
 			if gbps := float64(*port.SpeedMbps) / 1000; side == nil || gbps > side.Rate {
-				side = &bench.Side{Node: "this machine", Device: port.Name, Rate: gbps, MTU: *port.MTU}
+				side = &expect.Side{Node: "this machine", Device: port.Name, Rate: gbps, MTU: *port.MTU}
 				nic = &m.NICs[i]
 			}
 		}
@@ -147,7 +149,7 @@ func (m *machine) tcpSide(device string) (*bench.Side, string) {
 }
 
 // addLink enters the narrowest link between a NIC and the host.
-func (m *machine) addLink(s *bench.Side, nic *topology.NIC) {
+func (m *machine) addLink(s *expect.Side, nic *topology.NIC) {
 	if nic == nil || nic.Address == nil {
 		return
 	}

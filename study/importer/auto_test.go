@@ -12,9 +12,9 @@ import (
 var samplesOf = map[string]struct{ file, test string }{
 	importer.Perftest:    {perftestLog, "ib_write_bw"},
 	importer.NCCLTests:   {ncclLog, "nccl-tests"},
-	importer.OSU:         {"../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt", "osu_bw"},
-	importer.Iperf3:      {"../../bench/testdata/iperf3/recorded-3.12-tcp.txt", "iperf3"},
-	importer.NVBandwidth: {"../../bench/testdata/nvbandwidth/recorded-0.8-h100.txt", "gpu_bandwidth_h2d"},
+	importer.OSU:         {"../../bench/tool/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt", "osu_bw"},
+	importer.Iperf3:      {"../../bench/tool/testdata/iperf3/recorded-3.12-tcp.txt", "iperf3"},
+	importer.NVBandwidth: {"../../bench/tool/testdata/nvbandwidth/recorded-0.8-h100.txt", "gpu_bandwidth_h2d"},
 }
 
 // The content tells the format of each log that is read: of one alone, below prose, and below the log of another tool.
@@ -33,7 +33,7 @@ func TestTheFormatOfEachLogIsFound(t *testing.T) {
 				t.Fatal("samplesOf has no log of this format")
 			}
 			text := testdata(t, sample.file)
-			other := testdata(t, "../../bench/testdata/perftest/synthetic-atomic_lat.txt")
+			other := testdata(t, "../../bench/tool/testdata/perftest/synthetic-atomic_lat.txt")
 			for name, tt := range map[string]struct {
 				text   string
 				format string

@@ -23,12 +23,12 @@ func testdata(t testing.TB, name string) string {
 }
 
 const (
-	perftestLog  = "../../bench/testdata/perftest/synthetic-write_bw-cx4lx-25g.txt"
-	perftestJSON = "../../bench/testdata/perftest/synthetic-json-valid.json"
-	perftestAll  = "../../bench/testdata/perftest/superbench-ib_loopback_all_sizes.log"
-	perftestBad  = "../../bench/testdata/perftest/synthetic-bad-completion.txt"
-	ncclLog      = "../../bench/testdata/nccl-tests/dgxc-h100-all_reduce.txt"
-	ncclOld      = "../../bench/testdata/nccl-tests/superbench-ndv4-all_reduce.log"
+	perftestLog  = "../../bench/tool/testdata/perftest/synthetic-write_bw-cx4lx-25g.txt"
+	perftestJSON = "../../bench/tool/testdata/perftest/synthetic-json-valid.json"
+	perftestAll  = "../../bench/tool/testdata/perftest/superbench-ib_loopback_all_sizes.log"
+	perftestBad  = "../../bench/tool/testdata/perftest/synthetic-bad-completion.txt"
+	ncclLog      = "../../bench/tool/testdata/nccl-tests/dgxc-h100-all_reduce.txt"
+	ncclOld      = "../../bench/tool/testdata/nccl-tests/superbench-ndv4-all_reduce.log"
 )
 
 // files makes a source of files by their paths.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 )
@@ -71,16 +72,16 @@ func one(read func(f *file) (reading, error)) func(*file) []reading {
 }
 
 // readings are those of all tests of a log; of is what stands before the name of each.
-func readings(of, tool string, res bench.Tests, at Where) []reading {
-	return lists.Map(res.All, func(t bench.Test) reading {
-		return reading{test: of + t.Name, tool: tool, version: res.Version, started: res.Started, figures: t.Figures,
+func readings(of, by string, res tool.Tests, at Where) []reading {
+	return lists.Map(res.All, func(t tool.Test) reading {
+		return reading{test: of + t.Name, tool: by, version: res.Version, started: res.Started, figures: t.Figures,
 			err: t.Err, where: at}
 	})
 }
 
 // perftestFormat is of the programs of perftest, ib_write_bw and others.
 var perftestFormat = logFormat{name: Perftest, head: perftestLog, json: perftestJSON, read: one((*file).perftest),
-	start: perftestStart, sides: perftestSides, gaveUp: bench.PerftestSign,
+	start: perftestStart, sides: perftestSides, gaveUp: tool.PerftestSign,
 	setups: []setup{
 		{word: "", line: lazyregexp.New(`\bDevice"?\s*:\s*"?([\w-]+)`)},
 		{word: "mtu", line: lazyregexp.New(`\bMtu"?\s*:\s*"?([0-9]+)`)},
@@ -113,13 +114,13 @@ func perftestSides(a, b []byte) bool {
 
 // perftest names the test from the title of the log and what stands below it, as bench names its engines.
 func (f *file) perftest() (reading, error) {
-	res, err := bench.ParsePerftest(f.data)
+	res, err := tool.ParsePerftest(f.data)
 	if err == nil && !res.Complete {
 		err = bench.BadOutput("perftest", f.data,
 			"the table is cut off: the line below it is missing, so rows and digits may be, too")
 	}
 	if err != nil {
-		return reading{test: bench.PerftestProgram(string(bytes.TrimSpace(perftestTitle.Find(f.data))))}, err
+		return reading{test: tool.PerftestProgram(string(bytes.TrimSpace(perftestTitle.Find(f.data))))}, err
 	}
 	r := reading{test: res.Engine(), tool: "perftest", figures: res.Figures(),
 		where: Where{Device: res.Facts["Device"]}}
@@ -151,12 +152,12 @@ var (
 // iperf3 reads what the client printed, as text or with --json. The test's name says what a plain
 // run has not: UDP, the way back, several streams.
 func (f *file) iperf3() (reading, error) {
-	var res *bench.Iperf3Result
+	var res *tool.Iperf3Result
 	var err error
 	if iperf3Head.Match(f.data) || iperf3GaveUp.Match(f.data) {
-		res, err = bench.ParseIperf3Text(f.data)
+		res, err = tool.ParseIperf3Text(f.data)
 	} else {
-		res, err = bench.ParseIperf3(f.data)
+		res, err = tool.ParseIperf3(f.data)
 	}
 	if err != nil {
 		return reading{test: "iperf3"}, err
@@ -218,7 +219,7 @@ var (
 // ncclTests finds out which collective a log is of: older releases do not print it, so the file's name has to say it.
 // Types and operations of a run are tests of their own.
 func (f *file) ncclTests() []reading {
-	test, tool := NCCLTests, NCCLTests
+	test, by := NCCLTests, NCCLTests
 	name := path.Base(f.rel)
 	if m := ncclStarting.FindSubmatch(f.data); m != nil {
 		name = string(m[1]) + string(m[2])
@@ -227,7 +228,7 @@ func (f *file) ncclTests() []reading {
 		name = name[strings.LastIndexAny(name, " /\"'$>")+1:]
 	}
 	if rccl.Match(f.data) {
-		test, tool = "rccl-tests", "rccl-tests"
+		test, by = "rccl-tests", "rccl-tests"
 	}
 	compact := strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
 	// The longer names stand before those that are parts of them: reduce_scatter before reduce.
@@ -237,7 +238,7 @@ func (f *file) ncclTests() []reading {
 	if i >= 0 {
 		test = strings.TrimSuffix(test, "-tests") + "_" + ncclOperations[i]
 	}
-	kinds, err := bench.ParseNCCLKinds(f.data)
+	kinds, err := tool.ParseNCCLKinds(f.data)
 	if err == nil && i < 0 && len(f.data) < f.size {
 		err = f.fail(1, "which collective this run of several is, neither the log nor its name says: "+
 			"all_reduce.log would")
@@ -255,7 +256,7 @@ func (f *file) ncclTests() []reading {
 	if len(hosts) > 1 || len(where.Ranks) == maxRanks {
 		where.Ranks = nil
 	}
-	return readings(test, tool, kinds, where)
+	return readings(test, by, kinds, where)
 }
 
 // osuFormat is of the OSU micro-benchmarks.
@@ -270,7 +271,7 @@ var osuHead = lazyregexp.New(`(?m)^(?:# Number of (?:Sender|Receiver) .*\n)*` +
 // osu reads the table of one of the OSU micro-benchmarks. Nothing closes such a table: where it was
 // cut off behind a row is not seen.
 func (f *file) osu() (reading, error) {
-	res, err := bench.ParseOSU(f.data)
+	res, err := tool.ParseOSU(f.data)
 	if err != nil {
 		return reading{test: "osu"}, err
 	}
@@ -292,7 +293,7 @@ var (
 
 // nvBandwidth reads all test cases of a run, and which GPUs it had.
 func (f *file) nvBandwidth() []reading {
-	tests, err := bench.ParseNVBandwidths(f.data)
+	tests, err := tool.ParseNVBandwidths(f.data)
 	if err != nil {
 		return []reading{{test: NVBandwidth, err: err}}
 	}

@@ -69,7 +69,7 @@ func seed(f *testing.F, names ...string) {
 func FuzzVCPUBenchmarks(f *testing.F) {
 	seed(f, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log",
 		"testdata/vcpu-benchmarks/superbench-streamResultZen.log",
-		"../../bench/testdata/sysbench/recorded-1.0.20-cpu-2threads.txt", ncclLog)
+		"../../bench/tool/testdata/sysbench/recorded-1.0.20-cpu-2threads.txt", ncclLog)
 	tree := map[string]string{}
 	suite(tree, "a", 1000, 1000, 12.3, 2)
 	for _, text := range tree {
@@ -110,10 +110,11 @@ func FuzzLogs(f *testing.F) {
 	add := func(data []byte) { f.Add(data[:min(len(data), 6<<10)], uint8(0)) }
 	for _, n := range []string{perftestLog, perftestJSON, perftestBad, ncclLog, ncclOld,
 		"testdata/vcpu-benchmarks/superbench-streamResultNeo.log",
-		"../../bench/testdata/iperf3/recorded-3.12-udp.json", "../../bench/testdata/iperf3/recorded-3.12-udp.txt",
-		"../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt",
-		"../../bench/testdata/nvbandwidth/synthetic-0.8.json",
-		"../../bench/testdata/nccl-tests/synthetic-2.17-all_reduce.json"} {
+		"../../bench/tool/testdata/iperf3/recorded-3.12-udp.json",
+		"../../bench/tool/testdata/iperf3/recorded-3.12-udp.txt",
+		"../../bench/tool/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt",
+		"../../bench/tool/testdata/nvbandwidth/synthetic-0.8.json",
+		"../../bench/tool/testdata/nccl-tests/synthetic-2.17-all_reduce.json"} {
 		data, err := os.ReadFile(n)
 		if err != nil {
 			f.Fatal(err)

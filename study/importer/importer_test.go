@@ -231,7 +231,7 @@ func TestLogsOfPerftestAreRepeatsByLevelAndTest(t *testing.T) {
 	good, bad := testdata(t, perftestLog), testdata(t, perftestBad)
 	s := one(t, importer.Options{Name: "nic"}, files("logs", map[string]string{
 		"pin/run1.txt": good, "pin/run2.txt": bad, "pin/run10.txt": good, "default/run1.txt": good, "default/.swp": "x",
-		"pin/lat.txt": testdata(t, "../../bench/testdata/perftest/synthetic-write_lat-cx4lx-25g-fewcolumns.txt"),
+		"pin/lat.txt": testdata(t, "../../bench/tool/testdata/perftest/synthetic-write_lat-cx4lx-25g-fewcolumns.txt"),
 	}))
 	if f := s.Spec.Factors[0]; f.Name != "variant" || !slices.Equal(f.Levels, []string{"default", "pin"}) {
 		t.Errorf("factor %+v", f)
@@ -269,7 +269,8 @@ func TestALogThatIsCutOffIsAFailure(t *testing.T) {
 
 func TestALastLineWithoutAnEndIsReadWhereItIsWhole(t *testing.T) {
 	t.Parallel()
-	whole := strings.TrimSuffix(testdata(t, "../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt"), "\n")
+	whole := strings.TrimSuffix(testdata(t, "../../bench/tool/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt"),
+		"\n")
 	cuts := map[string]string{"a.txt": whole}
 	for cut := range len("4194304             12164.86") - len("4194304") {
 		cuts[fmt.Sprintf("cut%d.txt", cut+1)] = whole[:len(whole)-cut-1]
@@ -339,24 +340,25 @@ func TestOtherLogs(t *testing.T) {
 			"1: 479.9 GB/s"},
 		{"old nccl-tests", "nccl-allgather-0.log", testdata(t, ncclOld), importer.NCCLTests, "nccl_all_gather",
 			"bus_bandwidth", ""},
-		{"iperf3", "x.json", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-tcp.json"), importer.Iperf3,
+		{"iperf3", "x.json", testdata(t, "../../bench/tool/testdata/iperf3/recorded-3.12-tcp.json"), importer.Iperf3,
 			"iperf3", "throughput", ""},
-		{"iperf3, others", "x.json", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-reverse-2streams.json"),
+		{"iperf3, others", "x.json", testdata(t,
+			"../../bench/tool/testdata/iperf3/recorded-3.12-reverse-2streams.json"), importer.Iperf3,
+			"iperf3/reverse/streams2", "retransmits", ""},
+		{"iperf3's text", "x.log", testdata(t, "../../bench/tool/testdata/iperf3/recorded-3.12-reverse-2streams.txt"),
 			importer.Iperf3, "iperf3/reverse/streams2", "retransmits", ""},
-		{"iperf3's text", "x.log", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-reverse-2streams.txt"),
-			importer.Iperf3, "iperf3/reverse/streams2", "retransmits", ""},
-		{"iperf3's text, UDP", "x.log", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-udp.txt"),
+		{"iperf3's text, UDP", "x.log", testdata(t, "../../bench/tool/testdata/iperf3/recorded-3.12-udp.txt"),
 			importer.Iperf3, "iperf3/udp", "throughput", ""},
-		{"iperf3, UDP", "x.json", testdata(t, "../../bench/testdata/iperf3/recorded-3.12-udp.json"), importer.Iperf3,
-			"iperf3/udp", "throughput", ""},
+		{"iperf3, UDP", "x.json", testdata(t, "../../bench/tool/testdata/iperf3/recorded-3.12-udp.json"),
+			importer.Iperf3, "iperf3/udp", "throughput", ""},
 		{"iperf3 with a title", "x.json", strings.Replace(testdata(t,
-			"../../bench/testdata/iperf3/recorded-3.12-tcp.json"), "{", `{"title": "before",`, 1), importer.Iperf3,
+			"../../bench/tool/testdata/iperf3/recorded-3.12-tcp.json"), "{", `{"title": "before",`, 1), importer.Iperf3,
 			"iperf3", "throughput", ""},
-		{"OSU", "x.out", testdata(t, "../../bench/testdata/osu/stackhpc-ib-gcc9-impi-verbs-osu_latency.txt"),
+		{"OSU", "x.out", testdata(t, "../../bench/tool/testdata/osu/stackhpc-ib-gcc9-impi-verbs-osu_latency.txt"),
 			importer.OSU, "osu_latency", "latency_average", ""},
 		{"OSU, many pairs", "x.out", testdata(t,
-			"../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt"), importer.OSU, "osu_mbw_mr",
-			"bw_average", ""},
+			"../../bench/tool/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt"), importer.OSU,
+			"osu_mbw_mr", "bw_average", ""},
 		{"perftest, all sizes", "x.log", testdata(t, perftestAll), importer.Perftest, "ib_write_bw", "bw_average", ""},
 		{"rackless", "samples.jsonl",
 			`{"run":"1","test":"ib_write_bw","client":"a","server":"b","metric":"bw_average","bytes":17179869184,` +
@@ -411,7 +413,7 @@ func TestLogsOfProgramsThatGaveUp(t *testing.T) {
 // of another message size is part of the same repeat.
 func TestALogOfSeveralRuns(t *testing.T) {
 	t.Parallel()
-	bench := func(name string) string { return testdata(t, "../../bench/testdata/"+name) }
+	bench := func(name string) string { return testdata(t, "../../bench/tool/testdata/"+name) }
 	write, read, lat := bench("perftest/recorded-6.06-rxe-tcg-write_bw-64k.txt"),
 		bench("perftest/recorded-6.06-rxe-tcg-read_bw-a.txt"), bench("perftest/recorded-6.06-rxe-tcg-write_lat.txt")
 	nccl, osu, tcp := testdata(t, ncclLog), bench("osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt"),
@@ -563,10 +565,10 @@ func TestLogsOfSeveralToolsAreOneStudy(t *testing.T) {
 	tree := map[string]string{}
 	for _, level := range []string{"default", "pin"} {
 		tree[level+"/bw.txt"] = testdata(t, perftestLog)
-		tree[level+"/tcp.json"] = testdata(t, "../../bench/testdata/iperf3/recorded-3.12-tcp.json")
+		tree[level+"/tcp.json"] = testdata(t, "../../bench/tool/testdata/iperf3/recorded-3.12-tcp.json")
 		tree[level+"/nccl-allreduce.txt"] = testdata(t, ncclLog)
 		tree[level+"/rates.out"] = testdata(t,
-			"../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt")
+			"../../bench/tool/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt")
 	}
 	tree["pin/notes.txt"] = "remember to reboot\n"
 	for _, format := range []string{importer.Auto, importer.Logs} {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
@@ -41,12 +42,12 @@ var vcpuTests = map[string]vcpuTest{
 	"mem_latency.txt":        {"mem_latency", memLatency},
 	"gpu_compute.txt":        {"PyTorch", matmul},
 	"gpu_bandwidth.txt":      {"", gpuBandwidth},
-	"nccl_allreduce.txt":     {"nccl-tests", bench.ParseNCCLTests},
+	"nccl_allreduce.txt":     {"nccl-tests", tool.ParseNCCLTests},
 }
 
 // sysbenchOfAnyThreads reads sysbench's CPU test: the suite starts as many threads as the guest has CPUs.
 func sysbenchOfAnyThreads(log []byte) ([]bench.Figure, error) {
-	e, err := bench.EngineByName("sysbench_cpu")
+	e, err := tool.EngineByName("sysbench_cpu")
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func stream(log []byte) ([]bench.Figure, error) {
 				return fmt.Errorf("want a rate and three times behind %s", name)
 			}
 			metric := strings.ToLower(name)
-			v, err := bench.ParseValue(metric, fields[0])
+			v, err := tool.ParseValue(metric, fields[0])
 			if err != nil {
 				return fmt.Errorf("rate of %s: %w", name, err)
 			}
@@ -311,7 +312,7 @@ func memLatency(log []byte) ([]bench.Figure, error) {
 			return fmt.Errorf("size %q: want bytes, more than in the line before", bench.Shorten(fields[0]))
 		}
 		last = size
-		v, err := bench.ParseValue(bench.MetricLoadLatency, fields[1])
+		v, err := tool.ParseValue(bench.MetricLoadLatency, fields[1])
 		if err != nil {
 			return fmt.Errorf("latency: %w", err)
 		}
@@ -338,7 +339,7 @@ func matmul(log []byte) ([]bench.Figure, error) {
 		var values [3]float64
 		for i, field := range m[1:] {
 			var err error
-			if values[i], err = bench.ParseValue("matmul_time", field); err != nil {
+			if values[i], err = tool.ParseValue("matmul_time", field); err != nil {
 				return err
 			}
 		}
@@ -447,7 +448,7 @@ func (c *copies) add(direction, value string, scale float64, size int64) error {
 		return errors.New("a bandwidth before any device")
 	}
 	metric := directions[direction] + ":" + c.device
-	v, err := bench.ParseValue(metric, value)
+	v, err := tool.ParseValue(metric, value)
 	if err != nil {
 		return fmt.Errorf("%s: %w", direction, err)
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/expect"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
@@ -71,7 +73,7 @@ func Run(ctx context.Context, r *rack.Rack, q Request, verify func() ([]finding.
 		return data, err
 	}
 	data = Describe(r, findings, samples, by)
-	data.Judgements, data.Beside = bench.Judge(samples, known.path), bench.ComparePublished(samples)
+	data.Judgements, data.Beside = expect.Judge(samples, known.path), expect.ComparePublished(samples)
 	data.Distributions = record.Distributions(samples)
 	return data, nil
 }
@@ -342,7 +344,7 @@ func byNUMANode(ctx context.Context, r *rack.Rack, engines []bench.Engine) ([]be
 		}
 		nodes = append(nodes, f)
 	}
-	out := lists.Flat(engines, func(e bench.Engine) []bench.Engine { return bench.ByNUMANode(e, numaNodes(nodes)) })
+	out := lists.Flat(engines, func(e bench.Engine) []bench.Engine { return tool.ByNUMANode(e, numaNodes(nodes)) })
 	return out, nil
 }
 

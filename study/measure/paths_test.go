@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack/check"
@@ -57,7 +58,7 @@ pci/0000:c1:00.0/max_link_width 16
 }
 
 func TestWhatIsKnownOfAPath(t *testing.T) {
-	e, err := bench.EngineByName("ib_write_bw/cuda4")
+	e, err := tool.EngineByName("ib_write_bw/cuda4")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func TestWhatIsKnownOfAPath(t *testing.T) {
 
 func TestWhatIsKnownOfCopies(t *testing.T) {
 	engine := func(name string) bench.Engine {
-		e, err := bench.EngineByName(name)
+		e, err := tool.EngineByName(name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/expect"
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/study/stats"
@@ -24,8 +25,8 @@ type Record struct {
 	Samples   []bench.Sample    `json:"samples,omitempty"`
 	// Judgements hold the bandwidths against what the path carries, and Beside has latencies beside
 	// published ones. Results of earlier releases have neither.
-	Judgements []bench.Judgement           `json:"expectations,omitempty"`
-	Beside     []bench.PublishedComparison `json:"published,omitempty"`
+	Judgements []expect.Judgement           `json:"expectations,omitempty"`
+	Beside     []expect.PublishedComparison `json:"published,omitempty"`
 	// Distributions are what is kept of all single latencies.
 	Distributions []Distribution `json:"latency_distributions,omitempty"`
 	Environment   []Fact         `json:"environment,omitempty"` // printed in this order

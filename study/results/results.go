@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/expect"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/study/record"
@@ -181,7 +182,7 @@ func (s Store) BaselineFile(lab string) string {
 
 // SaveBaseline writes a baseline to a file, or to that of its lab where file is "", and returns the
 // path. It is written whole or not at all: a baseline that is cut off would stop every check.
-func (s Store) SaveBaseline(file string, b *bench.Baseline) (path string, err error) {
+func (s Store) SaveBaseline(file string, b *expect.Baseline) (path string, err error) {
 	path = file
 	if path == "" {
 		path = s.BaselineFile(b.Lab)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/expect"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/study/record"
 )
@@ -76,7 +77,7 @@ func TestWhatIsSavedIsFoundAgain(t *testing.T) {
 func TestABaselineIsWrittenWhereItIsLookedFor(t *testing.T) {
 	t.Parallel()
 	s := Store{Data: t.TempDir()}
-	b := &bench.Baseline{Schema: bench.BaselineSchema, Lab: "pair"}
+	b := &expect.Baseline{Schema: expect.BaselineSchema, Lab: "pair"}
 	own := filepath.Join(t.TempDir(), "mine.json")
 	for file, want := range map[string]string{"": s.BaselineFile("pair"), own: own} {
 		path, err := s.SaveBaseline(file, b)

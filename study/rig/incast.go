@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rdma/fabric"
@@ -48,8 +49,8 @@ func incastEngines(word string) (flow, victim bench.Engine, err error) {
 	if word != "" {
 		word = "/" + word
 	}
-	flow, err1 := bench.EngineByName("ib_send_bw" + word + "/events")
-	victim, err2 := bench.EngineByName("ib_send_lat" + word + "/events")
+	flow, err1 := tool.EngineByName("ib_send_bw" + word + "/events")
+	victim, err2 := tool.EngineByName("ib_send_lat" + word + "/events")
 	return flow, victim, cmp.Or(err1, err2)
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/study"
@@ -93,7 +93,7 @@ func set(doc yaml.MapSlice, path []string, value any) (yaml.MapSlice, error) {
 // local reports whether all tests of the study are of one node alone.
 func (r *Rig) local() bool {
 	return !slices.ContainsFunc(r.spec.Measure, func(m study.Measure) bool {
-		e, err := bench.EngineByName(m.Test) // an incast is none
+		e, err := tool.EngineByName(m.Test) // an incast is none
 		return err != nil || !e.Local
 	})
 }

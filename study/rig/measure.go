@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack/mpi"
 	"github.com/rackless/rackless/study"
@@ -23,7 +24,7 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 		r.tell(m.Test)
 		return r.incast(ctx, m, word)
 	}
-	e, err := bench.EngineByName(m.Test)
+	e, err := tool.EngineByName(m.Test)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +117,7 @@ func (r *Rig) Takes() (time.Duration, error) {
 			tests += incastTime
 			continue
 		}
-		e, err := bench.EngineByName(m.Test)
+		e, err := tool.EngineByName(m.Test)
 		if err != nil {
 			return 0, err
 		}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/host/tune"
 	"github.com/rackless/rackless/internal/parallel"
@@ -112,7 +113,7 @@ func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, plann
 	// What cannot be done is known before anything is measured.
 	for _, m := range spec.Measure {
 		_, incast := m.Incast()
-		if _, err := bench.EngineByName(m.Test); err != nil && !incast {
+		if _, err := tool.EngineByName(m.Test); err != nil && !incast {
 			return nil, fmt.Errorf("measure: %w", err)
 		}
 		for _, place := range []bench.Place{{CPUs: m.CPU, Memory: m.NUMA}, {CPUs: m.ServerCPU, Memory: m.ServerNUMA}} {
@@ -156,7 +157,7 @@ func (r *Rig) check(settings map[string]string) error {
 		return err
 	}
 	for _, m := range r.spec.Measure {
-		e, _ := bench.EngineByName(m.Test) // an incast is none
+		e, _ := tool.EngineByName(m.Test) // an incast is none
 		if g, ok := e.Group(); ok {
 			if _, _, err := (&mpi.Launcher{Lab: l}).Size(study.Group(g, settings)); err != nil {
 				return fmt.Errorf("measure: %s: %w", m.Test, err)

@@ -1,6 +1,8 @@
 package emulate
 
-import "github.com/rackless/rackless/internal/strictyaml"
+import (
+	"github.com/rackless/rackless/internal/strictyaml"
+)
 
 // MaxProfileSize limits the file of a profile, in bytes. The built-in profiles have less than 4 KiB, including
 // comments.

@@ -1,6 +1,8 @@
 package emulate
 
-import "time"
+import (
+	"time"
+)
 
 // An Item is a host in the output of rackless emulate ls; see docs/json.md.
 type Item struct {

@@ -1,0 +1,129 @@
+package expect
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// copyShare is the part of a PCIe limit that copies of good links reach. Published on PCIe 4.0 x16,
+// which carries 28.8 GB/s: 22 to 26 GB/s (RTX 4080 and 4090 in virtual machines) and 24.8 (A100),
+// on PCIe 5.0 x16 54.7 and 57.0 of 57.6 (MI350X). See TestPublishedCopiesAreAShareOfTheLink.
+const copyShare = 0.75
+
+// CopySideOf gathers what is known about a node whose GPUs were copied to or from: see CopyLinks.
+// place is where the tool ran.
+func CopySideOf(ep bench.Endpoint, place bench.Place, busIDs string, node *facts.Node) Side {
+	s := Side{Node: ep.Node, GPUs: tool.CopyLinks(busIDs, node)}
+	switch {
+	case node == nil:
+	case place.Memory != "":
+		if set, err := topology.ParseCPUSet(place.Memory); err == nil {
+			// a list of NUMA nodes is written as one of CPUs
+			s.MemoryNodes = slices.Collect(set.All())
+		}
+	case place.CPUs != "":
+		s.MemoryNodes = nodesOf(place, node)
+	}
+	return s
+}
+
+// judgeCopies is judge of copies between a node's memory and its GPUs', all in GB/s. What carries
+// them at its best is the link at what the card can do.
+func judgeCopies(j *Judgement, w Path) {
+	side := &w.Client
+	best := bench.SlowestLink(side.GPUs, func(g bench.GPULink) float64 { return g.Best().Capacity() }).Best()
+	now := bench.SlowestLink(side.GPUs, func(g bench.GPULink) float64 { return g.Capacity() })
+	j.Wire, j.Bound = best.Capacity(), now.Capacity()
+	// The links were read after the copies. One that could not have carried them has become slow
+	// since, because the GPU was idle.
+	idle := j.Value > now.LineRate()
+	what, link := "the PCIe link", now.PCILink
+	if idle {
+		j.Bound, what, link = j.Wire, "the PCIe link at its best", best
+	}
+	j.Text = fmt.Sprintf("%s of %s, which carries %s GB/s (%v, headers of packets of %d bytes counted)",
+		part(j.Value/j.Bound), what, gbps(j.Bound), link, bench.PCIePayload)
+	if j.Value >= copyShare*j.Wire {
+		j.Verdict = VerdictWire
+		return
+	}
+	links := copyLinkCauses(j, side, now, idle)
+	if !idle && j.Bound < j.Wire {
+		j.Text += fmt.Sprintf("; at its best: %s GB/s (%v)", gbps(j.Wire), best)
+		if j.Value >= copyShare*j.Bound {
+			j.Verdict, j.Causes = VerdictExplained, links
+			return
+		}
+	}
+	r := route{Path: w}
+	j.Verdict, j.Causes = VerdictShort, rank(slices.Concat(links, copyPlaceCauses(side), r.loadCauses()), j)
+	if len(j.Causes) == 0 {
+		j.Verdict = VerdictNoCause
+		j.Text += "; no cause was found in " + copiesExamined(w)
+	}
+}
+
+// copyLinkCauses is that the link of the slowest GPU is of a lower generation or narrower than the
+// card's. What it was while it copied nobody has read.
+func copyLinkCauses(j *Judgement, side *Side, now bench.GPULink, idle bool) []Cause {
+	best, down := now.Trained()
+	if !down {
+		return nil
+	}
+	fix := fmt.Sprintf("read /sys/bus/pci/devices/%s/current_link_speed while it copies; if it is as low then, "+
+		"compare LnkCap and LnkSta of the card and of every port above it on the host (lspci -vv), and train "+
+		"the link again at the port above, or take another slot (RL003 in rackless explain says how)", now.Address)
+	what := "the GPU at " + now.Address
+	if now.Below != "" {
+		what = "the bridge " + now.Address + " above the GPU at " + now.Below
+	}
+	evidence := fmt.Sprintf("%s on %s had %v after the copies: %s GB/s with packets of %d bytes, and the "+
+		"card can do %s", what, side.Node, now.PCILink, gbps(now.Capacity()), bench.PCIePayload, best)
+	if !idle {
+		return []Cause{{What: fmt.Sprintf("PCIe Gen %d x%d link", topology.Generation(*now.SpeedGTs), *now.Width),
+			Evidence: evidence, Fix: fix, Ceiling: now.Capacity()}}
+	}
+	// The slowest generation that could have carried what was copied: the link was at least that fast meanwhile.
+	for _, gts := range []float64{5, 8, 16, 32} {
+		width := max(*now.Width, *now.MaxWidth)
+		if gts >= *now.MaxSpeedGTs || topology.LinkGBps(gts, width) < j.Value {
+			continue
+		}
+		return []Cause{{What: fmt.Sprintf("PCIe Gen %d link", topology.Generation(gts)), Possible: true, Fix: fix,
+			Evidence: fmt.Sprintf("%s; it was faster before, since a driver lowers the speed of an idle link, "+
+				"and what was copied fits %s, which carries %s GB/s", evidence, bench.Lanes(gts, width),
+				gbps(bench.PCIeLimit(gts, width)/8))}}
+	}
+	return nil
+}
+
+// copyPlaceCauses is memory that is far from a GPU.
+func copyPlaceCauses(side *Side) []Cause {
+	for _, g := range side.GPUs {
+		if g.NUMANode == nil || *g.NUMANode < 0 || len(side.MemoryNodes) == 0 ||
+			slices.Equal(side.MemoryNodes, []int{*g.NUMANode}) {
+			continue
+		}
+		return []Cause{{What: "wrong NUMA node", Possible: slices.Contains(side.MemoryNodes, *g.NUMANode),
+			Evidence: fmt.Sprintf("the GPU at %s is on NUMA node %d of %s, and the memory was taken from node %s",
+				g.Address, *g.NUMANode, side.Node, numbers(side.MemoryNodes)),
+			Fix: fmt.Sprintf("measure with --numa %d, or without --cpu and --numa: nvbandwidth then takes the "+
+				"CPUs that are nearest to each GPU", *g.NUMANode)}}
+	}
+	return nil
+}
+
+// copiesExamined returns the list of examined facts for copies, see [route.examined].
+func copiesExamined(w Path) string {
+	unplaced := slices.ContainsFunc(w.Client.GPUs, func(g bench.GPULink) bool {
+		return g.NUMANode == nil ||
+			*g.NUMANode < 0
+	})
+	return examined([]examinedFact{{"PCIe link", true}, {"NUMA nodes", !unplaced},
+		{"stolen CPU time", w.Client.Steal != nil}, {"load of the host", w.HostCPUs > 0}})
+}

@@ -1,0 +1,538 @@
+// Package expect judges measured figures: it holds bandwidths against what wire, PCIe link and set-up of their path
+// carry, latencies beside published ones, and a measurement against the baseline of its lab.
+package expect
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
+	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// A Path is what is known about the path between two nodes during a measurement. Unknown values are zero
+// or nil, and nothing is concluded from them.
+type Path struct {
+	Client, Server Side
+	// Load is the number of running and runnable threads on the host of the nodes (the first number of
+	// /proc/loadavg). HostCPUs is its number of CPUs.
+	Load     float64
+	HostCPUs int
+}
+
+// A Side is one end of a Path.
+type Side struct {
+	Node   string
+	Device string  // RDMA device, e.g. "mlx5_0"
+	Rate   float64 // Gb/s, as the port reports it; on a bond, that of one member
+	IPv6   bool
+	IBMTU  int      // active MTU of the RDMA port: payload of a packet in bytes
+	MTU    int      // of the network device
+	Bond   []string // the member links
+	PCI    bench.PCILink
+	// NUMANode is where the device is, and Near are the CPUs there.
+	NUMANode *int
+	Near     topology.CPUSet
+	// CPUNodes are the NUMA nodes of the CPUs that the tool could run on.
+	CPUNodes []int
+	GPU      *GPUMemory // nil if the tool used no GPU memory
+	// For copies between a node and its GPUs, GPUs are those GPUs, and MemoryNodes the NUMA nodes that
+	// the tool was told to take memory from.
+	GPUs        []bench.GPULink
+	MemoryNodes []int
+	Steal       *float64 // share of the time in which the hypervisor did not run the node's CPUs although they had work
+}
+
+// GPUMemory is the GPU whose memory a tool read and wrote.
+type GPUMemory struct {
+	Name     string // e.g. "GPU 4"
+	NUMANode int
+}
+
+// A Judgement compares a bandwidth with what the path can carry: a Verdict and, for a shortfall, the causes.
+type Judgement struct {
+	Test   string `json:"test"`
+	Client string `json:"client"`
+	Server string `json:"server"`
+	Metric string `json:"metric"`
+	Bytes  int64  `json:"bytes,omitempty"`
+	// The measured value; of repeats, the median. This and all limits here are in Gb/s, for copies to and
+	// from GPUs in GB/s.
+	Value    float64 `json:"gb_per_s"`
+	Verdict  string  `json:"verdict"` // one of the Verdict constants
+	Text     string  `json:"text"`    // the verdict as a sentence
+	Emulated bool    `json:"emulated,omitempty"`
+	// Wire is the payload that the link carries at its best: with the largest MTU and all members of a
+	// bond. Bound is what the path carries in its current state: the narrower of wire and PCIe link.
+	// Both count headers, and are 0 if unknown. For copies, Wire is the PCIe link at the card's best,
+	// and Bound the link in its current state.
+	Wire   float64 `json:"wire_gb_per_s,omitempty"`
+	Bound  float64 `json:"bound_gb_per_s,omitempty"`
+	Causes []Cause `json:"causes,omitempty"` // the likeliest first
+}
+
+// A Cause is why a bandwidth may be lower than the wire.
+type Cause struct {
+	What     string `json:"what"`     // e.g. "IB MTU 1024"
+	Evidence string `json:"evidence"` // the facts that it follows from
+	Fix      string `json:"fix"`
+	// Possible is set if the facts allow the cause but do not prove it.
+	Possible bool `json:"possible,omitempty"`
+	// Ceiling is what the path carries with this cause alone; 0 if it cannot be computed.
+	Ceiling float64 `json:"ceiling_gb_per_s,omitempty"`
+}
+
+// Verdicts of a Judgement.
+const (
+	// within WireShare of the wire; copies: as much of the PCIe link at its best as good links
+	// reach
+	VerdictWire = "wire"
+	// below the wire, but close to what the path carries in its current state: causes with a ceiling explain it
+	VerdictExplained = "explained"
+	VerdictShort     = "short"    // below that, too: the causes are likely ones
+	VerdictNoCause   = "no cause" // below, and no known fact explains it
+	VerdictNone      = "none"     // there is nothing to compare it with
+	// below an emulated wire: what emulates is the limit, so that no cause is looked for
+	VerdictEmulated = "emulated"
+)
+
+// What counts as reached.
+const (
+	// WireShare is the part of the wire that good links reach: see TestPublishedFiguresAreJustBelowTheWire.
+	WireShare = 0.98
+	// pcieShare is the part of a PCIe limit that is reached where the link is what limits. The
+	// limit counts the headers of packets. Flow control and acknowledgements take 8 to 10 % besides
+	// (R. Neugebauer et al., Understanding PCIe performance for end host networking, SIGCOMM 2018,
+	// section 3), and the NIC's own descriptors some.
+	pcieShare = 0.88
+	// stealShare is from where on stolen time is said to be a cause. A study counts such a run as disturbed.
+	stealShare = 0.02
+	// smallBytes is the largest message of which a port may carry fewer than the wire takes:
+	// published figures of 4 KiB are at 90 % of 100 Gb/s, those of 64 KiB at 98 %.
+	smallBytes = 4096
+	// largestIBMTU is the largest payload of a packet that InfiniBand and RoCE know.
+	largestIBMTU = 4096
+)
+
+// Judge compares the bandwidths of a lab with what their paths can carry. It makes one judgement for each
+// test and pair of nodes, at the message size that reports quote (64 KiB, or else the largest). It
+// compares copies between a node's memory and its GPUs with their PCIe links. path returns what is known
+// about a path. Judge ignores other samples of a single node, failed samples, those without a bandwidth,
+// and copies over unknown links. It compares emulated figures with the wire alone, where their adapter keeps to the
+// rate of one (Sample.Limit), and those of soft RoCE with nothing: its rate is made up.
+func Judge(samples []bench.Sample, path func(client, server string, run string) Path) []Judgement {
+	type key struct{ test, client, server string }
+	var groups group.By[key, bench.Sample]
+	for _, s := range samples {
+		if s.Error != "" || !judgeable(s) {
+			continue
+		}
+		groups.Add(key{s.Test, s.Client, s.Server}, s)
+	}
+	var out []Judgement
+	for _, k := range groups.Keys {
+		all := quoted(groups.Of(k))
+		resent := 0.0
+		// Retransmits are a figure of their own, of the same run.
+		for _, s := range samples {
+			if s.Run == all[0].Run && s.Metric == bench.MetricRetransmits {
+				resent += s.Value
+			}
+		}
+		w := path(k.client, k.server, all[0].Run)
+		if all[0].Metric == bench.MetricCopyBandwidth && len(w.Client.GPUs) == 0 {
+			continue
+		}
+		out = append(out, judge(all, resent, w))
+	}
+	return out
+}
+
+// judgeable reports whether a sample is a bandwidth that something carries whose limit can be known.
+func judgeable(s bench.Sample) bool {
+	switch s.Metric {
+	case bench.MetricBWAverage, bench.MetricThroughput:
+		return s.Server != ""
+	case bench.MetricCopyBandwidth:
+		e, err := tool.EngineByName(s.Test)
+		return err == nil && e.Copies()
+	}
+	return false
+}
+
+// quoted leaves the samples of the size that stands for a test.
+func quoted(all []bench.Sample) []bench.Sample {
+	size := slices.MaxFunc(all, func(a, b bench.Sample) int { return cmp.Compare(a.Bytes, b.Bytes) }).Bytes
+	// The size that published figures quote, so that a reader can set them beside each other.
+	if slices.ContainsFunc(all, func(s bench.Sample) bool { return s.Bytes == bench.QuickBytes }) {
+		size = bench.QuickBytes
+	}
+	return slices.DeleteFunc(all, func(s bench.Sample) bool { return s.Bytes != size })
+}
+
+// judge is Judge of repeats of one figure.
+func judge(all []bench.Sample, resent float64, w Path) Judgement {
+	s := all[0]
+	values := lists.Map(all, func(x bench.Sample) float64 { return x.Value })
+	j := Judgement{Test: s.Test, Client: s.Client, Server: s.Server, Metric: s.Metric, Bytes: s.Bytes,
+		Value: bench.Median(values), Emulated: s.Emulated, Verdict: VerdictNone}
+	e, err := tool.EngineByName(s.Test)
+	switch {
+	case s.Emulated && s.Limit > 0:
+		j.emulated(s.Limit)
+	case s.Emulated:
+		j.Text = "no expectation: it is emulated, and the rate of its wire is made up"
+	case err != nil:
+		j.Text = "no expectation: the test is not known"
+	case s.Metric == bench.MetricCopyBandwidth:
+		judgeCopies(&j, w)
+	default:
+		// What is no perftest has one flow and main memory.
+		t := e.Traffic()
+		r := route{Path: w, engine: e, bytes: s.Bytes, flows: max(1, t.Pairs), both: t.Both, gpu: t.GPU != "",
+			iperf: s.Metric == bench.MetricThroughput}
+		r.judge(&j, resent)
+	}
+	return j
+}
+
+// emulated compares a figure with the wire of an adapter that is emulated and keeps to the rate of its port. A figure
+// above the wire is none: see Wire.check.
+func (j *Judgement) emulated(limit float64) {
+	j.Wire, j.Bound, j.Verdict = limit, limit, VerdictEmulated
+	j.Text = fmt.Sprintf("%s of the emulated wire, which carries %s Gb/s, headers counted", part(j.Value/limit),
+		gbps(limit))
+	if j.Value >= WireShare*limit {
+		j.Verdict = VerdictWire
+		j.Text = fmt.Sprintf("within 98%% of the emulated wire: %s of %s Gb/s, headers counted", gbps(j.Value),
+			gbps(limit))
+	}
+}
+
+// A route is a Path with what is sent over it.
+type route struct {
+	Path
+	engine bench.Engine
+	bytes  int64
+	flows  int // that a bond can spread over its members
+	both   bool
+	iperf  bool
+	gpu    bool // the memory of a GPU was used
+}
+
+// rate is that of the slower port; 0 where one is not known.
+func (r *route) rate() float64 { return min(r.Client.Rate, r.Server.Rate) }
+
+// members is how many links the narrower bond has; 1 without one.
+func (r *route) members() int { return max(1, min(len(r.Client.Bond), len(r.Server.Bond))) }
+
+// ibMTU is the smaller active MTU of both ports: a queue pair takes that, whatever the other side could do. It is 0
+// where one is not known.
+func (r *route) ibMTU() int { return min(r.Client.IBMTU, r.Server.IBMTU) }
+
+// wire is what links carry of payload in this test.
+func (r *route) wire(links, ibMTU int) float64 {
+	v6 := r.Client.IPv6 || r.Server.IPv6
+	if r.iperf {
+		return float64(links) * bench.TCPLimit(r.rate(), min(r.Client.MTU, r.Server.MTU), v6)
+	}
+	return float64(links) * bench.Wire{Rate: r.rate(), MTU: ibMTU, IPv6: v6}.Limit(r.engine, r.bytes)
+}
+
+// narrowest is the side whose PCIe link carries least, and what that is; nil where none is known.
+func (r *route) narrowest() (side *Side, limit float64) {
+	for _, s := range []*Side{&r.Client, &r.Server} {
+		if l := s.PCI.Limit(); l > 0 && (side == nil || l < limit) {
+			side, limit = s, l
+		}
+	}
+	if r.both {
+		limit *= 2 // PCIe has a link for each direction
+	}
+	return side, limit
+}
+
+// judge compares the figure with three limits, from the widest to the narrowest: what the wire carries at its best,
+// what the path carries as it is set up, and what is left then has to have causes that no arithmetic gives.
+//
+// Where the rate of the port is not known the wire counts as infinitely wide, so that only the PCIe link can explain a
+// figure, and Wire stays 0 in the judgement: an invented number must not reach a reader.
+func (r *route) judge(j *Judgement, resent float64) {
+	j.Wire = r.wire(r.members(), largestIBMTU)
+	side, pcie := r.narrowest()
+	known := j.Wire > 0
+	switch {
+	case known || pcie > 0:
+	case r.rate() > 0:
+		j.Text = fmt.Sprintf("no expectation: the headers of %s on the wire are not known, nor is a PCIe link",
+			r.engine.Name)
+		return
+	default:
+		j.Text = "no expectation: neither the rate of the port nor its PCIe link is known"
+		return
+	}
+	wire := j.Wire
+	if !known {
+		wire = math.Inf(1)
+	}
+	atBest := fmt.Sprintf("%s Gb/s (%s)", gbps(wire), r.wireText(r.members(), largestIBMTU))
+	if j.Value >= WireShare*wire {
+		j.Verdict, j.Bound = VerdictWire, wire
+		j.Text = fmt.Sprintf("within 98%% of the wire: %s of %s", gbps(j.Value), atBest)
+		return
+	}
+	bounds := slices.Concat(r.linkCauses(wire), r.pcieCauses(wire, side, pcie))
+	// Where nothing is known about the set-up, the wire is at its best.
+	j.Bound = cmp.Or(r.wire(min(r.members(), r.flows), cmp.Or(r.ibMTU(), largestIBMTU)), wire)
+	reached, what := WireShare, "the wire as it is set up"
+	if pcie > 0 && pcie < j.Bound {
+		j.Bound, reached, what = pcie, pcieShare, "the PCIe link"
+	}
+	j.Text = fmt.Sprintf("%s of %s, which carries %s Gb/s", part(j.Value/j.Bound), what, gbps(j.Bound))
+	if j.Value >= reached*j.Bound {
+		j.Verdict, j.Causes = VerdictExplained, rank(bounds, j)
+		if known {
+			j.Text += "; the wire at its best: " + atBest
+		}
+		return
+	}
+	j.Causes = rank(slices.Concat(bounds, r.sizeCauses(), r.placeCauses(), r.loadCauses(), lossCauses(resent)), j)
+	j.Verdict = VerdictShort
+	if j.Bound == wire {
+		j.Text = fmt.Sprintf("%s of the wire, which carries %s", part(j.Value/wire), atBest)
+	}
+	if len(j.Causes) == 0 {
+		j.Verdict = VerdictNoCause
+		j.Text += "; no cause was found in " + r.examined()
+	}
+}
+
+// wireText says what the limit of the wire was computed from.
+func (r *route) wireText(links, ibMTU int) string {
+	text := fmt.Sprintf("%g Gb/s", r.rate())
+	if links > 1 {
+		text = fmt.Sprintf("%d links of %s", links, text)
+	}
+	if r.iperf {
+		return fmt.Sprintf("%s, MTU %d, headers counted", text, min(r.Client.MTU, r.Server.MTU))
+	}
+	return fmt.Sprintf("%s, IB MTU %d, headers counted", text, ibMTU)
+}
+
+// gbps prints with four digits.
+func gbps(v float64) string {
+	if v >= 100 {
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// part prints a share in per cent, never rounded up to more than was reached.
+func part(share float64) string { return fmt.Sprintf("%.1f %%", math.Floor(1000*share+1e-9)/10) }
+
+// linkCauses are those that the set-up of the link explains by arithmetic.
+func (r *route) linkCauses(wire float64) []Cause {
+	var out []Cause
+	// Messages of one packet carry the same headers whatever the MTU is.
+	if mtu := r.ibMTU(); !r.iperf && mtu > 0 && mtu < largestIBMTU && r.bytes > int64(mtu) {
+		if c := r.wire(r.members(), mtu); c > 0 && c < wire {
+			at := &r.Client
+			if r.Server.IBMTU < r.Client.IBMTU {
+				at = &r.Server
+			}
+			out = append(out, Cause{What: fmt.Sprintf("IB MTU %d", mtu), Ceiling: c,
+				Evidence: fmt.Sprintf("active MTU of %s on %s is %d, so a packet carries %d bytes and %d of headers",
+					at.Device, at.Node, mtu, mtu, bench.PacketHeaders),
+				Fix: "set the MTU of the network devices and of the switch to 4200 (in a lab file: fabric: {mtu: " +
+					"4200}), which gives an IB MTU of 4096"})
+		}
+	}
+	if n, used := r.members(), min(r.members(), r.flows); used < n {
+		test := "ib_write_bw"
+		if r.engine.Tool == tool.Perftest {
+			test = r.engine.Name
+		}
+		flows, several, what := "1 queue pair", fmt.Sprintf("%s/q%d", test, 4*n), "one flow on a bond"
+		switch {
+		case r.iperf:
+			flows, several = "1 TCP connection", fmt.Sprintf("iperf3 -P %d", 4*n)
+		case r.flows > 1:
+			flows = fmt.Sprintf("%d queue pairs", r.flows)
+		}
+		if used > 1 {
+			what = "few flows on a bond"
+		}
+		out = append(out, Cause{What: what, Ceiling: r.wire(used, largestIBMTU), Fix: "measure with several: " +
+			several, Evidence: fmt.Sprintf("%s, and a bond of %d links (%s) sends each flow over one of them", flows,
+			n, strings.Join(r.bond(), ", "))})
+	}
+	return out
+}
+
+// bond are the links of the narrower bond: the other one cannot send more than it takes.
+func (r *route) bond() []string {
+	if len(r.Server.Bond) < len(r.Client.Bond) {
+		return r.Server.Bond
+	}
+	return r.Client.Bond
+}
+
+// pcieCauses are a PCIe link that carries less than the wire.
+func (r *route) pcieCauses(wire float64, side *Side, limit float64) []Cause {
+	if side == nil || limit >= wire {
+		return nil
+	}
+	what := fmt.Sprintf("PCIe Gen %d x%d link", topology.Generation(*side.PCI.SpeedGTs), *side.PCI.Width)
+	evidence := fmt.Sprintf("%s on %s (%s) has %v: %s Gb/s with packets of %d bytes", cmp.Or(side.Device, "the NIC"),
+		side.Node, side.PCI.Address, side.PCI, gbps(limit), bench.PCIePayload)
+	fix := "put the card into a slot with more lanes or of a later generation"
+	if best, down := side.PCI.Trained(); down {
+		evidence += ", and the card can do " + best
+		fix = fmt.Sprintf("compare LnkCap and LnkSta of the card and of every port above it (lspci -vv -s %s); seat "+
+			"the card again, use another slot, or set the slot's speed in the firmware", side.PCI.Address)
+	}
+	return []Cause{{What: what, Evidence: evidence, Fix: fix, Ceiling: limit}}
+}
+
+// sizeCauses is that messages are small: then it is how many a NIC and a CPU handle that counts.
+func (r *route) sizeCauses() []Cause {
+	if r.iperf || r.bytes > smallBytes {
+		return nil
+	}
+	return []Cause{{What: "small messages",
+		Evidence: fmt.Sprintf("messages of %d bytes: how many a NIC handles in a second limits, not the wire", r.bytes),
+		Fix:      "measure with 64 KiB for a bandwidth, or look at the message rate"}}
+}
+
+// placeCauses are memory and CPUs that are far from the NIC.
+func (r *route) placeCauses() []Cause {
+	var out []Cause
+	for _, s := range []*Side{&r.Client, &r.Server} {
+		if s.NUMANode == nil || *s.NUMANode < 0 {
+			continue
+		}
+		device := fmt.Sprintf("%s (%s) is on NUMA node %d of %s", s.Device, s.PCI.Address, *s.NUMANode, s.Node)
+		if g := s.GPU; g != nil && r.gpu {
+			if g.NUMANode >= 0 && g.NUMANode != *s.NUMANode {
+				out = append(out, Cause{What: "wrong NUMA node",
+					Evidence: fmt.Sprintf("%s, and the memory of %s on node %d", device, g.Name, g.NUMANode),
+					Fix:      fmt.Sprintf("use a GPU on NUMA node %d, or a NIC on node %d", *s.NUMANode, g.NUMANode)})
+			}
+			continue
+		}
+		// A tool that may run near and far is where the scheduler has put it: that is possible, and not shown.
+		near := slices.Contains(s.CPUNodes, *s.NUMANode)
+		if len(s.CPUNodes) == 0 || near && len(s.CPUNodes) == 1 {
+			continue
+		}
+		options := fmt.Sprintf("--numa %d", *s.NUMANode)
+		if s.Near.Len() > 0 {
+			options = fmt.Sprintf("--cpu %v %s", s.Near, options)
+		}
+		where := "ran on CPUs of node"
+		if near {
+			where = "was free to run on CPUs of nodes"
+		}
+		out = append(out, Cause{What: "wrong NUMA node", Possible: near, Fix: "measure with " + options,
+			Evidence: fmt.Sprintf("%s, and the tool %s %s", device, where, numbers(s.CPUNodes))})
+	}
+	return out
+}
+
+func numbers(all []int) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ", "), "[]")
+}
+
+// loadCauses are others that used the CPUs.
+func (r *route) loadCauses() []Cause {
+	var evidence []string
+	for _, s := range []*Side{&r.Client, &r.Server} {
+		if s.Steal != nil && *s.Steal >= stealShare {
+			evidence = append(evidence, fmt.Sprintf("CPUs of %s had work and were not let run for %s of the time",
+				s.Node, part(*s.Steal)))
+		}
+	}
+	if r.HostCPUs > 0 && r.Load >= float64(r.HostCPUs) {
+		evidence = append(evidence, fmt.Sprintf("%.4g threads wanted to run on the %d CPUs of the host", r.Load,
+			r.HostCPUs))
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Cause{{What: "contention for CPUs", Evidence: strings.Join(evidence, "; "),
+		Fix: "end what else runs there, or keep it off the CPUs of the nodes: pinning and isolation (rackless plan, " +
+			"rackless prepare)"}}
+}
+
+// lossCauses are segments that did not arrive.
+func lossCauses(resent float64) []Cause {
+	if resent == 0 {
+		return nil
+	}
+	return []Cause{{What: "loss", Evidence: fmt.Sprintf("TCP sent %g segments again", resent),
+		Fix: "look for drops: ethtool -S and nstat on both nodes, the counters of the switch"}}
+}
+
+// rank puts the causes in order: first those whose ceiling explains at least half of what is
+// missing, the lowest ceiling before the others; then what no arithmetic gives, a fact before a
+// possibility; then ceilings that explain little.
+func rank(all []Cause, j *Judgement) []Cause {
+	place := func(c Cause) float64 {
+		switch {
+		case c.Possible:
+			return 2
+		case c.Ceiling == 0:
+			return 1
+		case j.Wire == 0 || j.Wire-c.Ceiling >= (j.Wire-j.Value)/2:
+			return 0
+		}
+		return 3
+	}
+	slices.SortStableFunc(all, func(a, b Cause) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.Ceiling, b.Ceiling))
+	})
+	return all
+}
+
+// examined lists the facts that were known but explained nothing, and the unknown ones. Without it a
+// reader would take silence for proof that all is well.
+func (r *route) examined() string {
+	side, _ := r.narrowest()
+	facts := []examinedFact{{"PCIe link", side != nil}}
+	if !r.iperf {
+		facts = append(facts, examinedFact{"IB MTU", r.ibMTU() > 0})
+	}
+	return examined(append(facts,
+		examinedFact{"NUMA nodes", r.Client.NUMANode != nil && r.Server.NUMANode != nil},
+		examinedFact{"stolen CPU time", r.Client.Steal != nil && r.Server.Steal != nil},
+		examinedFact{"load of the host", r.HostCPUs > 0}))
+}
+
+// examinedFact is a fact that may explain a bandwidth.
+type examinedFact struct {
+	what  string
+	known bool
+}
+
+// examined formats facts, the known ones first.
+func examined(facts []examinedFact) string {
+	of := func(known bool) string {
+		some := lists.Filter(facts, func(f examinedFact) bool { return f.known == known })
+		return strings.Join(lists.Map(some, func(f examinedFact) string { return f.what }), ", ")
+	}
+	known, unknown := of(true), of(false)
+	text := "what is known: " + known
+	if known == "" {
+		text = "what is known, which is only the port's rate"
+	}
+	if unknown != "" {
+		text += "; not known: " + unknown
+	}
+	return text
+}

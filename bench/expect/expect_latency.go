@@ -1,0 +1,62 @@
+package expect
+
+import (
+	"slices"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/group"
+)
+
+// A Published is a latency that somebody published of a link that was well set up, to set one's own
+// beside. Cards, switches and CPUs differ: it is no limit and no verdict.
+type Published struct {
+	Test   string
+	Bytes  int64
+	Metric string
+	Value  float64 // us
+	Of     string  // what it was measured on
+}
+
+// published are the latencies of two published descriptions of labs like those that rackless makes.
+var published = slices.Concat(
+	publishedOf("ib_write_lat", "ConnectX-4 Lx, 25 Gb/s, two virtual machines back to back", 1.44, 1.53, 5.22),
+	publishedOf("ib_send_lat", "ConnectX-5, 100 Gb/s, two virtual machines and one switch", 2.04, 2.28, 5.08))
+
+// publishedOf are the three latencies of a document, in us, of messages of 2 bytes.
+func publishedOf(test, of string, typical, p99, p999 float64) []Published {
+	return []Published{{test, 2, bench.MetricLatencyTypical, typical, of}, {test, 2, bench.MetricLatencyP99, p99, of},
+		{test, 2, bench.MetricLatencyP999, p999, of}}
+}
+
+// A PublishedComparison is a measured latency next to a published one of the same test.
+type PublishedComparison struct {
+	Test      string  `json:"test"`
+	Client    string  `json:"client"`
+	Server    string  `json:"server"`
+	Metric    string  `json:"metric"`
+	Bytes     int64   `json:"bytes"`
+	Value     float64 `json:"us"` // as measured; of repeats the median
+	Published float64 `json:"published_us"`
+	Of        string  `json:"published_of"`
+}
+
+// ComparePublished puts measured latencies next to published ones of the same test, size and metric.
+// Emulated ones are left out: there is nothing to compare.
+func ComparePublished(samples []bench.Sample) []PublishedComparison {
+	type key struct{ client, server string }
+	var out []PublishedComparison
+	for _, p := range published {
+		var values group.By[key, float64]
+		for _, s := range samples {
+			if s.Error != "" || s.Emulated || s.Test != p.Test || s.Bytes != p.Bytes || s.Metric != p.Metric {
+				continue
+			}
+			values.Add(key{s.Client, s.Server}, s.Value)
+		}
+		for _, k := range values.Keys {
+			out = append(out, PublishedComparison{p.Test, k.client, k.server, p.Metric, p.Bytes,
+				bench.Median(values.Of(k)), p.Value, p.Of})
+		}
+	}
+	return out
+}

@@ -1,0 +1,82 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// A PCILink is the link of a device to the machine.
+type PCILink struct {
+	Address string
+	// Below is the device where the link is that of a bridge above it, which is narrower; "" where it is its own.
+	Below string
+	topology.Link
+}
+
+// PCIe packets that write to memory: framing and sequence number 4, header with an address of 64
+// bits 16, check sequence 4 (PCI Express Base Specification 3.0, 2.2 and 4.2.2.2; 1 + 2 + 16 + 4 +
+// 1 before PCIe 3). Their payload is at most what the whole way agrees on; 256 is what most
+// machines have.
+const (
+	tlpBytes    = 24
+	PCIePayload = 256
+)
+
+// PCIeLimit returns the payload in Gb/s that a PCIe link carries one way, with its line code
+// (8b/10b up to 5 GT/s, 128b/130b from 8 GT/s on) and the headers of packets of 256 bytes counted;
+// 0 where speed or width is not one of PCIe. A Gen 2 link of 4 lanes carries 14.6 Gb/s, a Gen 3
+// link of 8 lanes 57.6.
+func PCIeLimit(gts float64, width int) float64 {
+	return 8 * topology.LinkGBps(gts, width) * PCIePayload / (PCIePayload + tlpBytes)
+}
+
+// Limit is what the link carries as it is trained, in Gb/s; 0 where the kernel does not say, as of virtual functions
+// and of emulated devices.
+func (l PCILink) Limit() float64 {
+	if l.SpeedGTs == nil || l.Width == nil {
+		return 0
+	}
+	return PCIeLimit(*l.SpeedGTs, *l.Width)
+}
+
+// String is "8 GT/s x4 (Gen 3)".
+func (l PCILink) String() string { return Lanes(*l.SpeedGTs, *l.Width) }
+
+func Lanes(gts float64, width int) string {
+	return fmt.Sprintf("%g GT/s x%d (Gen %d)", gts, width, topology.Generation(gts))
+}
+
+// Trained reports whether the link is slower or narrower than the device can do, and what that is.
+func (l PCILink) Trained() (best string, down bool) {
+	speed := max(*l.SpeedGTs, *cmp.Or(l.MaxSpeedGTs, l.SpeedGTs))
+	width := max(*l.Width, *cmp.Or(l.MaxWidth, l.Width))
+	return Lanes(speed, width), speed > *l.SpeedGTs || width > *l.Width
+}
+
+// A GPULink is the link of a GPU that copies from and to a node's memory go over, and where the GPU is.
+type GPULink struct {
+	PCILink
+	NUMANode *int // -1: the firmware does not say
+}
+
+// Capacity returns what the link can carry in its current state, in GB/s, headers counted.
+func (l PCILink) Capacity() float64 { return l.Limit() / 8 }
+
+// Best is the link at what the card can do.
+func (l PCILink) Best() PCILink {
+	speed, width := max(*l.SpeedGTs, *l.MaxSpeedGTs), max(*l.Width, *l.MaxWidth)
+	l.SpeedGTs, l.Width = &speed, &width
+	return l
+}
+
+// LineRate is what a link carries in GB/s after its line code, with no header at all: how large
+// packets are is not known, so that no figure up to here can be called impossible.
+func (l PCILink) LineRate() float64 { return topology.LinkGBps(*l.SpeedGTs, *l.Width) }
+
+// SlowestLink returns the GPU with the slowest link: as says whether links count as they are or at their best.
+func SlowestLink(all []GPULink, as func(GPULink) float64) GPULink {
+	return slices.MinFunc(all, func(a, b GPULink) int { return cmp.Compare(as(a), as(b)) })
+}

@@ -1,0 +1,183 @@
+// Package tool has the engines of package bench: perftest, iperf3, UCX, nccl-tests, the OSU micro-benchmarks and more.
+// Tools that print each figure on a line of its own are rows of table.go, which one plugin reads.
+//
+// All parsers follow the same rules, because a wrong figure is worse than none. They read line by line with
+// EachLine, find columns by their titles and never by their places, and refuse every title, unit and line in a
+// table that they do not know: the next release may mean something else by it. A table must be whole, so that
+// output that was cut off cannot pass for a shorter table. Where a tool prints the same thing twice (a rate, and
+// the events and the time that it follows from) the two must agree. A value of zero is a failure, except for
+// metrics of which the table in bench/metric.go says otherwise.
+package tool
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/strictyaml"
+)
+
+// Names of the tools, as in Sample.Tool.
+const (
+	Perftest        = "perftest"
+	toolIperf3      = "iperf3"
+	toolPing        = "ping"
+	toolSysbench    = "sysbench"
+	toolStressNG    = "stress-ng"
+	toolUCX         = "ucx"
+	toolFiPingpong  = "libfabric"
+	toolNCCLTests   = "nccl-tests"
+	toolOSU         = "osu"
+	tool7Zip        = "7-zip"
+	toolLMBench     = "lmbench"
+	toolNVBandwidth = "nvbandwidth"
+	toolMPI         = "mpi"
+	toolLAMMPS      = "lammps"
+	toolGROMACS     = "gromacs"
+	toolOpenFOAM    = "openfoam"
+	toolHPCC        = "hpcc"
+	toolMooncake    = "mooncake"
+	toolNIXL        = "nixl"
+	toolGloo        = "gloo"
+	toolUCC         = "ucc"
+)
+
+// noSetup is embedded by plugins without checks, preparation or server.
+type noSetup struct{}
+
+func (noSetup) Check(client, server bench.Endpoint, o bench.Options) error { return nil }
+
+func (noSetup) Prepare(context.Context, bench.AskFunc, bench.Endpoint, bench.Endpoint, *bench.Options) error {
+	return nil
+}
+
+func (noSetup) Server(bench.Endpoint, bench.Options) []string { return nil }
+
+// catalogue holds all engines, from table.go or from the file of their tool, in the order to run them in.
+var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines, hostTools,
+	nvbandwidthEngines, ncclEngines, osuEngines, mpiEngines, applications, transferEngines, allReduceEngines)
+
+// defaults are the engines of rackless bench without --suite. Every node image contains their tools.
+var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat",
+	"ib_atomic_lat", "iperf3"}
+
+// Engines returns the engines that are run where none is asked for, in the order to run them in.
+// All measure between two nodes.
+func Engines() []bench.Engine {
+	return slices.DeleteFunc(Catalogue(), func(e bench.Engine) bool { return !slices.Contains(defaults, e.Name) })
+}
+
+// Catalogue returns all engines, in the order to run them in.
+func Catalogue() []bench.Engine { return slices.Clone(catalogue) }
+
+// EngineByName returns the engine with this name. Those of perftest, of memory, of transfers and with a Group take
+// words after slashes, see docs/measuring.md: "ib_write_bw/uc/q4", "stress_stream/numa1", "mpi_alltoall/n4/p2".
+func EngineByName(name string) (bench.Engine, error) {
+	base, words, varied := strings.Cut(name, "/")
+	i := slices.IndexFunc(catalogue, func(e bench.Engine) bool { return e.Name == base })
+	if i < 0 {
+		names := lists.Map(catalogue, func(e bench.Engine) string { return e.Name })
+		hint := "use one of " + strings.Join(names, ", ")
+		if near := strictyaml.Nearest(base, names); near != "" {
+			hint = "did you mean " + near + "? " + hint
+		}
+		return bench.Engine{}, fmt.Errorf("find engine %q: unknown; %s", name, hint)
+	}
+	if !varied {
+		return catalogue[i], nil
+	}
+	e, err := variant(catalogue[i], strings.Split(words, "/"))
+	if err != nil {
+		return bench.Engine{}, fmt.Errorf("find engine %q: %w", name, err)
+	}
+	return e, nil
+}
+
+// variant returns the engine changed by the words after its name.
+func variant(e bench.Engine, words []string) (bench.Engine, error) {
+	if e.Suite == bench.SuiteMemory {
+		return onNUMANodes(e, words)
+	}
+	if e.Together != nil {
+		var g bench.Group
+		err := applyAll(words, g.Apply)
+		return e.In(g), err
+	}
+	switch p := e.Plugin.(type) {
+	case transfer:
+		err := applyAll(words, p.apply)
+		e.Plugin, e.Name = p, p.name()
+		return e, err
+	case perftest:
+		err := applyAll(words, p.apply)
+		err = cmp.Or(err, p.permitted())
+		e.Plugin, e.Name, e.Measures = p, p.name(), p.metrics()
+		return e, err
+	}
+	return bench.Engine{}, fmt.Errorf("%s has no variants", e.Name)
+}
+
+func applyAll(words []string, apply func(word string) error) (err error) {
+	for _, w := range words {
+		err = cmp.Or(err, apply(w))
+	}
+	return err
+}
+
+// variants belong to suite rdma, in addition to the engines of the catalogue: every operation with every
+// transport that it supports, and GPU memory. Several queue pairs, both directions at once and a time
+// limit are measured with writes only, because other operations take as long and add little.
+var variants = []string{
+	"ib_write_bw/uc", "ib_send_bw/uc", "ib_send_bw/ud", "ib_write_bw/imm", "ib_atomic_bw/cas",
+	"ib_write_lat/uc", "ib_send_lat/uc", "ib_send_lat/ud", "ib_write_lat/imm", "ib_atomic_lat/cas",
+	"ib_write_bw/q4", "ib_write_bw/bidi", "ib_write_bw/timed",
+	"ib_write_bw/cuda0", "ib_write_bw/cuda0/dmabuf",
+}
+
+// Suite returns the engines of a suite, in the order to run them in. Not every node has the tools
+// of all: see Runner.Fits.
+func Suite(name string) ([]bench.Engine, error) {
+	if !slices.Contains(bench.Suites(), name) {
+		return nil, fmt.Errorf("find suite %q: unknown; use one of %s", name, strings.Join(bench.Suites(), ", "))
+	}
+	out := slices.DeleteFunc(Catalogue(), func(e bench.Engine) bool {
+		return name != bench.SuiteAll &&
+			e.Suite != name
+	})
+	if name != bench.SuiteRDMA && name != bench.SuiteAll {
+		return out, nil
+	}
+	for _, v := range variants {
+		e, err := EngineByName(v)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// Select returns the engines of a suite or those with these names; those of every lab where neither is given.
+func Select(suite string, names []string) (out []bench.Engine, err error) {
+	switch {
+	case suite != "" && len(names) > 0:
+		return nil, errors.New("--suite and --tests exclude each other")
+	case suite != "":
+		return Suite(suite)
+	case len(names) == 0:
+		return Engines(), nil
+	}
+	for _, n := range names {
+		e, err := EngineByName(strings.TrimSpace(n))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}

@@ -1,0 +1,116 @@
+package tool
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/bench"
+)
+
+// columnKind says what a column is used for.
+type columnKind int
+
+const (
+	columnFigure     columnKind = iota // a metric of this package
+	columnBytes                        // message size
+	columnIterations                   // iterations
+	columnOther                        // a number we check for being one, and drop
+)
+
+// A column is one column of a table, found by its title: a list of them, columnsOf for the header row and makeRow for
+// those below it are a reader for a tool that prints a table.
+type column struct {
+	title  string // as printed, with single spaces
+	json   string // perftest's key of the same figure with --out_json, where there is one
+	kind   columnKind
+	metric string
+	scale  float64 // The printed value times scale is in the unit of the metric. 0 stands for 1.
+	// mayBeZero: perftest prints 0.00 for "not measured" (the peak, where there are too many iterations, a
+	// duration, or no timestamps on this side) or for a deviation below its last decimal. The figure is absent.
+	mayBeZero bool
+	// read takes a field that is no plain number in the place of what kind says.
+	read func(row *Row, field string) error
+}
+
+// columnsOf finds the columns of a header row by their titles. A title that is not known may be a new layout, and a
+// guessed column is a wrong figure.
+func columnsOf(titles []string, known []column) ([]column, error) {
+	var cols []column
+	for n, title := range titles {
+		i := slices.IndexFunc(known, func(c column) bool { return c.title == title })
+		switch {
+		case slices.Contains(titles[:n], title):
+			return nil, fmt.Errorf("column %q appears twice", bench.Shorten(title))
+		case i < 0:
+			return nil, fmt.Errorf("unknown layout: column %q", bench.Shorten(title))
+		}
+		cols = append(cols, known[i])
+	}
+	return cols, nil
+}
+
+func sameTitle(a, b column) bool { return a.title == b.title }
+
+// A cell is a field of a row in the column of a metric.
+type cell struct {
+	value    float64 // in the unit of the metric
+	rounding float64 // half of the last printed decimal, in the same unit
+	err      error   // of a field that is not a number
+}
+
+// makeRow adds the figures of a table's row to row, which holds what the table does not tell. The error is a bare
+// reason: the caller knows the line.
+func makeRow(cols []column, fields []string, row Row) (Row, error) {
+	if err := checkFields(fields, len(cols)); err != nil {
+		return Row{}, err
+	}
+	bad := func(i int, err error) (Row, error) {
+		return Row{}, fmt.Errorf("column %s: value %q: %w", cols[i].title, bench.Shorten(fields[i]), err)
+	}
+	cells := make(map[string]cell, len(cols))
+	for i, c := range cols {
+		var err error
+		switch {
+		case c.read != nil:
+			err = c.read(&row, fields[i])
+		case c.kind == columnBytes:
+			row.Bytes, err = parseCount(fields[i])
+		case c.kind == columnIterations:
+			row.Iterations, err = parseCount(fields[i])
+		case c.kind == columnOther:
+			// ucx_perftest prints -nan for an average of nothing.
+			if v, _, wrong := parseNumber(fields[i]); strings.TrimPrefix(fields[i], "-") != "nan" {
+				err = cmp.Or(wrong, bench.CheckNumber(v))
+			}
+		default:
+			v, rounding, err := parseNumber(fields[i])
+			scale := cmp.Or(c.scale, 1)
+			cells[c.metric] = cell{v * scale, rounding * scale, err}
+		}
+		if err != nil {
+			return bad(i, err)
+		}
+	}
+	for i, c := range cols {
+		cell := cells[c.metric]
+		switch {
+		case c.metric == "", c.title == perftestStdev && deviationOverflowed(cells):
+			continue
+		case cell.err != nil:
+			return bad(i, cell.err)
+		case cell.value == 0 && c.mayBeZero:
+			continue
+		}
+		f := newFigure(c.metric, row.Bytes, row.Iterations, cell.value)
+		if f.Value == 0 {
+			f.Value, f.Derived = derive(c.metric, row.Bytes, cells)
+		}
+		if err := bench.CheckValue(f.Metric, f.Value); err != nil {
+			return bad(i, err)
+		}
+		row.Figures = append(row.Figures, f)
+	}
+	return row, checkOrder(cells)
+}

@@ -1,0 +1,497 @@
+package tool
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/words"
+)
+
+// A lineTool is a tool that prints each figure on a line of its own. What differs between such tools is their row in
+// table.go.
+type lineTool struct {
+	tool string
+	// programs are the names of the program, with blanks between them, if it has several or is in no PATH.
+	programs string
+	command  string // a template of [runValues]
+	// stderr says that results may go to the standard error.
+	stderr bool
+	// seconds is the least time that the tool needs for a result.
+	seconds int
+	sizes   *toolSizes // of .Size; nil if the command has none
+	job     *job       // set for the programs that the nodes of a group run together
+
+	// lines find what is printed. The names of their groups are metrics and counts such as "threads", "bytes" beside
+	// the figure of a size, "instance" beside figures that are added up, and "again" for the only figure if some
+	// releases print it twice. A digit behind a name tells groups of one name apart. Every count has to be there once.
+	lines []*lazyregexp.Regexp
+	// never matches what no result has, and must what every result has; each with the reason.
+	never, must []sign
+	figures     []lineFigure
+	grain       float64 // sizes in bytes are multiples of it, and printed in MiB
+}
+
+// A sign is a line of an output, and why an output with it, or without it, is no result.
+type sign struct {
+	line   *lazyregexp.Regexp
+	reason string
+}
+
+// A lineFigure is a figure of a lineTool. Its unit, and whether more is better, stand in the table of metrics.
+type lineFigure struct {
+	metric string
+	of     string  // the name that it is printed under; "" is the metric
+	scale  float64 // from what is printed to the unit of the metric; 0 is 1
+	count  string  // the count that is its number of iterations
+	// extra is how many of the count the printed rate has beyond it: GROMACS counts the forces of the start as a step.
+	extra float64
+	// over are two counts whose quotient the figure has to agree with. mean are two metrics whose mean it has to be.
+	over, mean [2]string
+	within     float64 // share by which it may differ from the quotient, beyond the rounding
+	// quotient says that the figure is not printed: it is that of over. unprinted matches the output of releases for
+	// which this holds.
+	quotient  bool
+	unprinted *lazyregexp.Regexp
+	ranks     float64 // there is no such figure for fewer
+}
+
+// A toolSizes is the choice of how much memory a tool works on.
+type toolSizes struct {
+	all    []toolSize // the largest first
+	shared int        // how many CPUs share one; 0: all of them
+	// largest is the first to try, quick and emulated those for quick runs and emulated CPUs; "" is the first of all.
+	largest, quick, emulated string
+}
+
+type toolSize struct {
+	word string // as the command has it
+	mib  int64
+}
+
+// need returns the bytes that a size takes of a node.
+func (s *toolSizes) need(size toolSize, cpus int) int64 {
+	n := int64(1)
+	if s.shared > 0 {
+		n = int64(max(1, cpus)+s.shared-1) / int64(s.shared)
+	}
+	return n * size.mib << 20
+}
+
+// choose returns the size for the options: the one that such a run takes, or the least that contains the bytes that are
+// asked for, and a smaller one if that does not fit into the memory.
+func (s *toolSizes) choose(o bench.Options) toolSize {
+	limit := s.largest
+	switch {
+	case o.Accelerator != "kvm" && s.emulated != "":
+		limit = s.emulated
+	case o.Quick && s.quick != "":
+		limit = s.quick
+	}
+	i := max(0, slices.IndexFunc(s.all, func(size toolSize) bool { return size.word == limit }))
+	last := len(s.all) - 1
+	if o.Bytes > 0 && s.shared == 0 {
+		for i = last; i > 0 && s.all[i].mib<<20 < o.Bytes; i-- {
+		}
+	}
+	for i < last && s.need(s.all[i], o.Threads) > o.Memory {
+		i++
+	}
+	return s.all[i]
+}
+
+// runValues are what commands and inputs of the table may contain.
+type runValues struct {
+	Program, Size string
+	CPUs, Seconds int
+	// Of a job: the sides of its model, its steps, and its ranks, also as a rectangle that is as square as it can be.
+	Side, Steps, Ranks, Columns, Rows int
+}
+
+// fill returns a text of the table with the values of a run. It panics if the template is wrong, which tests find.
+func fill(text string, v runValues) string {
+	var b strings.Builder
+	if err := template.Must(template.New("").Parse(text)).Execute(&b, v); err != nil {
+		panic(err)
+	}
+	return b.String()
+}
+
+func (t lineTool) Check(client, _ bench.Endpoint, o bench.Options) error {
+	if t.job == nil {
+		return nil
+	}
+	return t.job.check(client, o)
+}
+
+// Prepare finds the program, which may be in no PATH, counts the CPUs, and finds memory for a size: one that is larger
+// than what is left would measure swapping, or end the node for want of memory.
+func (t lineTool) Prepare(ctx context.Context, ask bench.AskFunc, ep, _ bench.Endpoint, o *bench.Options) (err error) {
+	if t.job != nil {
+		return nil
+	}
+	if t.programs != "" {
+		if o.Program, err = findProgram(ctx, ask, ep.Node, t.programs); err != nil {
+			return err
+		}
+	}
+	o.Threads = 1
+	if strings.Contains(t.command, ".CPUs") {
+		if o.Threads, err = o.PlaceOf(ep).CPUCount(ctx, ask, ep.Node); err != nil {
+			return err
+		}
+	}
+	if t.sizes == nil {
+		return nil
+	}
+	if o.Memory, err = memoryBudget(ctx, ask, ep.Node, o.PlaceOf(ep)); err != nil {
+		return err
+	}
+	least := t.sizes.need(t.sizes.all[len(t.sizes.all)-1], o.Threads)
+	if t.grain > 0 {
+		least = max(least, o.Bytes)
+	}
+	if o.Memory < least {
+		return bench.Unfit(ep.Node, "%s needs %d MiB for %s; half of what is available is %d MiB", t.tool, least>>20,
+			words.Count(o.Threads, "CPU"), o.Memory>>20)
+	}
+	return nil
+}
+
+func (lineTool) Server(bench.Endpoint, bench.Options) []string { return nil }
+
+func (t lineTool) Client(_, _ bench.Endpoint, o bench.Options) []string {
+	if t.job != nil {
+		p := t.job.program(o)
+		return slices.Concat(p.Names[:1:1], p.Args)
+	}
+	name, _, _ := strings.Cut(t.programs, " ")
+	v := runValues{Program: cmp.Or(o.Program, name), CPUs: max(1, o.Threads), Seconds: max(t.seconds, o.RunSeconds())}
+	if t.sizes != nil {
+		v.Size = t.sizes.choose(o).word
+	}
+	return strings.Fields(fill(t.command, v))
+}
+
+func (t lineTool) Program(o bench.Options) bench.Program { return t.job.program(o) }
+
+func (t lineTool) Duration(o bench.Options) time.Duration {
+	return time.Duration(max(t.seconds, o.RunSeconds())) * time.Second
+}
+
+// Parse refuses a result of another run than the one that was asked for: with other threads, ranks or steps.
+func (t lineTool) Parse(out bench.Output, o bench.Options) ([]bench.Figure, error) {
+	output := out.Stdout
+	if t.stderr {
+		output = slices.Concat(output, out.Stderr)
+	}
+	p, err := t.read(output)
+	if err != nil {
+		return nil, err
+	}
+	type count struct {
+		name string
+		want int
+	}
+	asked := []count{{"threads", o.Threads}}
+	if t.job != nil {
+		w := t.job.of(o)
+		asked = []count{{"ranks", max(1, o.Ranks)}, {"steps", w.steps}, {"side", w.side},
+			{"parts", t.job.cube * w.side * w.side * w.side}}
+	}
+	for _, c := range asked {
+		if got, ok := p.counts[c.name]; ok && c.want > 0 && got.number != float64(c.want) {
+			return nil, bench.BadOutput(t.tool, output, fmt.Sprintf("%s: %g, want %d", c.name, got.number, c.want))
+		}
+	}
+	figures, err := t.made(p, output)
+	if err != nil || t.grain == 0 {
+		return figures, err
+	}
+	if last, want := figures[len(figures)-1].Bytes, t.sizes.choose(o).mib<<20; last != want {
+		return nil, bench.BadOutput(t.tool, output, fmt.Sprintf("the table ends with %d bytes, and not with %d", last,
+			want))
+	}
+	if o.Bytes == 0 {
+		return figures, nil
+	}
+	i := slices.IndexFunc(figures, func(f bench.Figure) bool { return f.Bytes == o.Bytes })
+	if i < 0 {
+		return nil, bench.BadResult(t.tool,
+			"there is no figure for %d bytes: those of the table are powers of two and one "+
+				"and a half times those, from 512 bytes on", o.Bytes)
+	}
+	return figures[i : i+1], nil
+}
+
+// A printedNumber is a number of an output.
+type printedNumber struct {
+	number, rounding float64 // rounding is half of the last decimal
+	text             string
+	at               int // where it is in the output
+}
+
+// A readout is what an output says.
+type readout struct {
+	counts    map[string]printedNumber // by the names of the groups, also those of metrics
+	instances map[string]bool
+	rows      []bench.Figure
+}
+
+// read finds what the lines of the table name.
+func (t lineTool) read(output []byte) (*readout, error) {
+	for _, s := range t.never {
+		if at := s.line.FindIndex(output); at != nil {
+			return nil, badLine(t.tool, output, at[0], errors.New(s.reason))
+		}
+	}
+	p := &readout{counts: map[string]printedNumber{}, instances: map[string]bool{}}
+	var named []string
+	for _, line := range t.lines {
+		re := line.Get()
+		named = append(named, re.SubexpNames()...)
+		for _, at := range re.FindAllSubmatchIndex(output, -1) {
+			if err := t.take(p, re.SubexpNames(), output, at); err != nil {
+				return nil, badLine(t.tool, output, at[0], err)
+			}
+		}
+	}
+	for _, s := range t.must {
+		if !s.line.Match(output) {
+			return nil, bench.BadOutput(t.tool, output, s.reason)
+		}
+	}
+	if len(p.instances) > 0 {
+		p.counts["threads"] = printedNumber{number: float64(len(p.instances))}
+	}
+	for _, name := range named {
+		_, found := p.counts[name]
+		if name != "" && !found && !isMetric(name) && name != "instance" && name != "bytes" && name != "again" {
+			return nil, t.missing(output, name)
+		}
+	}
+	return p, nil
+}
+
+// isMetric reports whether a group stands for a figure, and not for a count.
+func isMetric(name string) bool {
+	return bench.MetricOf(strings.TrimRight(name, "0123456789")).Unit != ""
+}
+
+// missing returns the error about an output without a name.
+func (t lineTool) missing(output []byte, name string) error {
+	return bench.BadOutput(t.tool, output, "the output is not whole: "+name+" is missing")
+}
+
+// badLine returns the error about the line of an output at an offset.
+func badLine(tool string, output []byte, at int, err error) error {
+	number := 1 + strings.Count(string(output[:at]), "\n")
+	line, _, _ := strings.Cut(string(output[at:]), "\n")
+	return &bench.BadResultError{Tool: tool, Line: number, Text: bench.Shorten(line), Reason: err.Error()}
+}
+
+// take enters what one match of a line says. It adds up the figures of instances, and refuses anything else that comes
+// a second time: that would be of another run.
+func (t lineTool) take(p *readout, names []string, output []byte, at []int) error {
+	group := func(i int) string {
+		if at[2*i] < 0 {
+			return ""
+		}
+		return string(output[at[2*i]:at[2*i+1]])
+	}
+	instance := slices.Index(names, "instance")
+	if instance > 0 {
+		if p.instances[group(instance)] {
+			return errors.New("the instance comes a second time")
+		}
+		p.instances[group(instance)] = true
+	}
+	if t.grain > 0 {
+		return t.row(p, group(1), group(2))
+	}
+	for i, name := range names {
+		text := group(i)
+		if name == "" || text == "" || i == instance {
+			continue
+		}
+		name = strings.TrimRight(name, "0123456789")
+		x := printedNumber{text: text, at: at[0]}
+		var err error
+		x.number, x.rounding, err = parseNumber(text)
+		before, twice := p.counts[name]
+		switch {
+		case err != nil:
+		case twice && instance < 0:
+			return errors.New(name + " comes a second time")
+		case instance > 0:
+			err = bench.CheckValue(name, x.number)
+		case isMetric(name): // judged with its figure, which not every run has
+		case x.number >= 1<<53:
+			err = errors.New("larger than any count")
+		default:
+			err = bench.CheckNumber(x.number)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: value %q: %w", name, bench.Shorten(text), err)
+		}
+		x.number += before.number
+		p.counts[name] = x
+	}
+	return nil
+}
+
+// row enters a row of a size in MiB and its figure. It refuses sizes that do not grow: two runs in one output would be
+// one curve that turns back.
+func (t lineTool) row(p *readout, size, value string) error {
+	mib, rounding, err := parseNumber(size)
+	if err != nil {
+		return fmt.Errorf("size %q: %w", bench.Shorten(size), err)
+	}
+	bytes := math.Round(mib*(1<<20)/t.grain) * t.grain
+	if bytes < t.grain || bytes >= 1<<53 || math.Abs(bytes-mib*(1<<20)) > rounding*(1<<20)+1 {
+		return fmt.Errorf("size %q is no multiple of %g bytes", bench.Shorten(size), t.grain)
+	}
+	if n := len(p.rows); n > 0 && int64(bytes) <= p.rows[n-1].Bytes {
+		return errors.New("the size does not grow")
+	}
+	v, err := ParseValue(t.figures[0].metric, value)
+	p.rows = append(p.rows, newFigure(t.figures[0].metric, int64(bytes), 0, v))
+	return err
+}
+
+// made returns the figures of what was printed.
+func (t lineTool) made(p *readout, output []byte) ([]bench.Figure, error) {
+	if t.grain > 0 {
+		switch {
+		case len(p.rows) == 0:
+			return nil, bench.BadOutput(t.tool, output, "there is no row with a size and a value")
+		case output[len(output)-1] != '\n':
+			return nil, bench.BadOutput(t.tool, output, "the output ends within a row")
+		}
+		return p.rows, nil
+	}
+	var all []bench.Figure
+	for _, f := range t.figures {
+		if p.counts["ranks"].number < f.ranks {
+			continue
+		}
+		x, ok := p.counts[cmp.Or(f.of, f.metric)]
+		if !ok && !f.quotient && (f.unprinted == nil || !f.unprinted.Match(output)) {
+			return nil, t.missing(output, cmp.Or(f.of, f.metric))
+		}
+		if err := bench.CheckValue(f.metric, x.number); ok && err != nil {
+			return nil, badLine(t.tool, output, x.at, fmt.Errorf("value %q: %w", x.text, err))
+		}
+	}
+	for _, f := range t.figures {
+		if p.counts["ranks"].number < f.ranks {
+			continue
+		}
+		value, err := p.value(f)
+		if err == nil {
+			err = bench.CheckValue(f.metric, value) // conversion may have made it infinite
+		}
+		if err != nil {
+			return nil, badLine(t.tool, output, p.counts[cmp.Or(f.of, f.metric)].at, err)
+		}
+		figure := newFigure(f.metric, 0, int64(p.counts[f.count].number), value)
+		_, printed := p.counts[cmp.Or(f.of, f.metric)]
+		figure.Derived = !printed && !f.quotient
+		all = append(all, figure)
+	}
+	return all, nil
+}
+
+// value returns the value of a figure in the unit of its metric. What is printed has to agree with what follows from
+// the counts: it was torn, or is of another run, if it does not.
+func (p *readout) value(f lineFigure) (float64, error) {
+	x, printed := p.counts[cmp.Or(f.of, f.metric)]
+	scale := cmp.Or(f.scale, 1)
+	if n := p.counts[f.count].number; f.extra > 0 {
+		scale *= n / (n + f.extra)
+	}
+	value := x.number * scale
+	agrees := func(want, within float64) error {
+		if math.Abs(want-value) <= 2*x.rounding*scale+within*value {
+			return nil
+		}
+		return fmt.Errorf("%s %s does not agree with %.6g, which follows from what else is printed", f.metric, x.text,
+			want/scale)
+	}
+	if f.over[0] != "" {
+		a, b := p.counts[f.over[0]].number, p.counts[f.over[1]]
+		if a <= 0 || b.number <= 0 {
+			return 0, fmt.Errorf("%s: %g, %s: %g: nothing was measured", f.over[0], a, f.over[1], b.number)
+		}
+		if !printed {
+			return a / b.number, nil
+		}
+		if err := agrees(a/b.number, f.within); err != nil {
+			return 0, err
+		}
+	}
+	if f.mean[0] != "" {
+		if err := agrees((p.counts[f.mean[0]].number+p.counts[f.mean[1]].number)/2*scale, 0); err != nil {
+			return 0, err
+		}
+	}
+	if again, twice := p.counts["again"]; twice {
+		if err := agrees(again.number*scale, 0.01); err != nil {
+			return 0, err
+		}
+	}
+	return value, nil
+}
+
+// findProgram returns the name that a node has for a program with several: its path if it is in no PATH.
+func findProgram(ctx context.Context, ask bench.AskFunc, node, names string) (string, error) {
+	out, err := ask(ctx, node, bench.FindCommand(names)...)
+	if err != nil {
+		return "", err
+	}
+	found := strings.TrimSpace(string(out.Stdout))
+	if slices.Contains(strings.Fields(names), found) || found == "" {
+		return found, nil
+	}
+	return path.Base(found), nil
+}
+
+// memoryBudget returns the bytes of memory that a tool may take in a place of a node: half of what is
+// available. The rest of the node needs the other half.
+func memoryBudget(ctx context.Context, ask bench.AskFunc, node string, p bench.Place) (int64, error) {
+	file, counts := "/proc/meminfo", []string{"MemAvailable"}
+	if _, err := strconv.Atoi(p.Memory); err == nil {
+		// A NUMA node has no MemAvailable. Its free memory and its page cache come close.
+		file = "/sys/devices/system/node/node" + p.Memory + "/meminfo"
+		counts = []string{"MemFree", "Active(file)", "Inactive(file)"}
+	}
+	out, err := ask(ctx, node, "cat", file)
+	if err != nil {
+		return 0, err
+	}
+	available := int64(0)
+	for _, m := range memoryLine.FindAllStringSubmatch(string(out.Stdout), -1) {
+		kib, err := strconv.ParseInt(m[2], 10, 52)
+		if at := slices.Index(counts, m[1]); at >= 0 && err == nil {
+			available += kib << 10
+			counts = slices.Delete(counts, at, at+1)
+		}
+	}
+	if len(counts) > 0 {
+		return 0, &bench.UnfitError{Node: node, Reason: file + " does not tell how much memory is available"}
+	}
+	return available / 2, nil
+}
+
+// memoryLine is a count of /proc/meminfo, or of the meminfo of a NUMA node.
+var memoryLine = lazyregexp.New(`(?m)^(?:Node [0-9]+ )?(\S+):\s+([0-9]+) kB$`)

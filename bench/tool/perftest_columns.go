@@ -1,0 +1,150 @@
+package tool
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/bench"
+)
+
+// mibToGb converts what perftest calls "MB/sec" (releases up to 5.x) or "MiB/sec" (later ones). Both are 2^20
+// bytes a second: `ib_write_bw --help` says under --report_gbits "MiB=2^20 byte, while Gb=10^9 bits", and the
+// column has been divided by 0x100000 since the first releases. It is confirmed by the message rate, e.g.
+// 8388608 bytes at 0.000341 Mpps are 2728 MiB/s (and 2860 MB/s) where 2729.60 "MB/sec" are printed.
+const mibToGb = (1 << 20) * 8 / 1e9
+
+// perftestColumns are the titles perftest has printed from 1.x to 6.x. A title not in this list is an
+// unknown layout, and an error: a guessed column is a wrong figure.
+var perftestColumns = makePerftestColumns()
+
+// makePerftestColumns writes the columns of bandwidths once for each unit that perftest has had.
+func makePerftestColumns() []column {
+	cols := []column{
+		{title: "#bytes", json: "MsgSize", kind: columnBytes},
+		{title: "#iterations", json: "n_iterations", kind: columnIterations},
+		{title: "MsgRate[Mpps]", json: "MsgRate", metric: bench.MetricMessageRate},
+		{title: "t_min[usec]", json: "t_min", metric: bench.MetricLatencyMin},
+		{title: "t_max[usec]", json: "t_max", metric: bench.MetricLatencyMax},
+		{title: "t_typical[usec]", json: "t_typical", metric: bench.MetricLatencyTypical},
+		{title: "t_avg[usec]", json: "t_avg", metric: bench.MetricLatencyAverage},
+		{title: perftestStdev, json: "t_stdev", metric: bench.MetricLatencyStdev, mayBeZero: true},
+		{title: "99% percentile[usec]", json: "percentile_99", metric: bench.MetricLatencyP99},
+		{title: "99.9% percentile[usec]", json: "percentile_99.9", metric: bench.MetricLatencyP999},
+		// The short titles are those of published tables, where the long ones did not fit.
+		{title: "99%[usec]", metric: bench.MetricLatencyP99},
+		{title: "99.9%[usec]", metric: bench.MetricLatencyP999},
+		// Transactions a second, not millions: 99.03 us one way goes with 5048.78, which is 1/(2 * 99.03 us).
+		{title: "tps average", json: "tps_average", metric: bench.MetricTPSAverage, scale: 1e-6},
+		{title: "tps peak", metric: bench.MetricTPSPeak, scale: 1e-6},
+		{title: "#sl", json: "sl", kind: columnOther},
+		{title: "CPU_Util[%]", json: "CPU_util", kind: columnOther},
+		{title: "CPU_Util[%%]", kind: columnOther}, // a format string printed as it is, in some releases
+		{title: "MsgRate Port1[Mpps]", kind: columnOther},
+		{title: "MsgRate Port2[Mpps]", kind: columnOther},
+	}
+	// --out_json has its bandwidths in Gb/s or in MiB/s, and does not tell which: see bandwidthScale.
+	for _, unit := range []string{"Gb/sec", "MB/sec", "MiB/sec"} {
+		scale := mibToGb
+		if unit == "Gb/sec" {
+			scale = 1
+		}
+		cols = append(cols,
+			column{title: "BW peak[" + unit + "]", json: "BW_peak", metric: bench.MetricBWPeak, scale: scale,
+				mayBeZero: true},
+			column{title: "BW average[" + unit + "]", json: "BW_average", metric: bench.MetricBWAverage, scale: scale},
+			column{title: "BW Port1[" + unit + "]", kind: columnOther},
+			column{title: "BW Port2[" + unit + "]", kind: columnOther},
+		)
+	}
+	return cols
+}
+
+// parseHeader splits a header row into its columns. Titles contain spaces and are set apart by spaces, so the
+// row is matched title by title. No title is the beginning of another.
+func parseHeader(line string) ([]column, error) {
+	rest := strings.Join(strings.Fields(line), " ") + " "
+	var cols []column
+	seen := make(map[string]bool)
+	for rest != "" {
+		// Titles are parted by as many spaces as there are in some of them, so that the row cannot be split.
+		i := slices.IndexFunc(perftestColumns, func(c column) bool { return strings.HasPrefix(rest, c.title+" ") })
+		if i < 0 {
+			return nil, fmt.Errorf("unknown column at %q", bench.Shorten(rest))
+		}
+		c := perftestColumns[i]
+		key := cmp.Or(c.metric, c.title)
+		if seen[key] {
+			return nil, fmt.Errorf("column %q appears twice", c.title)
+		}
+		seen[key] = true
+		cols = append(cols, c)
+		rest = strings.TrimPrefix(rest, c.title+" ")
+	}
+	if !seen["#bytes"] || !seen["#iterations"] {
+		return nil, errors.New("column #bytes or #iterations is missing")
+	}
+	if !seen[bench.MetricBWAverage] && !seen[bench.MetricLatencyAverage] && !seen[bench.MetricLatencyTypical] {
+		return nil, errors.New("neither a bandwidth nor a latency column")
+	}
+	return cols, nil
+}
+
+// perftestStdev is the column that perftest cannot always fill.
+const perftestStdev = "t_stdev[usec]"
+
+// maxDeviation is the largest distance from the average, in us, whose square fits in the C int that perftest
+// (seen in the code of release 4.5) keeps it in: the square root of 2^31 - 1.
+const maxDeviation = 46340
+
+// deviationOverflowed tells whether perftest could not compute the standard deviation of a row: some latency lies
+// further from the average than perftest can square. It then prints -nan, or a number that means nothing, and
+// which of the two depends on the other latencies. A lab on a busy machine gets there. All other columns are right.
+func deviationOverflowed(cells map[string]cell) bool {
+	average, ok := cells[bench.MetricLatencyAverage]
+	least, hasLeast := cells[bench.MetricLatencyMin]
+	most, hasMost := cells[bench.MetricLatencyMax]
+	return ok && (hasLeast && average.value-least.value > maxDeviation ||
+		hasMost && most.value-average.value > maxDeviation)
+}
+
+// derive computes a bandwidth or a message rate that was printed as zero from the other of the two.
+//
+// perftest prints a bandwidth with two decimals (six below 0.1 Gb/s with --report_gbits) and a rate with six,
+// so on slow nodes the one is zero for the smallest messages and the other for the largest. That is rounding
+// only as long as the computed value would have been rounded to zero too. Where it would not, the row
+// contradicts itself, and derive returns 0 and false.
+func derive(metric string, bytes int64, cells map[string]cell) (v float64, ok bool) {
+	gbPerMpps := float64(bytes) * 8 / 1e3 // 10^6 messages of so many bytes, in 10^9 bits
+	bandwidth, rate := cells[bench.MetricBWAverage], cells[bench.MetricMessageRate]
+	rounding := 0.0
+	switch metric {
+	case bench.MetricBWAverage:
+		v, rounding = rate.value*gbPerMpps, rate.rounding*gbPerMpps
+	case bench.MetricMessageRate:
+		v, rounding = bandwidth.value/gbPerMpps, bandwidth.rounding/gbPerMpps
+	}
+	if v <= 0 || v-rounding > cells[metric].rounding {
+		return 0, false
+	}
+	return v, true
+}
+
+// checkOrder refuses latencies that no sorted list of samples has.
+func checkOrder(cells map[string]cell) error {
+	last, lastMetric := 0.0, ""
+	for _, m := range []string{bench.MetricLatencyMin, bench.MetricLatencyTypical, bench.MetricLatencyP99,
+		bench.MetricLatencyP999, bench.MetricLatencyMax} {
+		c, ok := cells[m]
+		if !ok {
+			continue
+		}
+		if c.value < last {
+			return fmt.Errorf("%s of %g us is below %s of %g us", m, c.value, lastMetric, last)
+		}
+		last, lastMetric = c.value, m
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package tool
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rackless/rackless/bench"
+)
+
+// Tests are what an output says where a tool runs several tests in turn.
+type Tests struct {
+	Version string    // of the tool; "" where it does not tell
+	Started time.Time // zero where it does not tell
+	All     []Test    // in the order printed
+}
+
+// A Test is one of them.
+type Test struct {
+	Name    string // with what differs from the usual: "/half/max"
+	Figures []bench.Figure
+	Err     error // why there are no figures, or not all
+}
+
+// of returns the test with a name, a new one where there is none yet.
+func (t *Tests) of(name string) *Test {
+	i := slices.IndexFunc(t.All, func(x Test) bool { return x.Name == name })
+	if i < 0 {
+		i = len(t.All)
+		t.All = append(t.All, Test{Name: name})
+	}
+	return &t.All[i]
+}
+
+// add adds figures to those of the test with a name.
+func (t *Tests) add(name string, figures ...bench.Figure) {
+	x := t.of(name)
+	x.Figures = append(x.Figures, figures...)
+}
+
+// checked returns the tests where the output could be read and has some, each with figures or an error.
+func (t *Tests) checked(tool string, output []byte, err error) (Tests, error) {
+	if err == nil && len(t.All) == 0 {
+		err = bench.BadOutput(tool, output, "there is no result")
+	}
+	if err != nil {
+		return Tests{}, err
+	}
+	for i := range t.All {
+		if x := &t.All[i]; x.Err == nil && len(x.Figures) == 0 {
+			x.Err = bench.BadResult(tool, "%s has no figure", x.Name)
+		}
+	}
+	return *t, nil
+}
