@@ -15,7 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go}
 
 packages() {
-	"$go" test -run='^$' -bench=. -benchmem -count=5 "$@" ./rdma/fabric ./lab ./bench ./machine/inspect/... ./report/hostview ./machine/diagnose ./plan/...
+	"$go" test -run='^$' -bench=. -benchmem -count=5 "$@" ./rdma/fabric ./lab ./bench/tool ./machine/inspect/... ./report/hostview ./machine/diagnose ./plan/...
 }
 
 # fetch_kernel prints the path of the kernel of the nodes, unpacked as virtme-ng wants it, or nothing.

@@ -547,23 +547,6 @@ func TestTheRateOfAnEarlySysbenchIsDerived(t *testing.T) {
 	}
 }
 
-func TestEchoesThatWereLostAreAFigure(t *testing.T) {
-	in := change(t, "ping/recorded-iputils-20221126.txt", "5 received, 0%", "4 received, +1 errors, 20%")
-	lab := &fakeLab{clients: []command{fails(1, in, "")}}
-	samples := run(t, lab, "ping", n2, n1, bench.Options{Iterations: 5})
-	s := samples[len(samples)-1]
-	if s.Metric != bench.MetricLoss || s.Value != 20 || s.Unit != "%" || s.Error != "" ||
-		s.Command != "ping -c 5 -i 0.2 10.0.0.1" || s.ServerCommand != "" {
-		t.Errorf("%+v", s)
-	}
-	lab = &fakeLab{clients: []command{fails(1,
-		string(readFile(t, "testdata/ping/recorded-iputils-20221126-bad-none.txt")), "")}}
-	samples = run(t, lab, "ping", n2, n1, bench.Options{})
-	if len(samples) != 1 || !strings.Contains(samples[0].Error, "no echo came back") || samples[0].Attempt != 3 {
-		t.Errorf("%+v", samples)
-	}
-}
-
 func TestALatencyBelowTheWireIsNoResult(t *testing.T) {
 	w := bench.Wire{Rate: 10, MTU: 4096}
 	lat := func(us float64, bytes int64) []bench.Figure {

@@ -1,10 +1,12 @@
-package tool
+package bench_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +18,32 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 )
+
+var (
+	n1 = bench.Endpoint{Node: "n1", Addr: netip.MustParseAddr("10.0.0.1"), Device: "rxe0", GIDIndex: 1}
+	n2 = bench.Endpoint{Node: "n2", Addr: netip.MustParseAddr("10.0.0.2"), Device: "rxe1", GIDIndex: 3}
+)
+
+func mustEngine(t testing.TB, name string) bench.Engine {
+	t.Helper()
+	e, err := tool.EngineByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// recorded reads a recorded output of a tool.
+func recorded(t testing.TB, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile("tool/testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
 
 // A command is what the fake lab does for one start of a client or a server.
 type command func(ctx context.Context) (bench.Output, error)
@@ -126,7 +153,7 @@ func (l *fakeLab) serve(ctx context.Context, port string) (bench.Output, error) 
 
 // prints is a command that takes a while and prints a fixture.
 func prints(t *testing.T, file string) command {
-	out := readFile(t, "testdata/"+file)
+	out := recorded(t, ""+file)
 	return func(ctx context.Context) (bench.Output, error) {
 		time.Sleep(2 * time.Second)
 		return bench.Output{Stdout: out}, nil
@@ -146,7 +173,7 @@ func hangs(ctx context.Context) (bench.Output, error) {
 
 // miscalibrated is what perftest does where the clock calibration fails: zeros, a line on stderr, status 0.
 func miscalibrated(t *testing.T) command {
-	zeros := string(readFile(t, "testdata/perftest/synthetic-bad-zeros.txt"))
+	zeros := string(recorded(t, "perftest/synthetic-bad-zeros.txt"))
 	return fails(0, zeros, "Correlation coefficient r^2: 0.832114 < 0.9\n")
 }
 
@@ -381,7 +408,7 @@ func TestAFailedMeasurementKeepsWhatWasPrinted(t *testing.T) {
 // What the programs of a good measurement printed is kept where that is asked for: byte by byte,
 // once, and of the attempt that gave the figures.
 func TestAGoodMeasurementKeepsWhatWasPrinted(t *testing.T) {
-	table := readFile(t, "testdata/"+goodBW)
+	table := recorded(t, ""+goodBW)
 	newLab := func() *fakeLab {
 		return &fakeLab{
 			clients: []command{fails(1, "nothing\n", ""), func(context.Context) (bench.Output, error) {
@@ -416,7 +443,7 @@ func TestALongMeasurementIsNotCutOff(t *testing.T) {
 		lab := &fakeLab{clients: []command{func(ctx context.Context) (bench.Output, error) {
 			select {
 			case <-time.After(600 * time.Second):
-				return bench.Output{Stdout: readFile(t, "testdata/"+goodBW)}, nil
+				return bench.Output{Stdout: recorded(t, ""+goodBW)}, nil
 			case <-ctx.Done():
 				return bench.Output{}, ctx.Err()
 			}
@@ -507,7 +534,7 @@ func TestEachNodeIsAskedForItsVersionOnce(t *testing.T) {
 }
 
 func TestIperf3RunsAndTellsItsOwnReason(t *testing.T) {
-	refused := string(readFile(t, "testdata/iperf3/recorded-3.12-refused.json"))
+	refused := string(recorded(t, "iperf3/recorded-3.12-refused.json"))
 	lab := &fakeLab{clients: []command{fails(1, refused, ""), prints(t, "iperf3/recorded-3.12-tcp.json")},
 		version: bench.Output{Stdout: []byte("iperf 3.12 (cJSON 1.7.15)\n")}}
 	synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package tool
+package bench_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 )
 
 func TestWordsOfGroups(t *testing.T) {
@@ -28,7 +29,7 @@ func TestWordsOfGroups(t *testing.T) {
 		"mpi_alltoall/px": "want one number", "lammps/ib": "want nN for the first N nodes",
 		"lammps/ucx/tcp": "want nN", "mpi_alltoall/": "want nN",
 	} {
-		if _, err := EngineByName(name); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := tool.EngineByName(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
