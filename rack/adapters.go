@@ -12,7 +12,7 @@ import (
 
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/wait"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
 )
@@ -23,16 +23,16 @@ const NoAdapter vm.State = "no-adapter"
 
 // An Adapted runtime emulates adapters of its nodes.
 type Adapted interface {
-	check.AdapterReader
+	checks.AdapterReader
 	// SetFault makes the adapter of a node's NIC fail, or, with an empty fault, work again: then the node is as
 	// before when it returns.
-	SetFault(ctx context.Context, node string, nic int, f check.Fault) error
+	SetFault(ctx context.Context, node string, nic int, f checks.Fault) error
 	// ResetAdapter resets the adapter of a node's NIC. The node is as before when it returns.
 	ResetAdapter(ctx context.Context, node string, nic int) error
 }
 
-// Adapters implements check.AdapterReader. A lab under a driver that emulates none has none.
-func (r *Rack) Adapters(ctx context.Context) ([]check.Adapter, error) {
+// Adapters implements checks.AdapterReader. A lab under a driver that emulates none has none.
+func (r *Rack) Adapters(ctx context.Context) ([]checks.Adapter, error) {
 	if a, ok := r.runtime.(Adapted); ok {
 		return a.Adapters(ctx)
 	}
@@ -69,11 +69,11 @@ func (r *Rack) adapterWorks(node, nic string) error {
 	if err != nil {
 		return err
 	}
-	return check.Broken(r.Lab, all, node, nic)
+	return checks.Broken(r.Lab, all, node, nic)
 }
 
 // Fail gives an adapter a fault. With last it waits for that time, and ends the fault.
-func Fail(ctx context.Context, x Adapted, node string, nic int, f check.Fault, last time.Duration) error {
+func Fail(ctx context.Context, x Adapted, node string, nic int, f checks.Fault, last time.Duration) error {
 	if err := x.SetFault(ctx, node, nic, f); err != nil || last == 0 {
 		return err
 	}
@@ -121,8 +121,8 @@ func (r *Rack) LinksSet() bool {
 	return err == nil
 }
 
-// SwitchLinks implements check.LinkReader. Whether a port is shut is a matter of other checks.
-func (r *Rack) SwitchLinks(ctx context.Context) ([]check.SwitchLink, error) {
+// SwitchLinks implements checks.LinkReader. Whether a port is shut is a matter of other checks.
+func (r *Rack) SwitchLinks(ctx context.Context) ([]checks.SwitchLink, error) {
 	want := make(map[string]fabric.Link)
 	err := atomicfile.ReadJSON(filepath.Join(r.Dir, linksFile), &want)
 	if errors.Is(err, os.ErrNotExist) {
@@ -139,13 +139,13 @@ func (r *Rack) SwitchLinks(ctx context.Context) ([]check.SwitchLink, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []check.SwitchLink
+	var out []checks.SwitchLink
 	for _, p := range have.Ports {
 		w, known := want[p.Name]
 		if !known { // of a node that came later
 			continue
 		}
-		l := check.SwitchLink{Port: p.Name, Have: "as set", Want: "as set"}
+		l := checks.SwitchLink{Port: p.Name, Have: "as set", Want: "as set"}
 		var is, asked, flags []string
 		for _, key := range fabric.LinkKeys() {
 			if a, b := p.Link.Get(key), w.Get(key); a != b {

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/guest"
@@ -82,7 +82,7 @@ type Hosted interface {
 	// Local reports whether the host is this machine; otherwise only nodes can be looked at.
 	Local(ctx context.Context) (bool, error)
 	// Domains reads the virtual machines of the lab that exist, from a host that is this machine.
-	Domains(ctx context.Context) ([]check.Domain, error)
+	Domains(ctx context.Context) ([]checks.Domain, error)
 }
 
 // Logs are the files with the output of a node. They may not exist, and may be on another machine.

@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/internal/statedir"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/guest"
 )
@@ -251,8 +251,8 @@ func describeNode(st NodeStatus) NodeDescription {
 	return n
 }
 
-// Facts and Exec make a Rack a check.Reader.
-var _ check.Reader = (*Rack)(nil)
+// Facts and Exec make a Rack a checks.Reader.
+var _ checks.Reader = (*Rack)(nil)
 
 // Facts returns what the kernel of a node says of it now.
 func (r *Rack) Facts(ctx context.Context, node string) (*facts.Node, error) {

@@ -20,7 +20,7 @@ import (
 	"github.com/rackless/rackless/machine/diagnose"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/inspect"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
@@ -127,7 +127,7 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 	defer end()
 	// The findings go into the result too: a reader a year later sees in what state the lab was measured.
 	verify := func() ([]finding.Finding, error) {
-		findings, err := check.Lab(ctx, r.Lab, r, nil, p.Begin)
+		findings, err := checks.Lab(ctx, r.Lab, r, nil, p.Begin)
 		p.End(err)
 		// A lab that is not right gives figures that look right: nothing is measured on it unasked.
 		if bad := finding.NotOK(findings); err == nil && len(bad) > 0 && !f.anyway {

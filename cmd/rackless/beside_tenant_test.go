@@ -10,7 +10,7 @@ import (
 
 	"github.com/rackless/rackless/internal/storey"
 	"github.com/rackless/rackless/machine/finding"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 )
 
 // tenantScript prints all that a tenant would notice a change of: its process, its definition,
@@ -102,7 +102,7 @@ func (n *tenant) hadItsCPU(t *testing.T) {
 }
 
 // byReboot are the checks of what kernel arguments do: they fail on a host that is prepared without a reboot.
-var byReboot = []string{check.IDKernelArgs, check.IDThreads, check.IDInterrupts}
+var byReboot = []string{checks.IDKernelArgs, checks.IDThreads, checks.IDInterrupts}
 
 // verified fails the test if verify found a fault by a check that is not among the allowed ones.
 func (h *small) verified(t *testing.T, out string, status int, allowed ...string) {

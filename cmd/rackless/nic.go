@@ -13,7 +13,7 @@ import (
 
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/report/tables"
 )
@@ -65,7 +65,7 @@ func newNICFaultCmd(a *app) *cobra.Command {
 	var unset bool
 	var last time.Duration
 	var kinds, list []string
-	for _, f := range check.Faults {
+	for _, f := range checks.Faults {
 		kinds = append(kinds, string(f.Kind))
 		list = append(list, fmt.Sprintf("  %-13s %s", f.Kind, f.Help))
 	}
@@ -84,7 +84,7 @@ func newNICFaultCmd(a *app) *cobra.Command {
 			}
 			return a.onAdapter(cmd.Context(), format, args[0], nic, func(ctx context.Context, x rack.Adapted,
 				node string, i int) error {
-				return rack.Fail(ctx, x, node, i, check.Fault(kind), last)
+				return rack.Fail(ctx, x, node, i, checks.Fault(kind), last)
 			})
 		},
 	}
@@ -138,7 +138,7 @@ func (a *app) onAdapter(ctx context.Context, format, arg, nic string,
 		return err
 	}
 	out := tables.Adapters{}
-	for _, x := range slices.DeleteFunc(all, func(x check.Adapter) bool { return x.Node != node }) {
+	for _, x := range slices.DeleteFunc(all, func(x checks.Adapter) bool { return x.Node != node }) {
 		out.Adapters = append(out.Adapters, tables.LabAdapter{Lab: r.Lab.Name, Adapter: x})
 	}
 	return a.print(format, out, tables.AdapterGrid(out))

@@ -19,8 +19,8 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/rack/check"
 	"github.com/rackless/rackless/rack/placed"
+	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
@@ -220,7 +220,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 
 // surveyLab verifies the lab of a study, and keeps what the first run found.
 func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s *store.Study, lab *rack.Rack) error {
-	findings, err := check.Lab(ctx, lab.Lab, lab, nil, func(string) {})
+	findings, err := checks.Lab(ctx, lab.Lab, lab, nil, func(string) {})
 	if err != nil {
 		return err
 	}

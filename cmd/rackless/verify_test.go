@@ -15,8 +15,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/planner"
-	"github.com/rackless/rackless/rack/check"
 	"github.com/rackless/rackless/rack/verify"
+	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -60,7 +60,7 @@ func TestWatchGoesOnUntilItIsInterrupted(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 35*time.Second)
 				defer cancel()
 				err = a.watchVerify(ctx, &verifyOptions{form: tt.form, interval: 10 * time.Second,
-					only: []string{check.IDGovernor}}, v)
+					only: []string{checks.IDGovernor}}, v)
 			})
 			if code, _ := exitCodeOf(err); code != tt.code {
 				t.Errorf("status %d (%v), want %d", code, err, tt.code)
@@ -90,7 +90,7 @@ func TestWhatIsNotCheckedIsSaid(t *testing.T) {
 	v := fakeHost("performance")
 	v.Unseen = "the host, which is another machine"
 	a, out, complaints := testApp(t)
-	if err := a.verifyOnce(t.Context(), &verifyOptions{form: formatJSON, only: []string{check.IDGovernor}},
+	if err := a.verifyOnce(t.Context(), &verifyOptions{form: formatJSON, only: []string{checks.IDGovernor}},
 		v); err != nil {
 		t.Fatal(err)
 	}

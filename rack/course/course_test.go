@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/rdma/fabric"
 )
 
@@ -36,7 +36,7 @@ func TestEveryPuzzleIsWhole(t *testing.T) {
 			t.Errorf("puzzle %d breaks nothing", n)
 		}
 		known := p.Fault == ""
-		for _, f := range check.Faults {
+		for _, f := range checks.Faults {
 			known = known || f.Kind == p.Fault
 		}
 		if !known {

@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/internal/strictyaml"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/rdma/fabric"
 )
 
@@ -25,7 +25,7 @@ type Puzzle struct {
 	Mends  string            `yaml:"mends"`
 	Busy   bool              `yaml:"busy"`  // the port of the node is made busy before
 	Link   []fabric.LinkEdit `yaml:"link"`  // of the same port: what breaks it
-	Fault  check.Fault       `yaml:"fault"` // of the node's adapter
+	Fault  checks.Fault      `yaml:"fault"` // of the node's adapter
 }
 
 // busy is a port at which packets wait, so that a lossless fabric or marks have something to do.

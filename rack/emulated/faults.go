@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/rdma/connectx"
 	"github.com/rackless/rackless/vm/guest"
 )
@@ -26,15 +26,15 @@ var _ rack.Adapted = (*emulatedLab)(nil)
 
 // A fault is what is to happen to an adapter.
 type fault struct {
-	Port  string      `json:"port"`
-	Kind  check.Fault `json:"kind,omitempty"` // "": none any more
-	Reset bool        `json:"reset,omitempty"`
+	Port  string       `json:"port"`
+	Kind  checks.Fault `json:"kind,omitempty"` // "": none any more
+	Reset bool         `json:"reset,omitempty"`
 }
 
 // listed are the adapters of a lab.
 type listed struct {
-	Error    string          `json:"error,omitempty"`
-	Adapters []check.Adapter `json:"adapters"`
+	Error    string           `json:"error,omitempty"`
+	Adapters []checks.Adapter `json:"adapters"`
 }
 
 // fail does what is asked of an adapter.
@@ -59,7 +59,7 @@ func (a *adapters) fail(f *fault) error {
 
 // list says how the adapters of the lab are.
 func (a *agents) list() listed {
-	out := listed{Adapters: []check.Adapter{}}
+	out := listed{Adapters: []checks.Adapter{}}
 	r, err := rack.Open(rack.Dirs{Run: filepath.Dir(a.dir)}, filepath.Base(a.dir))
 	if err != nil {
 		out.Error = err.Error()
@@ -75,11 +75,11 @@ func (a *agents) list() listed {
 				continue
 			}
 			s := have.port.Status()
-			kind := check.Fault(s.Fault)
+			kind := checks.Fault(s.Fault)
 			if kind == "" && c.off[rack.PortName(n.Name, i)] {
-				kind = check.FaultLink
+				kind = checks.FaultLink
 			}
-			out.Adapters = append(out.Adapters, check.Adapter{Node: n.Name, NIC: nic.Name, Model: string(have.model),
+			out.Adapters = append(out.Adapters, checks.Adapter{Node: n.Name, NIC: nic.Name, Model: string(have.model),
 				MAC: have.mac, RateBits: connectx.Rate(string(have.model)), Connected: s.Connected, Driver: s.Driver,
 				LinkUp: s.Up, Flaps: s.Flaps, LinkDowns: s.LinkDowns, Resets: s.Resets, Fault: kind,
 				Crash: s.Crash})
@@ -109,7 +109,7 @@ func ask(ctx context.Context, dir string, q request) (got listed, err error) {
 }
 
 // Adapters implements rack.Adapted.
-func (r *emulatedLab) Adapters(ctx context.Context) ([]check.Adapter, error) {
+func (r *emulatedLab) Adapters(ctx context.Context) ([]checks.Adapter, error) {
 	if !hasConnectX(r.Lab) {
 		return nil, nil
 	}
@@ -122,7 +122,7 @@ func (r *emulatedLab) Adapters(ctx context.Context) ([]check.Adapter, error) {
 }
 
 // SetFault implements rack.Adapted. That nothing answers at the other end of the cable is the switch's doing.
-func (r *emulatedLab) SetFault(ctx context.Context, node string, nic int, f check.Fault) error {
+func (r *emulatedLab) SetFault(ctx context.Context, node string, nic int, f checks.Fault) error {
 	c, err := r.Switch()
 	if err != nil {
 		return err
@@ -133,14 +133,14 @@ func (r *emulatedLab) SetFault(ctx context.Context, node string, nic int, f chec
 	}
 	port := rack.PortName(node, nic)
 	for _, p := range have.Ports {
-		if down := f == check.FaultLink; p.Name == port && p.Link.Down != down {
+		if down := f == checks.FaultLink; p.Name == port && p.Link.Down != down {
 			p.Link.Down = down
 			if err := c.SetLink(ctx, port, p.Link); err != nil {
 				return err
 			}
 		}
 	}
-	if f == check.FaultLink {
+	if f == checks.FaultLink {
 		_, err := ask(ctx, r.Dir, request{Fault: &fault{Port: port}}) // it has no other fault any more
 		return err
 	}
@@ -201,7 +201,7 @@ func (r *emulatedLab) mend(ctx context.Context, node string) error {
 			return err
 		}
 	}
-	if mended.Facts, err = check.AdapterRDMA(ctx, n, mended.Facts, r.Rack); err != nil {
+	if mended.Facts, err = checks.AdapterRDMA(ctx, n, mended.Facts, r.Rack); err != nil {
 		return err
 	}
 	return r.AwaitGIDs(ctx, n, &mended, 100*time.Millisecond)
@@ -238,8 +238,8 @@ func (r *emulatedLab) recovered(ctx context.Context, n lab.Node) (*facts.Node, e
 }
 
 // settled says whether the drivers of all adapters of a node that have no fault have set them up.
-func settled(all []check.Adapter, node string) bool {
-	return !slices.ContainsFunc(all, func(a check.Adapter) bool { return a.Node == node && a.Fault == "" && !a.Driver })
+func settled(all []checks.Adapter, node string) bool {
+	return !slices.ContainsFunc(all, func(a checks.Adapter) bool { return a.Node == node && a.Fault == "" && !a.Driver })
 }
 
 // configured says whether the network devices of a node are as the lab has them.

@@ -19,7 +19,7 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/vm/guest"
 	"github.com/rackless/rackless/vm/qemu"
 )
@@ -88,7 +88,7 @@ func (u *upRun) reach(ctx context.Context) error {
 	u.progress.Begin("reach")
 	from := lists.Filter(u.Lab.Nodes, func(n lab.Node) bool { return u.setups[n.Name] != nil })
 	if len(from) == 0 { // settings of running nodes have changed
-		if f := check.ReachFrom(ctx, u.Lab, 0, u.Rack); f.Status != finding.OK {
+		if f := checks.ReachFrom(ctx, u.Lab, 0, u.Rack); f.Status != finding.OK {
 			return fmt.Errorf("node %s: %s of its peers answer; %s", f.Subject, f.Have, f.Fix)
 		}
 		return nil
@@ -99,14 +99,14 @@ func (u *upRun) reach(ctx context.Context) error {
 	// The i-th does not ping those before it: their pings have shown both directions.
 	targets := make(map[string][]netip.Addr)
 	for i, n := range from {
-		targets[n.Name] = check.Peers(u.Lab, n, from[:i]...)
+		targets[n.Name] = checks.Peers(u.Lab, n, from[:i]...)
 	}
 	return rack.Each(ctx, from, workers(), func(ctx context.Context, n lab.Node) error {
 		peers := targets[n.Name]
 		if len(peers) == 0 {
 			return nil
 		}
-		answered, err := u.setup(n.Name).Reach(ctx, check.PingPayload(u.Lab), peers)
+		answered, err := u.setup(n.Name).Reach(ctx, checks.PingPayload(u.Lab), peers)
 		if err != nil {
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
@@ -201,7 +201,7 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 		}
 	}
 	if err == nil {
-		node.Facts, err = check.AdapterRDMA(ctx, n, node.Facts, u.Rack)
+		node.Facts, err = checks.AdapterRDMA(ctx, n, node.Facts, u.Rack)
 	}
 	if err == nil {
 		err = u.AwaitGIDs(ctx, n, node, 100*time.Millisecond)

@@ -20,7 +20,7 @@ import (
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/plan/render"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/rdma/fabric"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/guest"
@@ -158,7 +158,7 @@ func (p *placedLab) Local(ctx context.Context) (bool, error) {
 
 // Domains reads the domains of the lab, with the threads and the memory that the kernel has of them.
 // Domains that are not defined are left out: for the checks they do not exist.
-func (p *placedLab) Domains(ctx context.Context) ([]check.Domain, error) {
+func (p *placedLab) Domains(ctx context.Context) ([]checks.Domain, error) {
 	c, err := p.libvirt(ctx)
 	if err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (p *placedLab) Domains(ctx context.Context) ([]check.Domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []check.Domain
+	var all []checks.Domain
 	for _, n := range p.Lab.Nodes {
 		d, err := domainOf(ctx, c, n.Name, p.domain(n.Name))
 		if errors.Is(err, libvirt.ErrNoDomain) {
@@ -188,8 +188,8 @@ func (p *placedLab) Domains(ctx context.Context) ([]check.Domain, error) {
 }
 
 // domainOf reads one domain.
-func domainOf(ctx context.Context, c *libvirt.Conn, node, name string) (check.Domain, error) {
-	d := check.Domain{Node: node, Name: name}
+func domainOf(ctx context.Context, c *libvirt.Conn, node, name string) (checks.Domain, error) {
+	d := checks.Domain{Node: node, Name: name}
 	have, err := c.Get(ctx, name)
 	if err != nil {
 		return d, err

@@ -1,7 +1,7 @@
 // Package verify decides what is checked of a lab or of a host, and in which order. It compares the
 // findings of one round with those of the next, and keeps the last ones for others to show.
 //
-// The checks themselves are in package check, which compares values. This package reads the values.
+// The checks themselves are in package checks, which compares values. This package reads the values.
 package verify
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 )
 
 // A Target is what is checked. Parts that are nil are left out.
@@ -34,11 +34,11 @@ type Target struct {
 	Unseen string // what the lab has but cannot be seen from here, and why; "" if there is nothing
 
 	Host    func(context.Context) (*topology.Host, error)
-	Running func(context.Context) (*facts.Running, error) // what runs on Host
-	Strays  func() ([]string, error)                      // what prepare has made on Host and its journal does not know
-	Domains func(context.Context) ([]check.Domain, error) // virtual machines of the plan
-	Lab     *lab.Lab                                      // whose nodes are read through Nodes
-	Nodes   check.Reader
+	Running func(context.Context) (*facts.Running, error)  // what runs on Host
+	Strays  func() ([]string, error)                       // what prepare has made on Host and its journal does not know
+	Domains func(context.Context) ([]checks.Domain, error) // virtual machines of the plan
+	Lab     *lab.Lab                                       // whose nodes are read through Nodes
+	Nodes   checks.Reader
 
 	LinksSet bool // how the links of the lab's switch are to be is recorded
 }
@@ -59,14 +59,14 @@ func (t *Target) Checks() []string {
 		finding.Domain: t.Domains != nil,
 		finding.Lab:    t.Lab != nil,
 		finding.Guest:  t.Plan != nil && t.Lab != nil,
-		finding.Adapter: t.Lab != nil && (check.HasHostCards(t.Nodes) ||
+		finding.Adapter: t.Lab != nil && (checks.HasHostCards(t.Nodes) ||
 			slices.ContainsFunc(t.Lab.Nodes, lab.Node.ConnectX)),
 		finding.Setup: t.Lab != nil && (t.Lab.Slurm != nil ||
 			slices.ContainsFunc(t.Lab.Nodes, func(n lab.Node) bool { return len(n.Setup) > 0 })),
 	}
 	return slices.DeleteFunc(finding.Names(), func(id string) bool {
-		return !made[finding.GroupOf(id)] || id == check.IDJournal && t.Strays == nil ||
-			id == check.IDSwitchLinks && !t.LinksSet
+		return !made[finding.GroupOf(id)] || id == checks.IDJournal && t.Strays == nil ||
+			id == checks.IDSwitchLinks && !t.LinksSet
 	})
 }
 
@@ -81,7 +81,7 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 		})
 	}
 	s := step{ctx: ctx, progress: progress}
-	var domains []check.Domain
+	var domains []checks.Domain
 	var run *facts.Running
 	if wanted(finding.Host, finding.Domain) {
 		domains = read(&s, "read the virtual machines", t.Domains)
@@ -102,20 +102,20 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 				own = append(own, d.PID)
 			}
 		}
-		all = check.Host(t.Plan, h, run, own...)
+		all = checks.Host(t.Plan, h, run, own...)
 		if t.Strays != nil {
-			all = append(all, check.Journal(t.Strays()))
+			all = append(all, checks.Journal(t.Strays()))
 		}
 	}
 	if t.Domains != nil && wanted(finding.Domain) {
-		all = append(all, check.Domains(t.Plan, h, domains)...)
+		all = append(all, checks.Domains(t.Plan, h, domains)...)
 	}
 	inNodes := []finding.Group{finding.Lab, finding.Adapter, finding.Setup}
 	if t.Nodes != nil && wanted(inNodes...) {
 		ids := slices.DeleteFunc(slices.Clone(only), func(id string) bool {
 			return !slices.Contains(inNodes, finding.GroupOf(id))
 		})
-		found, err := check.Lab(ctx, t.Lab, t.Nodes, ids, progress)
+		found, err := checks.Lab(ctx, t.Lab, t.Nodes, ids, progress)
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +123,7 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 	}
 	if t.Nodes != nil && t.Plan != nil && wanted(finding.Guest) {
 		progress("compare the nodes with the plan")
-		all = append(all, check.Guests(t.Plan, h, t.readNodes(ctx))...)
+		all = append(all, checks.Guests(t.Plan, h, t.readNodes(ctx))...)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 )
 
 // A fakeHost is a verification of a host that changes from round to round: its governors are those
@@ -48,8 +48,8 @@ func TestFindingsOfAllKindsStandTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := fakeHost("performance")
-	v.Domains = func(context.Context) ([]check.Domain, error) {
-		return []check.Domain{{Node: "vm00", Name: "pair.vm00", State: "shut off"}}, nil
+	v.Domains = func(context.Context) ([]checks.Domain, error) {
+		return []checks.Domain{{Node: "vm00", Name: "pair.vm00", State: "shut off"}}, nil
 	}
 	v.Running = func(context.Context) (*facts.Running, error) {
 		return &facts.Running{Threads: []facts.Thread{{PID: 9, TID: 9, Name: "x", Allowed: topology.CPUs(1),
@@ -75,22 +75,22 @@ func TestFindingsOfAllKindsStandTogether(t *testing.T) {
 	if got, _ := kinds(); got != "RL2 RL3 RL4 " {
 		t.Errorf("all: %s", got)
 	}
-	if got, ids := kinds(check.IDDomain); got != "RL3 " || len(ids) != 1 {
+	if got, ids := kinds(checks.IDDomain); got != "RL3 " || len(ids) != 1 {
 		t.Errorf("virtual machines alone: %s %q", got, ids)
 	}
 	// That a node is silent is said, whatever was asked of it, and once for each kind of question.
-	if got, ids := kinds(check.IDMTU); got != "RL4 " || len(ids) != 1 || ids[0] != check.IDLink {
+	if got, ids := kinds(checks.IDMTU); got != "RL4 " || len(ids) != 1 || ids[0] != checks.IDLink {
 		t.Errorf("nodes alone: %s %q", got, ids)
 	}
-	if got, ids := kinds(check.IDGuestNUMA); got != "RL4 " || len(ids) != 1 || ids[0] != check.IDGuestCPUs {
+	if got, ids := kinds(checks.IDGuestNUMA); got != "RL4 " || len(ids) != 1 || ids[0] != checks.IDGuestCPUs {
 		t.Errorf("guests alone: %s %q", got, ids)
 	}
 	broken := errors.New("libvirt has gone")
-	v.Domains = func(context.Context) ([]check.Domain, error) { return nil, broken }
+	v.Domains = func(context.Context) ([]checks.Domain, error) { return nil, broken }
 	if _, err := v.Findings(t.Context(), nil, func(string) {}); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := v.Findings(t.Context(), []string{check.IDReach}, func(string) {}); err != nil {
+	if _, err := v.Findings(t.Context(), []string{checks.IDReach}, func(string) {}); err != nil {
 		t.Errorf("of the nodes alone: %v", err)
 	}
 }
@@ -99,7 +99,7 @@ func TestWhatAppliesFollowsFromTheTarget(t *testing.T) {
 	lab := &lab.Lab{Name: "pair"}
 	placed := fakeHost("performance")
 	placed.Lab, placed.Nodes = lab, silentReader{}
-	placed.Domains = func(context.Context) ([]check.Domain, error) { return nil, nil }
+	placed.Domains = func(context.Context) ([]checks.Domain, error) { return nil, nil }
 	remote := &Target{Plan: placed.Plan, Lab: lab, Nodes: silentReader{}}
 	snapshot := fakeHost("performance")
 	snapshot.Strays = nil
@@ -119,7 +119,7 @@ func TestWhatAppliesFollowsFromTheTarget(t *testing.T) {
 		var want []string
 		for _, id := range finding.Names() {
 			// A snapshot has no journal, and no links were asked for.
-			absent := id == check.IDJournal && tt.target.Strays == nil || id == check.IDSwitchLinks
+			absent := id == checks.IDJournal && tt.target.Strays == nil || id == checks.IDSwitchLinks
 			if slices.Contains(tt.want, finding.GroupOf(id)) && !absent {
 				want = append(want, id)
 			}

@@ -8,14 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/machine/finding"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 )
 
 func TestWatchPrintsWhatChanges(t *testing.T) {
 	found := func(id, subject string, s finding.Status, have string) finding.Finding {
 		return finding.Finding{ID: id, Subject: subject, Title: id, Status: s, Have: have, Want: "w", Fix: "f"}
 	}
-	silent := finding.Finding{Silent: true, ID: check.IDLink, Subject: "vm01", Title: "node answers",
+	silent := finding.Finding{Silent: true, ID: checks.IDLink, Subject: "vm01", Title: "node answers",
 		Status: finding.Unknown,
 		Have:   "silent"}
 	mtu := func(s finding.Status) finding.Finding { return found("link-mtu", "vm01 eth0", s, string(s)) }

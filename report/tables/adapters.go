@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -18,7 +18,7 @@ type Adapters struct {
 // A LabAdapter is an adapter of a lab.
 type LabAdapter struct {
 	Lab string `json:"lab"`
-	check.Adapter
+	checks.Adapter
 }
 
 // AdapterGrid has one row an adapter.

@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/vm/emulate"
 	"github.com/rackless/rackless/vm/images"
 )
@@ -35,16 +34,6 @@ func Hosts(hosts []emulate.Item, now time.Time) *show.Grid {
 		}
 		g.Add(h.Name, h.Profile, h.State, fmt.Sprint(h.CPUs), fmt.Sprint(h.NUMANodes), words.Bytes(h.Memory),
 			words.Bytes(h.DiskBytes), h.Accel, since, made, kept)
-	}
-	return g
-}
-
-// Studies has one row a study.
-func Studies(all []document.Entry) *show.Grid {
-	g := show.NewGrid("study", "begun", "lab", "done>", "failed>", "disturbed>")
-	for _, s := range all {
-		g.Add(s.Name, s.Created.Local().Format(time.DateTime), s.Lab, fmt.Sprint(s.Done), fmt.Sprint(s.Failed),
-			fmt.Sprint(s.Disturbed))
 	}
 	return g
 }

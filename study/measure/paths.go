@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 )
 
 // A factReader is the lab as paths needs it: *rack.Rack.
@@ -37,7 +37,7 @@ func newPaths(lab factReader, emulated bool, opts bench.Options, findings []find
 	w := &paths{lab: lab, emulated: emulated, opts: opts, ibMTU: map[string]int{}, nodes: map[string]*facts.Node{},
 		runs: map[string]expect.Path{}}
 	for _, f := range findings {
-		if mtu, err := strconv.Atoi(f.Have); err == nil && f.ID == check.IDIBMTU {
+		if mtu, err := strconv.Atoi(f.Have); err == nil && f.ID == checks.IDIBMTU {
 			w.ibMTU[f.Subject] = mtu
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/machine/finding"
-	"github.com/rackless/rackless/rack/check"
+	"github.com/rackless/rackless/rack/verify/checks"
 )
 
 // aLab is two nodes with cards, and with a GPU of NVIDIA's. /proc/stat of a node goes on by 3 s of
@@ -66,8 +66,8 @@ func TestWhatIsKnownOfAPath(t *testing.T) {
 		return bench.Endpoint{Node: node, Addr: netip.MustParseAddr("10.0.0.1"), Device: "mlx5_0", GIDIndex: 3,
 			Wire: bench.Wire{Rate: 100, MTU: 4096}}
 	}
-	findings := []finding.Finding{{ID: check.IDIBMTU, Subject: "vm01 mlx5_0", Have: "1024"},
-		{ID: check.IDIBMTU, Subject: "vm00 mlx5_0", Have: "no answer"}}
+	findings := []finding.Finding{{ID: checks.IDIBMTU, Subject: "vm01 mlx5_0", Have: "1024"},
+		{ID: checks.IDIBMTU, Subject: "vm00 mlx5_0", Have: "no answer"}}
 	measured := func() ([]bench.Sample, error) { return []bench.Sample{{Run: "r"}}, nil }
 	lab := &aLab{looks: map[string]int{}}
 	w := newPaths(lab, false, bench.Options{CPU: "2-3"}, findings)

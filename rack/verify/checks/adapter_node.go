@@ -1,0 +1,267 @@
+package checks
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/wait"
+	"github.com/rackless/rackless/lab"
+)
+
+// What a node's kernel says of its mlx5 functions. It is read without asking the adapter for anything, as whoever asks
+// one that does not answer waits for a minute: configuration space, what the network stack has noted, and the messages
+// of the driver, of which the last ones count.
+
+// adapterScript prints "pci ADDRESS VENDOR DRIVER" of each function, "net ADDRESS DEVICE FLAGS CARRIER" of its network
+// devices, "uptime SECONDS", and the driver's messages. The vendor is read from the function: the file that the kernel
+// has of it says nothing of a function that has left the bus.
+//
+//go:embed adapter.sh
+var adapterScript string
+
+// A nodeAdapter is an mlx5 function as its node sees it.
+type nodeAdapter struct {
+	pci, nic, driver string
+	ones             bool  // its configuration space reads ones
+	carrier          *bool // of a network device that is up
+	now              float64
+
+	bus, fatal, syndrome, gaveUp string // messages since the driver took the adapter last
+	timeout, unplugged           string
+	timeoutAt                    float64
+	downs                        []float64 // when the link went down; at most flapCount
+}
+
+// How long a message counts that says nothing of how things are now.
+const (
+	timeoutCounts = 5 * 60 // s
+	flapWindow    = 60     // s
+	flapCount     = 3
+)
+
+// Bounds of what a node's output may have: it is the node's, and so not trusted.
+const (
+	maxFunctions = 64
+	maxMessage   = 160 // characters of a message that are shown
+)
+
+// parseAdapters reads what adapterScript prints.
+func parseAdapters(out string) []nodeAdapter {
+	var all []nodeAdapter
+	of := func(pci string) *nodeAdapter {
+		i := slices.IndexFunc(all, func(a nodeAdapter) bool { return a.pci == pci })
+		if i < 0 {
+			return &nodeAdapter{} // of a function that is gone
+		}
+		return &all[i]
+	}
+	now := 0.0
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) >= 4 && f[0] == "pci" && len(all) < maxFunctions:
+			all = append(all, nodeAdapter{pci: f[1], ones: f[2] == "ffff", driver: f[3]})
+		case len(f) == 5 && f[0] == "net":
+			a := of(f[1])
+			a.nic = f[2]
+			flags, err := strconv.ParseUint(f[3], 0, 32)
+			if err == nil && flags&1 != 0 && (f[4] == "0" || f[4] == "1") {
+				a.carrier = new(f[4] == "1")
+			}
+		case len(f) == 2 && f[0] == "uptime":
+			now, _ = strconv.ParseFloat(f[1], 64)
+			if all == nil {
+				all = []nodeAdapter{} // it was read, and there is none
+			}
+		default:
+			at, text, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "["), "] mlx5_core ")
+			pci, text, of2 := strings.Cut(text, " ")
+			if ok && of2 {
+				seconds, _ := strconv.ParseFloat(strings.TrimSpace(at), 64)
+				of(strings.TrimSuffix(pci, ":")).message(seconds, text)
+			}
+		}
+	}
+	for i := range all {
+		all[i].now = now
+	}
+	return all
+}
+
+// message notes what a message of the driver says (health.c, cmd.c, events.c and main.c of mlx5_core).
+func (a *nodeAdapter) message(at float64, text string) {
+	has := func(part string) bool { return strings.Contains(text, part) }
+	text = string([]rune(text)[:min(len([]rune(text)), maxMessage)])
+	switch {
+	case has("firmware version:"), has("health recovery succeeded"):
+		a.bus, a.fatal, a.syndrome, a.gaveUp, a.timeout, a.unplugged = "", "", "", "", "", ""
+	case has("PCI slot is unavailable"):
+		a.bus = text
+	case has("Fatal error ") && has(" detected"), has("device's health compromised"):
+		a.fatal = text
+	case has(": synd 0x"):
+		_, a.syndrome, _ = strings.Cut(text, ": synd ")
+	case has("health recovery failed"), has("health recovery flow aborted"):
+		a.gaveUp = text
+	case has("imeout. Will cause a leak"):
+		a.timeout, a.timeoutAt = text, at
+	case has("Cable unplugged"):
+		a.unplugged = text
+	case has("Cable plugged"):
+		a.unplugged = ""
+	case strings.HasSuffix(text, "Link down"):
+		if a.downs = append(a.downs, at); len(a.downs) > flapCount {
+			a.downs = a.downs[1:]
+		}
+	}
+}
+
+// says returns what the node says of a fault, or nothing. past are messages of what may be over.
+func (a *nodeAdapter) says(id string, past bool) string {
+	switch id {
+	case IDAdapter:
+		if a.pci == "" {
+			return "lspci shows no function of it"
+		}
+	case IDAdapterBus:
+		switch {
+		case a.ones:
+			return "the configuration space of " + a.pci + " reads ones"
+		case a.bus != "":
+			return "dmesg: " + a.bus
+		}
+	case IDAdapterFirmware:
+		if a.fatal == "" {
+			return ""
+		}
+		text := "dmesg: " + a.fatal
+		for _, more := range []string{a.syndrome, a.gaveUp} {
+			if more != "" {
+				text += "; " + more
+			}
+		}
+		return text
+	case IDAdapterCommands:
+		if past && a.timeout != "" && a.now-a.timeoutAt < timeoutCounts {
+			return fmt.Sprintf("dmesg, %.0f s ago: %s", a.now-a.timeoutAt, a.timeout)
+		}
+	case IDAdapterCable:
+		if a.unplugged != "" {
+			return "dmesg: " + a.unplugged
+		}
+	case IDAdapterLink:
+		if a.carrier != nil && !*a.carrier {
+			return "/sys/class/net/" + a.nic + "/carrier: 0"
+		}
+	case IDAdapterFlaps:
+		if past && len(a.downs) == flapCount && a.now-a.downs[0] < flapWindow {
+			return fmt.Sprintf("dmesg: Link down %d times within %.0f s", flapCount, a.now-a.downs[0])
+		}
+	}
+	return ""
+}
+
+// An adapterState is an adapter as the two sides know it. A nil one is not there to ask.
+type adapterState struct {
+	node, nic string
+	emulated  *Adapter
+	seen      *nodeAdapter
+}
+
+// said is what the node says of a fault. Where the emulation is there to ask, it knows whether what was is over.
+func (s *adapterState) said(c *adapterCheck) string {
+	if s.seen == nil || c.id == IDAdapterLink && s.flaps() { // which is down now and then
+		return ""
+	}
+	return s.seen.says(c.id, s.emulated == nil || !c.holds(s.emulated))
+}
+
+func (s *adapterState) flaps() bool {
+	if a := s.emulated; a != nil {
+		return a.Fault == FaultFlap || a.Flaps
+	}
+	return s.seen.says(IDAdapterFlaps, true) != ""
+}
+
+// seenAdapters joins what the emulation and the nodes say. Of a node with cards of a host only
+// those count that are NICs of the lab.
+func seenAdapters(ctx context.Context, l *lab.Lab, r Reader, emulated []Adapter) []adapterState {
+	all := states(emulated)
+	perNode, cards := make([][]nodeAdapter, len(l.Nodes)), HasHostCards(r)
+	parallel(len(l.Nodes), func(i int) {
+		n := l.Nodes[i]
+		if !n.ConnectX() && !cards {
+			return
+		}
+		for until := time.Now().Add(settleLimit); ; {
+			out, err := r.Exec(ctx, n.Name, []string{"sh", "-c", adapterScript})
+			if err != nil || out.ExitCode != 0 {
+				return // the node's other checks say that it does not answer
+			}
+			perNode[i] = parseAdapters(string(out.Stdout))
+			// An event that the emulation has told, or the end of a recovery, may be about to arrive.
+			if !disagree(join(n, all, perNode[i])) || time.Now().After(until) || wait.For(ctx, settlePause) != nil {
+				return
+			}
+		}
+	})
+	var out []adapterState
+	for i, n := range l.Nodes {
+		out = append(out, join(n, all, perNode[i])...)
+	}
+	return out
+}
+
+// states are the adapters as the emulation alone knows them.
+func states(emulated []Adapter) []adapterState {
+	var all []adapterState
+	for i := range emulated {
+		all = append(all, adapterState{node: emulated[i].Node, nic: emulated[i].NIC, emulated: &emulated[i]})
+	}
+	return all
+}
+
+// join gives a node's adapters what the node says of them. Functions are in the order of the NICs; one whose network
+// device is there says which it is.
+func join(n lab.Node, emulated []adapterState, seen []nodeAdapter) []adapterState {
+	own := lists.Filter(emulated, func(s adapterState) bool { return s.node == n.Name })
+	if len(own) == 0 {
+		for i := range seen {
+			a := &seen[i]
+			lost := a.nic == "" && (a.ones || a.bus != "" || a.fatal != "")
+			if lost || slices.ContainsFunc(n.NICs, func(nic lab.NIC) bool { return nic.Name == a.nic }) {
+				own = append(own, adapterState{node: n.Name, nic: cmp.Or(a.nic, a.pci), seen: a})
+			}
+		}
+		return own
+	}
+	if seen == nil {
+		return own
+	}
+	for k := range own {
+		i := slices.IndexFunc(seen, func(a nodeAdapter) bool { return a.nic == own[k].nic })
+		if i < 0 && k < len(seen) && seen[k].nic == "" {
+			i = k
+		}
+		if own[k].seen = new(nodeAdapter); i >= 0 {
+			own[k].seen = &seen[i]
+		}
+	}
+	return own
+}
+
+// disagree says whether a node has a fault that the emulation does not have.
+func disagree(all []adapterState) bool {
+	return slices.ContainsFunc(all, func(s adapterState) bool {
+		return s.emulated != nil && slices.ContainsFunc(adapterChecks, func(c adapterCheck) bool {
+			return c.holds(s.emulated) && s.said(&c) != ""
+		}) && !slices.ContainsFunc(adapterChecks, func(c adapterCheck) bool { return !c.holds(s.emulated) })
+	})
+}

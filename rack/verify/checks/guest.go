@@ -1,0 +1,429 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
+	"github.com/rackless/rackless/plan"
+)
+
+// Guests compares what nodes see of themselves with the plan. nodes are by name, and nil or missing
+// where a node does not answer. h tells what the devices are and what their links can do; it is not
+// compared. Where it is nil, as of a machine that is elsewhere, checks of devices are left out but
+// those of NICs, which have names. It is pure.
+func Guests(p *plan.Plan, h *topology.Host, nodes map[string]*facts.Node) []finding.Finding {
+	host := newHostCheck(p, h, nil, nil)
+	var out []finding.Finding
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		f := nodes[n.Name]
+		if f == nil {
+			out = append(out, silent(IDGuestCPUs, n.Name, "it does not answer",
+				"virsh list shows whether it runs, and whether its guest agent does"))
+			continue
+		}
+		c := guestCheck{host: host, elsewhere: h == nil, n: n, f: f, sheet: sheet{subject: n.Name, fix: fixRedefine}}
+		c.cpus()
+		c.siblings()
+		c.numa()
+		c.devices()
+		c.links()
+		c.gpuDirect()
+		out = append(out, c.out...)
+	}
+	return coded(out)
+}
+
+// A guestCheck compares one node.
+type guestCheck struct {
+	host      *hostCheck
+	elsewhere bool // nothing is known of the host
+	n         *plan.Node
+	f         *facts.Node
+	sheet
+}
+
+const fixRedefine = "define the domain of the plan again, shut the node down and start it"
+
+// unread adds a finding on what the node did not say.
+func (c *guestCheck) unread(f finding.Finding) {
+	c.unknown(f, "the node does not say", inNode("cat %s", f.Evidence))
+}
+
+// cpus wants the guest's CPUs online from 0 on without a gap, as QEMU makes them.
+func (c *guestCheck) cpus() {
+	want := topology.CPURange(0, len(c.n.VCPUs)-1)
+	f := finding.Finding{ID: IDGuestCPUs, Want: words.Count(len(c.n.VCPUs), "CPU") + ": " + list(want),
+		Evidence: fileCPU + "online"}
+	have := c.f.CPUs.Online
+	if have.IsEmpty() { // not read: a running kernel has a CPU
+		c.unread(f)
+		return
+	}
+	f.Have = words.Count(have.Len(), "CPU") + ": " + list(have)
+	c.judge(have.Equal(want), f)
+}
+
+// siblings compares the guest's cores with the plan's: virtual CPUs of one core are consecutive.
+func (c *guestCheck) siblings() {
+	threads := 1
+	// Without SMT in the guest each virtual CPU is a core of its own, whatever the host's cores are.
+	if c.n.SMT {
+		threads = min(max(c.n.Threads, 1), topology.MaxCPUs)
+	}
+	f := finding.Finding{ID: IDGuestSiblings, Want: "each CPU a core of its own", Evidence: fileCPU +
+		"cpu*/topology/core_id, physical_package_id"}
+	if threads > 1 {
+		f.Want = fmt.Sprintf("every %d CPUs from 0 on a core", threads)
+	}
+	if len(c.f.Cores) == 0 {
+		c.unread(f)
+		return
+	}
+	var wrong []string
+	for _, core := range c.f.Cores {
+		set := core.CPUs
+		// QEMU numbers the threads of a core one after the other, so that a core begins at a multiple of its
+		// threads.
+		first := set.Min()
+		if first%threads != 0 || set.Len() != threads || !set.Equal(topology.CPURange(first, first+threads-1)) {
+			wrong = append(wrong, set.String())
+		}
+	}
+	f.Have = words.Count(len(c.f.Cores), "core") + fmt.Sprintf(" of %d", threads)
+	if len(wrong) > 0 {
+		f.Have = words.Count(len(c.f.Cores), "core") + "; not as in the plan: " + few(wrong, 4)
+		f.Fix = fixRedefine + "; on AMD its cpu element needs the feature topoext"
+	}
+	c.judge(len(wrong) == 0, f)
+}
+
+// memorySlack is how much less than its cell a NUMA node of a guest may have: the firmware's and
+// the kernel's part, which is reserved before memory is counted. An eighth and 256 MiB hold a crash
+// kernel, the tables of pages, and what lies below 1 MiB; cells that are mixed up differ by more.
+func memorySlack(cell uint64) uint64 { return cell/8 + 256<<20 }
+
+// numa compares cells with the nodes that the guest's kernel has made of them, by number: what
+// binds memory in the guest does so by these numbers. Without guest NUMA one node, or none at all,
+// is right.
+func (c *guestCheck) numa() {
+	f := finding.Finding{ID: IDGuestNUMA, Evidence: "/sys/devices/system/node/node*/cpu*, meminfo, distance"}
+	if !c.n.GuestNUMA {
+		// A kernel without NUMA has no such directory at all.
+		f.Want, f.Have = "one NUMA node", words.Count(len(c.f.NUMANodes), "NUMA node")
+		c.judge(len(c.f.NUMANodes) <= 1, f)
+		return
+	}
+	var cells, have, wrong []string
+	for _, cell := range c.n.Cells {
+		cells = append(cells, fmt.Sprintf("node %d with CPUs %s", cell.Cell, list(cellCPUs(&cell))))
+	}
+	f.Want = strings.Join(cells, ", ")
+	if len(c.f.NUMANodes) == 0 {
+		c.unread(f)
+		return
+	}
+	// From both sides: a node of the guest that the plan lacks, and a cell that the guest lacks.
+	for _, n := range c.f.NUMANodes {
+		have = append(have, fmt.Sprintf("node %d with CPUs %s", n.ID, list(n.CPUs)))
+		if !slices.ContainsFunc(c.n.Cells, func(cell plan.Cell) bool { return cell.Cell == n.ID }) {
+			wrong = append(wrong, fmt.Sprintf("node %d is not in the plan", n.ID))
+		}
+	}
+	for i := range c.n.Cells {
+		cell := &c.n.Cells[i]
+		n := c.f.NUMANode(cell.Cell)
+		if n == nil {
+			wrong = append(wrong, fmt.Sprintf("no node %d", cell.Cell))
+			continue
+		}
+		if want := cellCPUs(cell); !n.CPUs.Equal(want) {
+			wrong = append(wrong, fmt.Sprintf("node %d has CPUs %s", cell.Cell, list(n.CPUs)))
+		}
+		if !slices.Equal(n.Distances, cell.Distances) {
+			wrong = append(wrong, fmt.Sprintf("node %d has the distances %v, not %v", cell.Cell, n.Distances,
+				cell.Distances))
+		}
+		var bytes uint64
+		if n.MemoryBytes != nil {
+			bytes = *n.MemoryBytes
+		}
+		if bytes > cell.Bytes || bytes+memorySlack(cell.Bytes) < cell.Bytes {
+			wrong = append(wrong, fmt.Sprintf("node %d has %s, not %s", cell.Cell, amount(bytes), amount(cell.Bytes)))
+		}
+	}
+	f.Have = strings.Join(have, ", ")
+	if len(wrong) > 0 {
+		f.Have += "; " + few(wrong, 4)
+	}
+	c.judge(len(wrong) == 0, f)
+}
+
+// cellCPUs returns the CPUs of a cell; none where a plan from a file has numbers that no kernel has.
+func cellCPUs(cell *plan.Cell) topology.CPUSet {
+	if cell.VCPUs <= 0 || cell.VCPUs > topology.MaxCPUs || cell.FirstVCPU < 0 ||
+		cell.FirstVCPU > topology.MaxCPUs-cell.VCPUs {
+		return topology.CPUSet{}
+	}
+	return topology.CPURange(cell.FirstVCPU, cell.FirstVCPU+cell.VCPUs-1)
+}
+
+// A kind of device, as far as a guest can tell: virtual functions have the vendor of their NIC.
+type deviceKind struct {
+	base   uint8 // class without subclass
+	vendor topology.ID16
+}
+
+func (k deviceKind) String() string {
+	name := map[uint8]string{topology.ClassDisplay: "GPU", topology.ClassNetwork: "NIC",
+		topology.ClassAccelerator: "accelerator"}[k.base]
+	return fmt.Sprintf("%s of vendor %s", cmp.Or(name, fmt.Sprintf("function of class 0x%02x", k.base)), k.vendor)
+}
+
+// cardKind returns the kind of a card of the plan; ok is false where the host does not tell what it is.
+func (c *guestCheck) cardKind(card *plan.NodeDevice) (kind deviceKind, d *topology.PCIDevice, ok bool) {
+	a, err := topology.ParsePCIAddr(card.ID)
+	d = c.host.tree.Device(a)
+	if err != nil || d == nil || d.Class == nil || d.Vendor == nil {
+		return kind, d, false
+	}
+	return deviceKind{d.Class.Base(), *d.Vendor}, d, true
+}
+
+// functions returns what the guest has of a kind, by address. A display of the machine's own, or
+// its paravirtual NIC, is of another vendor.
+func (c *guestCheck) functions(kind deviceKind) []*topology.PCIDevice {
+	var all []*topology.PCIDevice
+	for i := range c.f.PCI {
+		d := &c.f.PCI[i]
+		if d.Class != nil && d.Vendor != nil && d.Class.Base() == kind.base && *d.Vendor == kind.vendor {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// kinds returns the cards of the node by kind, in the order of the plan.
+func (c *guestCheck) kinds() (order []deviceKind, cards map[deviceKind][]*plan.NodeDevice) {
+	cards = map[deviceKind][]*plan.NodeDevice{}
+	// Cards that the host does not know cannot be counted, and are not silently left out.
+	for i := range c.n.Cards {
+		kind, _, ok := c.cardKind(&c.n.Cards[i])
+		if !ok {
+			continue
+		}
+		if cards[kind] == nil {
+			order = append(order, kind)
+		}
+		cards[kind] = append(cards[kind], &c.n.Cards[i])
+	}
+	return order, cards
+}
+
+// members counts the functions of a card that are of its own kind: a GPU's audio is not, a second port of a NIC is.
+func (c *guestCheck) members(card *plan.NodeDevice, kind deviceKind) int {
+	// Only functions of the card's own kind are looked for in the guest, so that only those are counted
+	// here.
+	return max(1, lists.Count(card.Functions, func(id string) bool {
+		a, err := topology.ParsePCIAddr(id)
+		d := c.host.tree.Device(a)
+		return err == nil && d != nil && d.Class != nil && d.Class.Base() == kind.base
+	}))
+}
+
+// devices counts the guest's functions by kind. Addresses in the guest are QEMU's, and say nothing of the host's.
+func (c *guestCheck) devices() {
+	order, cards := c.kinds()
+	for i := range c.n.Cards {
+		if _, _, ok := c.cardKind(&c.n.Cards[i]); !ok && !c.elsewhere {
+			id := c.n.Cards[i].ID
+			c.unknown(finding.Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + id,
+				Evidence: "/sys/bus/pci/devices/" + id + "/class, vendor (on the host)"},
+				"the host does not tell what it is", "make a new plan from the machine as it is")
+		}
+	}
+	for _, kind := range order {
+		want := lists.Sum(cards[kind], func(card *plan.NodeDevice) int { return c.members(card, kind) })
+		// More than planned is wrong as well: the domain may be one of another plan.
+		have := len(c.functions(kind))
+		c.judge(have == want, finding.Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + kind.String(),
+			Have: strconv.Itoa(have), Want: strconv.Itoa(want), Evidence: "/sys/bus/pci/devices/*/class, vendor",
+			Fix: inNode("dmesg | grep -i -e BAR -e pci") + "; the domain may be of an older plan, or the firmware's " +
+				"window too small for the BARs"})
+	}
+	if c.n.GuestNUMA {
+		c.deviceNodes(order, cards)
+	}
+}
+
+// deviceNodes checks on which NUMA nodes of the guest its devices are: of its NICs by their names, of others by kind.
+func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*plan.NodeDevice) {
+	const fix = "the domain has to have an expander bus for each cell with devices: " + fixRedefine
+	port := 0
+	for i := range c.n.Cards {
+		card := &c.n.Cards[i]
+		// NICs and virtual functions are the ports of the node in the order of its cards; see render.
+		if card.Kind == plan.KindGPU || port >= len(c.n.NICs) {
+			continue
+		}
+		nic := c.n.NICs[port]
+		port++
+		// The plan does not say where the card belongs, so that any node of the guest is right.
+		if card.Cell == nil {
+			continue
+		}
+		f := finding.Finding{ID: IDGuestNode, Subject: c.n.Name + " " + nic.Name, Have: "no such device",
+			Want: fmt.Sprintf("node %d", *card.Cell), Evidence: "/sys/class/net/" + nic.Name + "/device/numa_node",
+			Fix: fix}
+		node, onCard := c.f.Cards[nic.Name]
+		ok := false
+		switch {
+		case c.f.Netdev(nic.Name) == nil:
+		case !onCard:
+			f.Have = "not on a card"
+		case node == nil:
+			c.unread(f)
+			continue
+		default:
+			f.Have, ok = fmt.Sprintf("node %d", *node), *node == *card.Cell
+		}
+		c.judge(ok, f)
+	}
+	for _, kind := range order {
+		if kind.base == topology.ClassNetwork {
+			continue
+		}
+		var want, have []int
+		for _, card := range cards[kind] {
+			if card.Cell == nil {
+				want = nil
+				break
+			}
+			for range c.members(card, kind) {
+				want = append(want, *card.Cell)
+			}
+		}
+		if want == nil {
+			continue
+		}
+		for _, d := range c.functions(kind) {
+			if d.NUMANode != nil {
+				have = append(have, *d.NUMANode)
+			}
+		}
+		// Which of several equal devices is which cannot be told in the guest, so that the nodes are compared
+		// as lists.
+		slices.Sort(want)
+		slices.Sort(have)
+		c.judge(slices.Equal(want, have), finding.Finding{ID: IDGuestNode, Subject: c.n.Name + " " + kind.String(),
+			Have: nodeList(have), Want: nodeList(want), Evidence: "/sys/bus/pci/devices/*/numa_node", Fix: fix})
+	}
+}
+
+// nodeList writes the NUMA nodes of devices, of one after the other.
+func nodeList(nodes []int) string {
+	if len(nodes) == 0 {
+		return "none"
+	}
+	return "node " + words.Join(nodes, ", ")
+}
+
+// links checks the links of whole cards. Functions of a kind are compared from the best to the
+// worst, because a guest does not know the host's addresses.
+func (c *guestCheck) links() {
+	order, cards := c.kinds()
+	for _, kind := range order {
+		var want []*topology.Link
+		for _, card := range cards[kind] {
+			_, d, _ := c.cardKind(card)
+			if card.Kind == plan.KindVF || d.Link == nil {
+				continue
+			}
+			for range c.members(card, kind) {
+				want = append(want, best(d.Link))
+			}
+		}
+		var have []*topology.Link
+		for _, d := range c.functions(kind) {
+			if d.Link != nil && d.Link.Width != nil { // virtual functions have none
+				have = append(have, d.Link)
+			}
+		}
+		if len(want) == 0 {
+			continue
+		}
+		slices.SortStableFunc(want, worseLink)
+		slices.SortStableFunc(have, worseLink)
+		f := finding.Finding{ID: IDGuestLink, Subject: c.n.Name + " " + kind.String(), Have: linkTexts(have),
+			Want: linkTexts(want), Evidence: "/sys/bus/pci/devices/*/current_link_speed, current_link_width",
+			Fix: "shut the node down, train the link again on the host (rackless explain RL003), and start the node"}
+		if len(have) == 0 {
+			c.unread(f)
+			continue
+		}
+		ok := len(have) == len(want)
+		for i := range min(len(have), len(want)) {
+			ok = ok && laneCount(have[i]) >= laneCount(want[i])
+			// GPUs lower the speed while they are idle.
+			ok = ok && (kind.base != topology.ClassNetwork || laneSpeed(have[i]) >= laneSpeed(want[i]))
+		}
+		c.judge(ok, f)
+	}
+}
+
+// best returns a link that runs as its two ends can.
+func best(l *topology.Link) *topology.Link {
+	gts, lanes := l.Best()
+	return &topology.Link{SpeedGTs: gts, Width: lanes}
+}
+
+// worseLink orders links from the best: by lanes, then by speed.
+func worseLink(a, b *topology.Link) int {
+	return cmp.Or(cmp.Compare(laneCount(b), laneCount(a)), cmp.Compare(laneSpeed(b), laneSpeed(a)))
+}
+
+// laneCount returns how many lanes a link has, or 0 if that is not known.
+func laneCount(l *topology.Link) int {
+	if l.Width == nil {
+		return 0
+	}
+	return *l.Width
+}
+
+// laneSpeed returns the speed of a link in GT/s, or 0 if that is not known.
+func laneSpeed(l *topology.Link) float64 {
+	if l.SpeedGTs == nil {
+		return 0
+	}
+	return *l.SpeedGTs
+}
+
+func linkTexts(all []*topology.Link) string { return strings.Join(lists.Map(all, linkText), ", ") }
+
+// gpuDirect checks that a NIC can reach GPU memory, in guests that have NVIDIA's driver.
+func (c *guestCheck) gpuDirect() {
+	hasRDMA := slices.ContainsFunc(c.f.NICs, func(n topology.NIC) bool { return len(n.Devices) > 0 })
+	if c.f.NVIDIA == "" || !hasRDMA || len(c.functions(deviceKind{topology.ClassDisplay, topology.VendorNVIDIA})) == 0 {
+		return
+	}
+	f := finding.Finding{ID: IDGPUDirect, Have: "nvidia without nvidia_peermem", Want: "nvidia_peermem, or NVIDIA's " +
+		"open driver", Evidence: "/sys/module/nvidia_peermem, /proc/driver/nvidia/version",
+		Fix: inNode("modprobe nvidia-peermem")}
+	// The open driver exports dma-buf; the closed one does not for RDMA.
+	open := strings.Contains(c.f.NVIDIA, "Open Kernel Module")
+	switch {
+	case len(c.f.Kernel.Modules) > 0:
+		f.Have = strings.Join(c.f.Kernel.Modules, ", ")
+	case open:
+		f.Have = "NVIDIA's open driver, with dma-buf"
+	}
+	c.judge(len(c.f.Kernel.Modules) > 0 || open, f)
+}

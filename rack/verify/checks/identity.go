@@ -1,0 +1,76 @@
+package checks
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
+)
+
+// noMAC is what devices without an address, such as tunnels, have in its place.
+const noMAC = "00:00:00:00:00:00"
+
+// identity checks that nothing is shared that must differ: nodes are copies of one template until
+// they are told who they are. What two devices of one node share, such as a VLAN its parent's MAC,
+// is no fault.
+func identity(l *lab.Lab, nodes []*facts.Node) finding.Finding {
+	type seen struct{ what, value string }
+	owner := make(map[seen]string) // the first node that had it
+	var shared []string
+	note := func(node, what, value string) {
+		if value == "" {
+			return // the kernel did not say
+		}
+		key := seen{what, value}
+		if other, dup := owner[key]; !dup {
+			owner[key] = node
+		} else if other != node {
+			shared = append(shared, fmt.Sprintf("%s and %s have %s %s", other, node, what, value))
+		}
+	}
+	known := 0
+	for i, f := range nodes {
+		if f == nil {
+			continue
+		}
+		known++
+		n := l.Nodes[i].Name
+		note(n, "host name", f.Hostname)
+		note(n, "machine-id", f.MachineID)
+		note(n, "boot ID", f.BootID)
+		note(n, "random UUID", f.UUID)
+		for _, nic := range f.NICs {
+			for _, d := range nic.Ports {
+				if d.MAC != noMAC {
+					note(n, "MAC", d.MAC)
+				}
+			}
+		}
+		for _, d := range f.RDMADevices() {
+			note(n, "node GUID", d.NodeGUID)
+			for _, g := range d.Port(1).GIDs {
+				note(n, "GID", gidText(&g)+" "+g.Type)
+			}
+		}
+	}
+	// Several devices of the same two nodes may share a value: it is told once.
+	shared = lists.Distinct(shared)
+	f := finding.Finding{ID: IDIdentity, Subject: "lab " + l.Name, Title: "nothing shared between nodes",
+		Status: finding.OK, Have: fmt.Sprintf("%d nodes, nothing shared", known), Want: "host names, machine-ids, " +
+			"boot IDs, MACs, GUIDs, GIDs and random numbers differ", Evidence: "/proc/sys/kernel/hostname, " +
+			"/etc/machine-id, /proc/sys/kernel/random, /sys/class/net, /sys/class/infiniband of every node"}
+	switch {
+	case len(shared) > 0:
+		f.Status, f.Have = finding.Failed, strings.Join(shared, "; ")
+		f.Fix = fmt.Sprintf("rackless down %s, then up: nodes are told who they are when they start", l.Name)
+	case known < len(nodes):
+		// What the others share with a node that did not answer is not known.
+		f.Status, f.Have = finding.Unknown, fmt.Sprintf("%d of %d nodes answer, nothing shared between them", known,
+			len(nodes))
+		f.Fix = "rackless ls shows which node does not run; rackless up LAB.yaml starts it again"
+	}
+	return f
+}

@@ -1,0 +1,76 @@
+package checks
+
+// The names of checks in the catalogue of package finding are stable: scripts depend on them.
+
+// Identifiers of the checks of a host against its plan.
+const (
+	IDHostCPUs      = "host-cpus"
+	IDIsolated      = "isolated"
+	IDSiblings      = "isolated-siblings"
+	IDNoHzFull      = "nohz-full"
+	IDKernelArgs    = "kernel-args"
+	IDThreads       = "foreign-threads"
+	IDInterrupts    = "interrupts"
+	IDWorkqueues    = "workqueues"
+	IDGovernor      = "governor"
+	IDHugepages     = "hugepages"
+	IDHugepagesFree = "hugepages-free"
+	IDHugetlbfs     = "hugetlbfs"
+	IDIOMMU         = "iommu"
+	IDDevice        = "device"
+	IDGroup         = "iommu-group"
+	IDVFIO          = "vfio-driver"
+	IDPCIeLink      = "pcie-link"
+	IDVFs           = "sriov-vfs"
+	IDPF            = "pf-link"
+	IDJournal       = "prepare-journal"
+)
+
+// Identifiers of the checks of virtual machines against their plan.
+const (
+	IDDomain           = "domain-running"
+	IDVCPUAffinity     = "vcpu-affinity"
+	IDEmulatorAffinity = "emulator-affinity"
+	IDIOThreadAffinity = "iothread-affinity"
+	IDPins             = "domain-pins"
+	IDMemoryNodes      = "memory-nodes"
+	IDMemoryPages      = "memory-pages"
+	IDVFIOHeld         = "vfio-held"
+)
+
+// Identifiers of the checks of nodes.
+const (
+	IDSwitchLinks = "switch-links" // the links of the switch are as they were set
+
+	IDLink     = "link"            // the network device is up and has a carrier
+	IDMTU      = "link-mtu"        // its MTU is the lab's
+	IDAddress  = "address"         // it has the lab's MAC address; the IP address shows in IDGID
+	IDPort     = "rdma-port"       // the RDMA port is active on Ethernet
+	IDIBMTU    = "rdma-active-mtu" // the RDMA MTU is the largest that the lab's MTU carries
+	IDGID      = "rdma-gid"        // a RoCE v2 GID stands for the IPv4 address
+	IDReach    = "reach"           // a peer answers at the full MTU, unfragmented
+	IDTraffic  = "rdma-traffic"    // RDMA messages get through, and the device's counters show them
+	IDIdentity = "identity"        // no two nodes share a name, an address or a random state
+
+	IDAdapter         = "adapter"          // the node has its emulated adapters
+	IDAdapterBus      = "adapter-bus"      // they answer on PCIe
+	IDAdapterFirmware = "adapter-firmware" // their firmware runs
+	IDAdapterCommands = "adapter-commands" // and answers commands
+	IDAdapterCable    = "adapter-cable"    // their cables are plugged in
+	IDAdapterLink     = "adapter-link"     // their links are up
+	IDAdapterFlaps    = "adapter-flaps"    // and stay up
+	IDAdapterFiles    = "adapter-files"    // files that a node sends from its page cache arrive as they are
+
+	IDGuestCPUs     = "guest-cpus"
+	IDGuestSiblings = "guest-siblings"
+	IDGuestNUMA     = "guest-numa"
+	IDGuestDevices  = "guest-devices"
+	IDGuestNode     = "guest-device-node"
+	IDGuestLink     = "guest-link"
+	IDGPUDirect     = "gpudirect"
+
+	IDSetup      = "setup"         // the check of a step of setup succeeds
+	IDSlurmNodes = "slurm-nodes"   // Slurm can use its nodes
+	IDSlurmJob   = "slurm-job"     // a job runs on all of them
+	IDMPI        = "mpi-transport" // MPI has a library that works with soft RoCE
+)

@@ -1,0 +1,339 @@
+package checks
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/wait"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/facts"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
+)
+
+// nodeFindings checks what can be seen from within one node. It returns nil facts for a node that does not answer.
+func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBMTU bool) (*facts.Node,
+	[]finding.Finding) {
+	f, err := settledFacts(ctx, n, r)
+	if err != nil {
+		return nil, []finding.Finding{silent(IDLink, n.Name, err.Error(),
+			"rackless ls shows whether it runs; rackless up LAB.yaml starts it again")}
+	}
+	var out []finding.Finding
+	// One line of findings a NIC, in the order in which the parts depend on each other: link, RDMA port,
+	// MTU, GID.
+	for i, nic := range n.NICs {
+		dev := rdmaDeviceOf(f, n, i)
+		dev.asked(ctx, n, r)
+		out = append(out, linkFindings(l, n.Name, nic, f)...)
+		port := portFinding(n.Name, nic, dev)
+		if dev.card && n.ConnectX() {
+			port.Title += fmt.Sprintf(" (emulated %s)", n.NIC.Title())
+		}
+		out = append(out, port)
+		if withIBMTU {
+			out = append(out, ibMTUFinding(ctx, l, n.Name, nic, dev, r))
+		}
+		out = append(out, gidFinding(n.Name, nic, dev))
+	}
+	return f, out
+}
+
+// settleLimit is how long operstate may lag behind the carrier: the kernel (net/core/link_watch.c)
+// brings it up to date at most once a second.
+const (
+	settleLimit = 2 * time.Second
+	settlePause = 200 * time.Millisecond
+)
+
+// settledFacts reads a node, again while a link has its carrier and its operstate does not know it
+// yet, as right after the node came up.
+func settledFacts(ctx context.Context, n lab.Node, r Reader) (*facts.Node, error) {
+	for deadline := time.Now().Add(settleLimit); ; {
+		f, err := r.Facts(ctx, n.Name)
+		// A carrier with another state than "up" is one that the kernel has not come to yet.
+		lagging := err == nil && slices.ContainsFunc(n.NICs, func(nic lab.NIC) bool {
+			d := f.Netdev(nic.Name)
+			return d != nil && d.Carrier != nil && *d.Carrier && d.State != "up"
+		})
+		if !lagging || time.Now().After(deadline) || wait.For(ctx, settlePause) != nil {
+			return f, err
+		}
+	}
+}
+
+// An rdmaDevice is the RDMA device of a node's NIC.
+type rdmaDevice struct {
+	name string
+	port *topology.RDMAPort // its first; nil where it is not there
+	card bool               // the NIC is a card with a driver, and not one for which soft RoCE makes a device
+	soft string             // the soft RoCE device that an emulated ConnectX has in place of that of its driver
+	why  string             // the reason why an emulated ConnectX has none, as its node says it
+	load string             // and the command that loads the driver there
+}
+
+// software says whether the device of a node's first NIC is made by software, which takes its time on a busy machine.
+func (d *rdmaDevice) software(n lab.Node) bool { return !d.card || n.ConnectX() }
+
+// rdmaDeviceOf finds the device of a node's NIC: the one that says so, or has GIDs of it. Where there is none it has
+// the name that nodes give to soft RoCE devices, which they make one for each NIC without RDMA, in order; a card's
+// device has a name of its own. Of an emulated ConnectX a soft one does not count.
+func rdmaDeviceOf(f *facts.Node, n lab.Node, index int) rdmaDevice {
+	nic := n.NICs[index]
+	dev := rdmaDevice{name: "rxe" + strconv.Itoa(index), card: n.ConnectX()}
+	if f == nil {
+		return dev
+	}
+	if _, is := f.Cards[nic.Name]; is || dev.card {
+		dev.card, dev.name = true, "RDMA device of "+nic.Name
+	} else if _, d := f.RDMADevice(dev.name); d != nil {
+		dev.port = d.Port(1)
+		return dev
+	}
+	for on, d := range f.RDMADevices() {
+		port := d.Port(1)
+		// GIDs name their network device. Without one, as on a link that never was up, the function that both
+		// belong to says it.
+		named := slices.ContainsFunc(port.GIDs, func(g topology.GID) bool { return g.Netdev == nic.Name })
+		switch {
+		case !named && !on.Has(nic.Name):
+		case n.ConnectX() && topology.IsSoftRDMA(d.Name):
+			dev.soft = d.Name
+		default:
+			dev.name, dev.port = d.Name, port
+			return dev
+		}
+	}
+	return dev
+}
+
+// driverScript prints why the driver of a ConnectX has made no RDMA device, as far as the kernel says it.
+const driverScript = `[ -d /sys/module/mlx5_ib ] || echo "module mlx5_ib is not loaded"
+dmesg | grep -F mlx5_ib | tail -n 1`
+
+// asked asks the node of an emulated ConnectX without an RDMA device for the reason. The drivers of a small node are
+// packed, without a list for modprobe.
+func (d *rdmaDevice) asked(ctx context.Context, n lab.Node, r bench.Executor) {
+	if d.port != nil || !n.ConnectX() {
+		return
+	}
+	d.load = "gunzip -c /lib/modules/mlx5_ib.ko.gz >/tmp/mlx5_ib.ko && insmod /tmp/mlx5_ib.ko"
+	if n.HasDisk() {
+		d.load = "modprobe mlx5_ib"
+	}
+	out, err := r.Exec(ctx, n.Name, []string{"sh", "-c", driverScript})
+	if err != nil {
+		d.why = err.Error()
+		return
+	}
+	said := []rune(strings.Join(strings.FieldsFunc(string(out.Stdout), func(c rune) bool { return c == '\n' }), "; "))
+	d.why = string(said[:min(len(said), maxMessage)])
+}
+
+// absent says what there is in place of the device.
+func (d *rdmaDevice) absent() string {
+	text := "no such device"
+	if d.soft != "" {
+		text = "soft RoCE (" + d.soft + ") in its place"
+	}
+	if d.why != "" {
+		text += ": " + d.why
+	}
+	return text
+}
+
+// driverPatience is how long a node may take to make the RDMA devices of its adapters once it has been configured: a
+// full node loads their driver beside its other services.
+const driverPatience = 10 * time.Second
+
+// AdapterRDMA returns what a node says of itself once each of its emulated ConnectX has the RDMA device of its driver.
+// have is what it has said before. That one has none is an error with its reason: a node makes a soft RoCE device for a
+// NIC without RDMA, and so would work, as another one than the lab asks for.
+func AdapterRDMA(ctx context.Context, n lab.Node, have *facts.Node, r Reader) (*facts.Node, error) {
+	for until := time.Now().Add(driverPatience); n.ConnectX(); {
+		i := 0
+		for i < len(n.NICs) && rdmaDeviceOf(have, n, i).port != nil {
+			i++
+		}
+		if i == len(n.NICs) {
+			break
+		}
+		if dev := rdmaDeviceOf(have, n, i); time.Now().After(until) {
+			dev.asked(ctx, n, r)
+			return nil, fmt.Errorf("node %s: the RDMA device of %s, a %s: %s; %s", n.Name, n.NICs[i].Name,
+				n.NIC.Title(), dev.absent(), dev.add(n.NICs[i]))
+		}
+		if err := wait.For(ctx, settlePause); err != nil {
+			return nil, err
+		}
+		var err error
+		if have, err = r.Facts(ctx, n.Name); err != nil {
+			return nil, fmt.Errorf("node %s: %w", n.Name, err)
+		}
+	}
+	return have, nil
+}
+
+// linkFindings checks one network device. One that is missing fails all of its checks, so that each
+// of them says so when it is asked for alone.
+func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []finding.Finding {
+	const (
+		wantState = "operstate up, carrier 1"
+		missing   = "no such device"
+	)
+	subject := node + " " + nic.Name
+	dir := "/sys/class/net/" + nic.Name
+	state, mtu, mac := missing, missing, missing
+	fixState := inNode("ip link set %s up", nic.Name)
+	fixMTU := inNode("ip link set %s mtu %d", nic.Name, l.Fabric.MTU)
+	fixMAC := inNode("ip link set %s address %s", nic.Name, nic.MAC)
+	if d := f.Netdev(nic.Name); d == nil {
+		fixState = fmt.Sprintf("rackless down %s, then up: nodes get their devices when they are made", l.Name)
+		fixMTU, fixMAC = fixState, fixState
+	} else {
+		state, mtu, mac = "operstate "+d.State, "0", d.MAC
+		if d.MTU != nil {
+			mtu = strconv.Itoa(*d.MTU)
+		}
+		switch {
+		case d.Carrier == nil: // a device that is down has none to read
+		case *d.Carrier:
+			state += ", carrier 1"
+		default: // up, but nothing at the other end
+			state += ", carrier 0"
+			fixState = fmt.Sprintf("rackless fabric %s shows the port: rackless fabric set %[1]s --up opens one that "+
+				"is set down, and rackless up LAB.yaml starts a dead switch again", l.Name)
+		}
+	}
+	return []finding.Finding{
+		judge(IDLink, subject, "link up", state, wantState, dir+"/operstate, carrier", fixState),
+		judge(IDMTU, subject, "link MTU", mtu, strconv.Itoa(l.Fabric.MTU), dir+"/mtu", fixMTU),
+		judge(IDAddress, subject, "MAC address", mac, nic.MAC, dir+"/address", fixMAC),
+	}
+}
+
+// inNode is a fix that is a command to run in the node.
+func inNode(format string, args ...any) string { return "in the node: " + fmt.Sprintf(format, args...) }
+
+// add is the fix for an RDMA device that is missing. The kernel's complaint about a checksum that
+// it cannot load reads as if the network device were missing.
+func (d *rdmaDevice) add(nic lab.NIC) string {
+	switch {
+	case d.soft != "":
+		return inNode("rdma link delete %s, then %s", d.soft, d.load)
+	case d.load != "":
+		return inNode("%s", d.load)
+	case d.card:
+		return inNode("load the RDMA part of the driver of %s (modprobe mlx5_ib, bnxt_re, irdma, ...), bring the "+
+			"link up, and give it its address", nic.Name)
+	}
+	return inNode("rdma link add %s type rxe netdev %s (modprobe crc32_generic if it says \"No such file or "+
+		"directory\")", d.name, nic.Name)
+}
+
+// portFinding wants Ethernet: a port of InfiniBand carries no RoCE, whatever its state.
+func portFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
+	const want = "ACTIVE on Ethernet"
+	subject := node + " " + d.name
+	if d.port == nil {
+		return judge(IDPort, subject, "RDMA port active", d.absent(), want, "/sys/class/infiniband", d.add(nic))
+	}
+	return judge(IDPort, subject, "RDMA port active", d.port.State+" on "+d.port.LinkLayer, want,
+		"/sys/class/infiniband/"+d.name+"/ports/1/state, link_layer", inNode("ip link set %s up", nic.Name))
+}
+
+// ibMTUFinding compares the MTU that the RDMA device uses. The kernel takes the largest of 256,
+// 512, 1024, 2048 and 4096 that the link's MTU holds with its headers; two ends that differ drop
+// what is too long for one of them.
+func ibMTUFinding(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, d rdmaDevice, r Reader) finding.Finding {
+	const title = "active IB MTU"
+	subject := node + " " + d.name
+	argv := []string{"ibv_devinfo", "-d", d.name}
+	command := strings.Join(argv, " ")
+	if d.port == nil {
+		return unread(IDIBMTU, subject, title, "/sys/class/infiniband", d.absent(), d.add(nic))
+	}
+	res, err := r.Exec(ctx, node, argv)
+	if err != nil {
+		return unread(IDIBMTU, subject, title, command, err.Error(), "rackless ls shows whether the node runs")
+	}
+	mtu, ok := activeMTU(string(res.Stdout))
+	if res.ExitCode != 0 || !ok {
+		why := fmt.Sprintf("exit status %d, no active_mtu in the output", res.ExitCode)
+		if text := strings.TrimSpace(string(res.Stderr)); text != "" {
+			why += ": " + text
+		}
+		return unread(IDIBMTU, subject, title, command, why, inNode("%s; dmesg", command))
+	}
+	// The kernel derives it from the link's MTU at once, so what is wrong here is the link.
+	return judge(IDIBMTU, subject, title, mtu, strconv.Itoa(l.Fabric.RDMAPayload()), command+": active_mtu",
+		inNode("ip link set %s mtu %d", nic.Name, l.Fabric.MTU))
+}
+
+// activeMTU picks "4096" out of ibv_devinfo's "active_mtu:  4096 (5)".
+func activeMTU(devinfo string) (string, bool) {
+	for line := range strings.Lines(devinfo) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && k == "active_mtu" {
+			if f := strings.Fields(v); len(f) > 0 {
+				return f[0], true
+			}
+		}
+	}
+	return "", false
+}
+
+// gidFinding looks for the RoCE v2 GID of the NIC's address. An address that has a GID of another type only is told
+// apart from one without any: the remedy differs.
+func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
+	addr := nic.Addr.Addr()
+	f := finding.Finding{ID: IDGID, Subject: node + " " + d.name, Title: "RoCE v2 GID of " + addr.String(),
+		Status: finding.OK, Want: "a RoCE v2 entry for the address"}
+	if d.port == nil {
+		f.Status, f.Have, f.Evidence, f.Fix = finding.Unknown, d.absent(), "/sys/class/infiniband", d.add(nic)
+		return f
+	}
+	table := lists.Map(d.port.GIDs,
+		func(g topology.GID) string {
+			return fmt.Sprintf("%d: %s %s %s", g.Index, gidText(&g), g.Type, g.Netdev)
+		})
+	f.Evidence = fmt.Sprintf("/sys/class/infiniband/%s/ports/1/gids, gid_attrs (%s)", d.name, strings.Join(table, "; "))
+	// Any index will do: tools of the house look it up, and do not count on a fixed one.
+	if i, ok := d.port.RoCEv2Index(addr); ok {
+		f.Have = fmt.Sprintf("index %d", i)
+		return f
+	}
+	f.Status, f.Have, f.Fix = finding.Failed, "none", inNode("ip addr add %s dev %s", nic.Addr, nic.Name)
+	if kind, ok := otherType(d.port, addr); ok {
+		// The address is there: adding it again is refused, but a device made again reads it again.
+		f.Have, f.Fix = "only "+kind, inNode("rdma link delete %s, then rdma link add %s type rxe netdev %s", d.name,
+			d.name, nic.Name)
+		if d.card {
+			f.Fix = inNode("cma_roce_mode -d %s -p 1 shows what the port speaks; the driver or its firmware has "+
+				"RoCE v2 off", d.name)
+		}
+	}
+	return f
+}
+
+// otherType returns the type of a GID for the address that is not RoCE v2.
+func otherType(port *topology.RDMAPort, addr netip.Addr) (string, bool) {
+	for _, g := range port.GIDs {
+		if g.Addr() == addr {
+			return g.Type, true
+		}
+	}
+	return "", false
+}
+
+// gidText writes a GID as netip does, an IPv4 address as "::ffff:10.0.0.1": the kernel writes out every zero.
+func gidText(g *topology.GID) string {
+	a, _ := netip.ParseAddr(g.GID)
+	return a.String()
+}
