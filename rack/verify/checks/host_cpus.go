@@ -3,6 +3,7 @@ package checks
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/internal/words"
@@ -232,11 +233,17 @@ func (c *hostCheck) threads() {
 	c.judge(len(foreign) == 0, f)
 }
 
-// servesOwn reports whether t is a thread of the kernel that works for one of the lab's virtual
-// machines: "vhost-4711" before Linux 6.4, which made such threads those of QEMU. Domains cannot
-// see them, and libvirt pins them with the emulator.
+// threadsOfMachines are names of kernel threads that work for one virtual machine, before the number of its process.
+// Linux 6.4 made those of vhost threads of QEMU, and Linux 6.13 those of KVM.
+var threadsOfMachines = []string{"vhost-", "kvm-nx-lpage-recovery-", "kvm-pit/"}
+
+// servesOwn reports whether t is a thread of the kernel that works for one of the lab's virtual machines. Domains cannot
+// see such threads, and libvirt pins them with the emulator.
 func (c *hostCheck) servesOwn(t *facts.Thread) bool {
-	return t.Kernel && slices.ContainsFunc(c.own, func(pid int) bool { return t.Name == fmt.Sprintf("vhost-%d", pid) })
+	return t.Kernel && slices.ContainsFunc(threadsOfMachines, func(prefix string) bool {
+		pid, err := strconv.Atoi(strings.TrimPrefix(t.Name, prefix))
+		return err == nil && slices.Contains(c.own, pid)
+	})
 }
 
 // interrupts finds interrupts of the host on the lab's CPUs. What runs now tells for each CPU how
