@@ -87,6 +87,9 @@ func wantCSV(t *testing.T, d record.Record) []string {
 
 // TestChromium shows all to one browser: a start costs as much as several pages.
 func TestChromium(t *testing.T) {
+	if testing.Short() {
+		t.Skip("pages are not shown to a browser with -short")
+	}
 	b := browsertest.Start(t)
 	t.Run("shows the page without network or errors", func(t *testing.T) { showsThePage(t, b) })
 	t.Run("shows a comparison", func(t *testing.T) { showsAComparison(t, b) })
@@ -115,7 +118,7 @@ func showsThePage(t *testing.T, b *browsertest.Browser) {
 		if err := os.WriteFile(file, page.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		on := browsertest.Shown(testing.Short())
+		on := slices.Clone(browsertest.Screens)
 		if lab.name != "two-nodes" && lab.name != "failures" && lab.name != "hardware" {
 			// one of each kind is enough for the others
 			on = []browsertest.Screen{browsertest.Screens[0], browsertest.Screens[3]}
@@ -277,7 +280,7 @@ func showsAComparison(t *testing.T, b *browsertest.Browser) {
 		if err := os.WriteFile(file, []byte(comparedPage(t, c.a, c.b)), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		on := browsertest.Shown(testing.Short())
+		on := slices.Clone(browsertest.Screens)
 		if c.name != "two-conditions" {
 			on = []browsertest.Screen{browsertest.Screens[0], browsertest.Screens[3]}
 		}

@@ -58,16 +58,8 @@ var Screens = []Screen{
 	{"paper", 717, 1046, "dark", "print", "rgb(255, 255, 255)"},
 }
 
-// Shown returns the screens to test a page on. In short mode that is one of each size, in either scheme.
-func Shown(short bool) []Screen {
-	if !short {
-		return slices.Clone(Screens)
-	}
-	return []Screen{Screens[0], Screens[3], Screens[4]}
-}
-
-// A Browser is a Chromium driven by the DevTools protocol over two pipes, with JSON messages that end with a zero
-// byte. It needs no port.
+// A Browser is a Chromium driven by the DevTools protocol over two pipes: JSON messages that end
+// with a zero byte. It needs no port.
 type Browser struct {
 	to, from *os.File
 	in       *bufio.Reader

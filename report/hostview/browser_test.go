@@ -85,6 +85,9 @@ func probePages(t *testing.T, b *browsertest.Browser, pages map[string][]byte, s
 // TestChromium shows all to one browser: a start costs as much as several pages.
 func TestChromium(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("pages are not shown to a browser with -short")
+	}
 	b := browsertest.Start(t)
 	t.Run("shows the pages as they were laid out", func(t *testing.T) { showsThePagesAsTheyWereLaidOut(t, b) })
 	t.Run("shows a dark page to those who want one", func(t *testing.T) { showsADarkPage(t, b) })

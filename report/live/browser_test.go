@@ -151,6 +151,9 @@ func serveHour(t *testing.T) string {
 
 // TestChromium shows all to one browser: a start costs as much as several pages.
 func TestChromium(t *testing.T) {
+	if testing.Short() {
+		t.Skip("pages are not shown to a browser with -short")
+	}
 	b := browsertest.Start(t)
 	for name, show := range map[string]func(*testing.T, *browsertest.Browser){
 		"shows moving pages": showsMovingPages, "follows a study and pauses": followsAStudyAndPauses,
@@ -162,7 +165,7 @@ func TestChromium(t *testing.T) {
 
 func showsMovingPages(t *testing.T, b *browsertest.Browser) {
 	base, hour := serve(t, movingFake(t)), serveHour(t)
-	for _, s := range append(browsertest.Shown(testing.Short()), browsertest.Screen{Name: "narrow", Width: 320,
+	for _, s := range append(slices.Clone(browsertest.Screens), browsertest.Screen{Name: "narrow", Width: 320,
 		Height: 640, Scheme: "light", Media: "screen", Background: "rgb(255, 255, 255)"}) {
 		t.Run("overview on "+s.Name, func(t *testing.T) {
 			got := browse(t, b, base, "/", "ui-overview", s, wanted(2, s))

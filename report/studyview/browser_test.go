@@ -69,6 +69,9 @@ type probed struct {
 }
 
 func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
+	if testing.Short() {
+		t.Skip("pages are not shown to a browser with -short")
+	}
 	b := browsertest.Start(t)
 	dir := t.TempDir()
 	for name, d := range map[string]*study.Document{"pin": pinDocument(t), "long": longDocument(t),
@@ -77,7 +80,7 @@ func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
 		if err := os.WriteFile(file, written(t, func(b *bytes.Buffer) error { return Page(b, d) }), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		on := append(browsertest.Shown(testing.Short()), browsertest.Screen{Name: "small-laptop", Width: 1280,
+		on := append(slices.Clone(browsertest.Screens), browsertest.Screen{Name: "small-laptop", Width: 1280,
 			Height: 800, Scheme: "light", Media: "screen", Background: "rgb(255, 255, 255)"})
 		if name != "pin" {
 			on = []browsertest.Screen{browsertest.Screens[0], browsertest.Screens[3]}
