@@ -49,7 +49,8 @@ func TestAHostFromPrepareToRollback(t *testing.T) {
 	h.reboot(t)
 	h.bootedAsWritten(t, "prepared and booted")
 	step("cat /sys/devices/system/cpu/isolated", 0, "[0-9]")
-	step("rackless prepare", 0, "this host is prepared for lab parts: as it was$")
+	// What the rest of the boot brings after rackless-prepare.service may have an interrupt to move.
+	step("rackless prepare --yes", 0, "this host is prepared for lab parts: (as it was|1 step )")
 	tenant.startedAgain(t)
 
 	step("rackless up lab.yaml", 0, "lab parts is up: 2 nodes on kvm, ")
@@ -62,7 +63,8 @@ func TestAHostFromPrepareToRollback(t *testing.T) {
 	step("rackless exec vm00 -- rdma statistic show", 0, `link \S+/1 .*[1-9]`)
 	tenant.undisturbed(t, "bench")
 	step("rackless down parts", 0, "lab parts is down")
-	step("rackless rollback --yes", 0, `this host is as it was: \d+ steps undone$`, "The kernel still runs with ")
+	// Of interrupts that irqbalance has moved since, rollback says that it leaves them.
+	step("rackless rollback --yes", 0, `(this host is as it was: )?\d+ steps undone`, "The kernel still runs with ")
 	tenant.undisturbed(t, "down and rollback")
 	tenant.hadItsCPU(t)
 	if diff := diffLines(before, h.state(t)); diff != "" {
