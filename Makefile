@@ -119,7 +119,7 @@ test-e2e-record: ## the same, and note date, commit, result and minutes in docs/
 	@hack/setup.sh test
 	@GO_TEST="$(GO_TEST)" hack/e2e.sh record
 
-test-fast: ## run the tests that start no machine and no lab, in a few minutes
+test-fast: ## run the tests that start no machine, no lab and no browser, in about two minutes
 	# Some packages wait for programs that they start: a third one at a time keeps two cores busy.
 	$(GO_TEST) -short -p $$(($$(nproc) + 1)) ./...
 
