@@ -164,7 +164,7 @@ lint: ## gofmt, width of lines, go vet, builds for macOS and Windows, staticchec
 	for os in darwin windows; do GOOS=$$os $(GO) build -o /dev/null ./cmd/rackless || exit 1; done
 	$(GO) run $(STATICCHECK) ./...
 	@dead=$$($(GO) run $(DEADCODE) ./cmd/rackless) && test -z "$$dead" || { echo "rackless never calls: $$dead"; exit 1; }
-	@if command -v shellcheck >/dev/null; then shellcheck hack/*.sh hack/site/*.sh .ci/run && shellcheck -s sh bench/*.sh rack/*/*.sh rack/*/*/*.sh vm/*/*.sh; else echo "no shellcheck: scripts not checked"; fi
+	@if command -v shellcheck >/dev/null; then shellcheck hack/*.sh hack/site/*.sh .ci/run && shellcheck -s sh bench/tool/*.sh rack/*/*.sh rack/*/*/*.sh vm/*/*.sh; else echo "no shellcheck: scripts not checked"; fi
 
 release: ## build packages and archives for users in out/release, with checksums and the list of their modules; needs no network
 	cd hack/release && $(GO) run .
